@@ -1,0 +1,63 @@
+# A fresh machine needs Python 3.11, make and git; everything else comes from the package registry.
+#
+#   make quickstart   pre-trains a small BERT on text that came with Python, then fills in masks
+#   make test         runs the tests
+#   make check        linter, formatter, types and tests: what CI runs
+#   make clean        removes what these made: environment, runs and caches
+#
+# A second call of any of them installs nothing again. PYTHON=... chooses the interpreter,
+# TEST=tests/text the tests, WORKERS=4 the processes they run in.
+
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
+	&& echo $$python && break; done)
+TEST ?= tests
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+# --no-compile: only what is imported is ever compiled, when it is.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
+	--constraint requirements_lock.txt --requirement
+
+.PHONY: quickstart test check clean install install-dev
+.DELETE_ON_ERROR:
+
+quickstart: install
+	$(BIN)/python -m bert_tf.run_pretraining --flagfile=configs/quickstart.flags
+	$(BIN)/python -m bert_tf.fill_mask --output_dir=runs/quickstart \
+		--text="This method returns a [MASK] of strings." \
+		--text="If the file does not [MASK], an error is raised." \
+		--text="The default value is [MASK]." \
+		--text="Returns the number of [MASK] in the list."
+
+test: install-dev
+	$(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=loadfile $(TEST)
+
+check: install-dev
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m tests.architecture_test
+	$(MAKE) test
+
+install: $(VENV)/installed
+
+install-dev: $(VENV)/installed-dev
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 with ensurepip found; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: requirements.txt requirements_lock.txt | $(VENV)/bin/python
+	@echo "Installing the packages of requirements.txt into $(VENV), once: 2.6 GB, a minute or two."
+	$(INSTALL) requirements.txt
+	@touch $@
+
+$(VENV)/installed-dev: requirements-dev.txt $(VENV)/installed
+	$(INSTALL) requirements-dev.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

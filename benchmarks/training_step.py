@@ -1,0 +1,246 @@
+"""Times one pre-training step beside keras-hub's and Model Garden's, and a plain matrix product.
+
+  python -m benchmarks.training_step --garden_python=/path/to/garden/bin/python
+
+4 layers x 512 (8 heads, 2,048 inside), batch 32 x 128, 20 predictions, vocabulary 30,522, dropout
+0.1, float32, XLA: forward, backward, clipping, update. Every contestant is a process of its own
+that makes one step when asked; they are asked in turn, so that a change of the machine's load or
+clock meets them alike. Medians over the rounds. Peers that are not installed are left out.
+
+keras-hub's BertMaskedLM trains no next-sentence head and clips no gradients: it does less.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+B, T, P, V = 32, 128, 20, 30522
+D, F, L, N = 512, 2048, 4, 8
+MATRIX = 2048  # the plain product is [2048, 2048] x [2048, 2048]
+
+
+def step_flops() -> float:
+    """Counts the products of forward and backward: three times the forward's."""
+    layer = 2 * B * T * (4 * D * D + 2 * D * F) + 4 * B * T * T * D
+    heads = 2 * B * P * D * (D + V) + 2 * B * D * D
+    return 3.0 * (L * layer + heads)
+
+
+def make_batch() -> dict[str, np.ndarray]:
+    """Draws a batch without padding."""
+    draw = np.random.default_rng(0)
+    return {
+        "input_word_ids": draw.integers(0, V, (B, T)).astype(np.int32),
+        "input_mask": np.ones((B, T), np.int32),
+        "input_type_ids": np.repeat(np.arange(T)[None] > T // 2, B, 0).astype(np.int32),
+        "masked_lm_positions": np.sort(draw.integers(0, T, (B, P)), 1).astype(np.int32),
+        "masked_lm_ids": draw.integers(0, V, (B, P)).astype(np.int32),
+        "masked_lm_weights": np.ones((B, P), np.float32),
+        "next_sentence_labels": draw.integers(0, 2, B).astype(np.int32),
+        "next_sentence_weights": np.ones(B, np.float32),
+    }
+
+
+def bert_tf_step() -> Callable[[], Any]:
+    from bert_tf.config import ModelConfig, OptimizerConfig
+    from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+    from bert_tf.optimization.optimizers import build_optimizer
+
+    import tensorflow as tf  # isort: skip
+
+    config = ModelConfig(
+        hidden_size=D, num_hidden_layers=L, num_attention_heads=N, intermediate_size=F
+    )
+    model = BertPretrainer(config)
+    variables = model.trainable_variables
+    optimizer = build_optimizer(OptimizerConfig())
+    optimizer.build(variables)
+    batch = {name: tf.constant(value) for name, value in make_batch().items()}
+
+    @tf.function(jit_compile=True)
+    def step(seed: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = model(batch, training=True, dropout_seed=seed)
+            loss = sum(part.mean() for part in pretraining_losses(batch, outputs).values())
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        optimizer.apply_summed(gradients, variables)
+        return loss
+
+    seeds = iter(range(1 << 30))
+    return lambda: float(step(tf.constant(next(seeds))))
+
+
+def keras_hub_step() -> Callable[[], Any]:
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import keras
+    import keras_hub
+
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=V, num_layers=L, num_heads=N, hidden_dim=D, intermediate_dim=F, dropout=0.1
+    )
+    model = keras_hub.models.BertMaskedLM(backbone=backbone, preprocessor=None)
+    model.compile(
+        optimizer=keras.optimizers.AdamW(1e-4),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=True,
+    )
+    batch = make_batch()
+    inputs = {
+        "token_ids": batch["input_word_ids"],
+        "padding_mask": batch["input_mask"],
+        "segment_ids": batch["input_type_ids"],
+        "mask_positions": batch["masked_lm_positions"],
+    }
+    labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+    return lambda: float(np.ravel(model.train_on_batch(inputs, labels, weights))[0])
+
+
+def garden_step() -> Callable[[], Any]:
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+    from official.nlp import optimization
+    from official.nlp.modeling import layers, models, networks
+
+    encoder = networks.BertEncoderV2(
+        vocab_size=V, hidden_size=D, num_layers=L, num_attention_heads=N, inner_dim=F
+    )
+    head = layers.ClassificationHead(inner_dim=D, num_classes=2, name="next_sentence")
+    model = models.BertPretrainerV2(encoder, classification_heads=[head])
+    optimizer = optimization.create_optimizer(1e-4, 100000, 10000)
+    batch = {name: tf.constant(value) for name, value in make_batch().items()}
+    model(batch)
+    variables = model.trainable_variables
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+
+    @tf.function(jit_compile=True)
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = model(batch, training=True)
+            masked = cross_entropy(batch["masked_lm_ids"], outputs["mlm_logits"])
+            weights = batch["masked_lm_weights"]
+            loss = tf.reduce_sum(masked * weights) / tf.reduce_sum(weights)
+            following = cross_entropy(batch["next_sentence_labels"], outputs["next_sentence"])
+            loss += tf.reduce_mean(following)
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return loss
+
+    return lambda: float(step())
+
+
+def numpy_product() -> Callable[[], Any]:
+    matrix = np.random.default_rng(0).random((MATRIX, MATRIX), np.float32)
+    return lambda: matrix @ matrix
+
+
+def tensorflow_product() -> Callable[[], Any]:
+    import tensorflow as tf
+
+    matrix = tf.random.uniform((MATRIX, MATRIX))
+    return lambda: tf.matmul(matrix, matrix).numpy()
+
+
+def torch_product() -> Callable[[], Any]:
+    import torch
+
+    matrix = torch.rand(MATRIX, MATRIX)
+    return lambda: matrix @ matrix
+
+
+STEPS = {"bert_tf": bert_tf_step, "keras_hub": keras_hub_step, "garden": garden_step}
+PRODUCTS = {"numpy": numpy_product, "tensorflow": tensorflow_product, "torch": torch_product}
+
+
+def work(name: str) -> None:
+    """Runs one contestant: warms up, then makes a step for every line read."""
+    make_step = {**STEPS, **PRODUCTS}[name]
+    reply, sys.stdout = sys.stdout, sys.stderr
+    step = make_step()
+    for _ in range(2):
+        step()
+    print("ready", file=reply, flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        step()
+        print(time.perf_counter() - start, file=reply, flush=True)
+
+
+class Contestant:
+    """A process that makes a step on request; `seconds` collects the times."""
+
+    def __init__(self, name: str, python: str) -> None:
+        self.name, self.seconds = name, list[float]()
+        self.process = subprocess.Popen(
+            [python, __file__, f"--worker={name}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[1])},
+        )
+        self.is_ready = self.process.stdout.readline() == "ready\n"
+
+    def run(self) -> None:
+        """Makes one step and keeps its time."""
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.seconds.append(float(self.process.stdout.readline()))
+
+    def close(self) -> str:
+        """Ends the process and returns the last line of its errors."""
+        lines = self.process.communicate()[1].strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+def compete(pythons: dict[str, str], rounds: int) -> dict[str, float]:
+    """Starts the contestants and returns the median seconds of each that works."""
+    contestants = []
+    for name, python in pythons.items():
+        contestant = Contestant(name, python)
+        if contestant.is_ready:
+            contestants.append(contestant)
+        else:
+            print(f"{name}: left out: {contestant.close()}")
+    for _ in range(rounds):
+        for contestant in contestants:
+            contestant.run()
+    for contestant in contestants:
+        contestant.close()
+    return {c.name: statistics.median(c.seconds) for c in contestants}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=11, help="Steps of each contestant.")
+    parser.add_argument("--garden_python", default="", help="Python that has tf-models-official.")
+    parser.add_argument("--worker", default="", help="Used by this program itself.")
+    flags = parser.parse_args()
+    if flags.worker:
+        work(flags.worker)
+        return
+    pythons = {name: sys.executable for name in (*STEPS, *PRODUCTS)}
+    pythons["garden"] = flags.garden_python or sys.executable
+    medians = compete(pythons, flags.rounds)
+    rates = {name: 2 * MATRIX**3 / medians[name] / 1e9 for name in PRODUCTS if name in medians}
+    best = max(rates.values())
+    print(
+        f"plain product of {MATRIX} x {MATRIX}, GFLOP/s:", {k: round(v) for k, v in rates.items()}
+    )
+    print(f"{'':10} {'s/step':>8} {'GFLOP/s':>8} {'of best product':>16} {'bert_tf is':>11}")
+    for name in (name for name in STEPS if name in medians):
+        seconds = medians[name]
+        rate = step_flops() / seconds / 1e9
+        ratio = seconds / medians["bert_tf"]
+        print(f"{name:10} {seconds:8.3f} {rate:8.0f} {rate / best:16.0%} {ratio:10.2f}x")
+
+
+if __name__ == "__main__":
+    main()

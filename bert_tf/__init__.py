@@ -1,0 +1,10 @@
+"""bert_tf: BERT for TensorFlow, from raw text to a trained model."""
+
+import os
+
+# Keras reads its backend once, when it is first imported; data, training and export are TensorFlow.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# TensorFlow's start-up lines hide the program's own; errors are still shown.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+__version__ = "0.1.0"

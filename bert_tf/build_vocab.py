@@ -1,0 +1,46 @@
+"""Trains a WordPiece vocabulary on raw text.
+
+    python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --vocab_file=vocab.txt
+
+Without --input_file the embedded corpus is used. See `text/vocab_training.py` for the method.
+"""
+
+import os
+import pathlib
+import tempfile
+
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, ModelConfig
+from bert_tf.data import corpus, embedded_corpus
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab_training import train_vocab_on_parts
+
+DATA_FLAGS = ("input_file", "input_format", "text_field", "vocab_file", "num_workers")
+MODEL_FLAGS = ("vocab_size", "do_lower_case")
+
+
+def main(_: list[str]) -> None:
+    data, model = config_flags.from_flags(DataConfig), config_flags.from_flags(ModelConfig)
+    if not data.vocab_file:
+        raise ValueError("--vocab_file is empty; expected the name of the vocabulary to write.")
+    with tempfile.TemporaryDirectory() as folder:
+        input_file, input_format = data.input_file, data.input_format
+        if not input_file:
+            logging.info("No --input_file: the vocabulary is trained on the embedded corpus.")
+            path = pathlib.Path(folder, "embedded.txt")
+            input_file = os.fspath(embedded_corpus.gather_embedded_corpus(path))
+            input_format = "lines"
+        parts = corpus.list_parts(input_file, input_format, data.text_field)
+        tokens = train_vocab_on_parts(
+            parts, corpus.read_documents, model.vocab_size, model.do_lower_case, data.num_workers
+        )
+    Vocab(tuple(tokens)).write(data.vocab_file)
+    logging.info("Wrote %d rows to %s.", len(tokens), data.vocab_file)
+
+
+if __name__ == "__main__":
+    config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+    config_flags.define_flags(ModelConfig, only=MODEL_FLAGS)
+    config_flags.run(main)

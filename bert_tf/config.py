@@ -1,0 +1,256 @@
+"""Configuration: frozen dataclasses, the only place where a default, a help text and a range stand.
+
+`config_flags.py` turns each class into command-line flags and back. A field name occurs once over
+all classes, because absl has one namespace: one name, one meaning. Names and defaults are those of
+google-research/bert wherever the meaning is the same.
+"""
+
+import dataclasses
+import json
+import pathlib
+import typing
+from typing import Any, Self
+
+GELU_FORMS = ("gelu_tanh", "gelu_exact")
+ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
+
+
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> Any:
+    """Declares one field: its default, help text and allowed values (bounds are inclusive)."""
+    metadata = {"help": help_text, "choices": choices, "lower": lower, "upper": upper}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Base of all groups: checks every field against its declared type, choices and range."""
+
+    def __post_init__(self) -> None:
+        types = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            check_value(field, types[field.name], getattr(self, field.name))
+        self.check()
+
+    def check(self) -> None:
+        """Checks what concerns several fields at once; subclasses override it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields in declared order."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Makes the object from a dict.
+
+        Raises:
+          ValueError: on an unknown key or a value out of range.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise ValueError(f"{cls.__name__}: unknown keys {unknown}; known keys are {known}.")
+        return cls(**values)
+
+
+def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
+    """Raises ValueError or TypeError if `value` does not fit the field's type, choices and range."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(
+            f"{field.name}: expected {kind.__name__}, received {value!r} ({type(value).__name__})."
+        )
+    choices, lower, upper = (field.metadata[key] for key in ("choices", "lower", "upper"))
+    if choices and value not in choices:
+        raise ValueError(f"{field.name}: received {value!r}, expected one of {list(choices)}.")
+    if lower is not None and value < lower:
+        raise ValueError(f"{field.name}: received {value}, expected at least {lower}.")
+    if upper is not None and value > upper:
+        raise ValueError(f"{field.name}: received {value}, expected at most {upper}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Config):
+    """Shape of the encoder; the names are the keys of google-research/bert's bert_config.json.
+
+    Differs from the original: `hidden_act` names the exact GELU form (`gelu` alone is ambiguous:
+    the original's is the tanh form, Hugging Face's the erf form), and casing is stored beside the
+    shape, so that a wrong `do_lower_case` cannot go unnoticed.
+    """
+
+    vocab_size: int = option(30522, "Rows of the word embedding table.", lower=5)
+    hidden_size: int = option(768, "Width of every layer.", lower=1)
+    num_hidden_layers: int = option(12, "Encoder layers.", lower=1)
+    num_attention_heads: int = option(12, "Heads per layer; divides hidden_size.", lower=1)
+    intermediate_size: int = option(3072, "Width inside the feed-forward part.", lower=1)
+    hidden_act: str = option("gelu_tanh", "Activation, by its exact form.", choices=ACTIVATIONS)
+    hidden_dropout_prob: float = option(0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99)
+    attention_probs_dropout_prob: float = option(
+        0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99
+    )
+    max_position_embeddings: int = option(512, "Rows of the position table.", lower=1)
+    type_vocab_size: int = option(2, "Rows of the segment table.", lower=1)
+    initializer_range: float = option(
+        0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0
+    )
+    layer_norm_eps: float = option(1e-12, "Epsilon of every LayerNorm.", lower=0.0)
+    do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
+
+    def check(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+                f"{self.num_attention_heads}; change one of them."
+            )
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def read(cls, path: str | pathlib.Path) -> Self:
+        """Reads a bert_config.json, ours or google-research/bert's.
+
+        Keys that are not ours are ignored as the original does (some releases carry pooler_*);
+        `"hidden_act": "gelu"` is read as `gelu_tanh`, the form of google-research/bert.
+        """
+        try:
+            values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is not JSON: {error}.") from None
+        if values.get("hidden_act") == "gelu":
+            values["hidden_act"] = "gelu_tanh"
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls.from_dict({key: value for key, value in values.items() if key in known})
+
+    def to_json(self) -> str:
+        """Returns the text of bert_config.json."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+INPUT_FORMATS = ("auto", "lines", "prose", "jsonl", "tfrecord", "tfds")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(Config):
+    """Where the examples come from and how they are made (google-research/bert's flags)."""
+
+    input_file: str = option(
+        "",
+        "Comma-separated files or globs: raw text (one sentence a line with blank lines between "
+        "documents; plain prose; JSONL; each also .gz or .xz), TFRecords in Google's format, or a "
+        "TensorFlow Datasets name (tfds:NAME). Empty: the embedded corpus.",
+    )
+    input_format: str = option("auto", "Form of input_file; auto looks.", choices=INPUT_FORMATS)
+    text_field: str = option("text", "Field of JSONL records or TFDS examples with the text.")
+    eval_file: str = option("", "Input for evaluation only; empty: documents held out of input_file.")
+    eval_fraction: float = option(
+        0.02, "Share of documents held out when eval_file is empty.", lower=0.0, upper=0.5
+    )
+    vocab_file: str = option("", "Vocabulary; empty: one is trained on input_file.")
+    cache_dir: str = option(
+        "", "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache."
+    )
+    max_seq_length: int = option(128, "Pieces per example, special tokens included.", lower=8)
+    dupe_factor: int = option(
+        10, "Times each document is used with other masks (static masking only).", lower=1
+    )
+    short_seq_prob: float = option(
+        0.1, "Probability of a sequence shorter than the maximum.", lower=0.0, upper=1.0
+    )
+    random_seed: int = option(12345, "Seed of pairs, masks, order, weights and dropout.", lower=0)
+    use_next_sentence: bool = option(
+        True, "Sentence pairs and the NSP head; false: full sentences, MLM alone (RoBERTa)."
+    )
+    num_workers: int = option(0, "Processes that prepare data; 0: one a core.", lower=0)
+
+
+MASKINGS = ("dynamic", "static", "tf_text")
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig(Config):
+    """Which pieces are predicted (BERT section 3.1, task 1)."""
+
+    masking: str = option(
+        "dynamic",
+        "dynamic: masks drawn anew each epoch; static: drawn once when examples are written, as "
+        "the original; tf_text: dynamic with tensorflow-text's own masking ops.",
+        choices=MASKINGS,
+    )
+    masked_lm_prob: float = option(0.15, "Share of pieces predicted.", lower=0.0, upper=1.0)
+    max_predictions_per_seq: int = option(20, "Most predictions in a sequence.", lower=1)
+    do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
+
+
+OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig(Config):
+    """Optimizer and learning-rate schedule."""
+
+    optimizer: str = option(
+        "adam_weight_decay",
+        "adam_weight_decay: google-research/bert's (no bias correction); adamw: with bias "
+        "correction; lamb: You et al. 2020.",
+        choices=OPTIMIZERS,
+    )
+    learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)
+    num_train_steps: int = option(100000, "Optimizer steps.", lower=1)
+    num_warmup_steps: int = option(10000, "Steps of linear warm-up.", lower=0)
+    weight_decay_rate: float = option(0.01, "Decay; never of LayerNorm and biases.", lower=0.0)
+    adam_beta_1: float = option(0.9, "Decay of the first moment.", lower=0.0, upper=1.0)
+    adam_beta_2: float = option(0.999, "Decay of the second moment.", lower=0.0, upper=1.0)
+    adam_epsilon: float = option(1e-6, "Added to the root of the second moment.", lower=0.0)
+    clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
+
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig(Config):
+    """The loop: what is run, where, how often it is logged and saved."""
+
+    output_dir: str = option("", "Run directory.")
+    init_checkpoint: str = option("", "Run directory or checkpoint whose weights are the start.")
+    bert_config_file: str = option("", "bert_config.json; its values replace the shape flags.")
+    do_train: bool = option(False, "Train.")
+    do_eval: bool = option(False, "Evaluate at the end, and every eval_steps while training.")
+    train_batch_size: int = option(32, "Examples per step over all replicas.", lower=1)
+    eval_batch_size: int = option(8, "Examples per evaluation step over all replicas.", lower=1)
+    max_eval_steps: int = option(100, "Most evaluation steps.", lower=1)
+    eval_steps: int = option(0, "Steps between evaluations while training; 0: none.", lower=0)
+    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", lower=1)
+    keep_checkpoint_max: int = option(3, "Newest checkpoints kept; the best is kept too.", lower=1)
+    iterations_per_loop: int = option(1000, "Most steps inside one graph call.", lower=1)
+    log_steps: int = option(100, "Steps between logged lines.", lower=1)
+    distribution: str = option(
+        "one_device",
+        "one_device; mirrored: all GPUs of this machine; multi_worker: hosts named in TF_CONFIG; "
+        "tpu.",
+        choices=STRATEGIES,
+    )
+    num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0)
+    precision: str = option("float32", "Keras' dtype policy.", choices=PRECISIONS)
+    jit_compile: bool = option(True, "Compile the step with XLA.")
+    gradient_accumulation_steps: int = option(
+        0, "Micro-batches a step; divides a replica's batch. 0: as memory asks for.", lower=0
+    )
+    recompute: bool = option(False, "Recompute layers in the backward pass to save memory.")
+    use_tpu: bool = option(False, "google-research/bert's spelling of --distribution=tpu.")
+    tpu_name: str = option("", "Name or address of the TPU; empty: the local one.")
+    tpu_zone: str = option("", "Zone of the TPU.")
+    gcp_project: str = option("", "Project of the TPU.")
+    peak_flops: float = option(
+        0.0, "Peak FLOP/s of one device, for the share reached; 0: known or measured.", lower=0.0
+    )

@@ -1,0 +1,100 @@
+"""Configuration dataclasses as absl flags, and back; a saved flagfile repeats a run."""
+
+import dataclasses
+import logging as python_logging
+import pathlib
+import sys
+import traceback
+import typing
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from absl import app, flags, logging
+
+from bert_tf.config import Config
+
+ConfigType = TypeVar("ConfigType", bound=Config)
+
+# A program's --help shows the flags of its own module: those defined here belong to the caller.
+flags.disclaim_key_flags()
+
+
+def define_flags(*classes: type[Config], only: Sequence[str] = ()) -> None:
+    """Defines one flag per field; with `only`, just the fields of these names.
+
+    Raises:
+      ValueError: if `only` names a field that no class has.
+    """
+    unknown = set(only) - {field.name for cls in classes for field in dataclasses.fields(cls)}
+    if unknown:
+        raise ValueError(f"No field named {sorted(unknown)} in {[cls.__name__ for cls in classes]}.")
+    for cls in classes:
+        types = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            if not only or field.name in only:
+                _define(field, types[field.name])
+
+
+def _define(field: dataclasses.Field, kind: type) -> None:
+    data = field.metadata
+    common = {"name": field.name, "default": field.default, "help": data["help"]}
+    bounds = {"lower_bound": data["lower"], "upper_bound": data["upper"]}
+    if data["choices"]:
+        flags.DEFINE_enum(enum_values=list(data["choices"]), **common)
+    elif kind is bool:
+        flags.DEFINE_bool(**common)
+    elif kind is int:
+        flags.DEFINE_integer(**bounds, **common)
+    elif kind is float:
+        flags.DEFINE_float(**bounds, **common)
+    else:
+        flags.DEFINE_string(**common)
+
+
+def from_flags(cls: type[ConfigType]) -> ConfigType:
+    """Makes the dataclass from the parsed flags; a field without a flag keeps its default."""
+    names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
+    return cls.from_dict({name: flags.FLAGS[name].value for name in names})
+
+
+def flagfile(*configs: Config) -> str:
+    """Returns the text of a flagfile that gives these configurations again."""
+    lines = []
+    for config in configs:
+        lines.append(f"# {type(config).__name__}")
+        for name, value in config.to_dict().items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            lines.append(f"--{name}={text}")
+    return "\n".join(lines) + "\n"
+
+
+def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
+    """Returns the `--name=value` lines of a flagfile that `flagfile` wrote."""
+    lines = pathlib.Path(path).read_text(encoding="utf8").splitlines()
+    pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
+    return {name: value for name, _, value in pairs}
+
+
+def run(main: Callable[[list[str]], int | None]) -> None:
+    """Runs a program: parses flags, logs plainly, and turns bad input into one clear line.
+
+    ValueError and OSError are what the library raises for bad input: their message is printed
+    without the traceback, which --verbosity=1 shows; the exit status is 1.
+    """
+
+    def guarded(arguments: list[str]) -> int | None:
+        handler = logging.get_absl_handler()
+        handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.INFO)
+        if len(arguments) > 1:
+            raise app.UsageError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
+        try:
+            return main(arguments)
+        except (ValueError, OSError) as error:
+            if logging.level_debug():
+                traceback.print_exc()
+            print(f"ERROR: {error}", file=sys.stderr)
+            return 1
+
+    app.run(guarded)

@@ -1,0 +1,101 @@
+"""Makes pre-training examples, TFRecords in google-research/bert's format, from text.
+
+    python -m bert_tf.create_pretraining_data --input_file='text/*.txt' --vocab_file=vocab.txt \\
+        --output_file=examples.tfrecord --num_shards=8
+
+By default masks are not drawn here but at every reading (dynamic masking); --masking=static draws
+them here, dupe_factor times. The same command takes up what a killed run has finished.
+"""
+
+import pathlib
+
+from absl import flags, logging
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.google_examples import make_google_examples, pad_examples, read_google_documents
+from bert_tf.data.preparation import write_examples
+from bert_tf.data.tfrecords import encode_examples, write_records
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
+
+DATA_FLAGS = (
+    "input_file input_format text_field vocab_file max_seq_length dupe_factor short_seq_prob "
+    "random_seed use_next_sentence num_workers"
+).split()
+config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.define_flags(MaskingConfig)
+flags.DEFINE_string("output_file", "", "Comma-separated TFRecord files to write.")
+flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents (uncased model).")
+flags.DEFINE_integer(
+    "num_shards",
+    0,
+    "Write this many files, output_file-00000-of-0000N; 0: the files of output_file.",
+    lower_bound=0,
+)
+flags.DEFINE_bool(
+    "google_identical",
+    False,
+    "Write exactly the examples of google-research/bert's program (statically masked, one "
+    "process, all in memory).",
+)
+FLAGS = flags.FLAGS
+
+
+def main(_: list[str]) -> None:
+    data = config_flags.from_flags(DataConfig)
+    masking = config_flags.from_flags(MaskingConfig)
+    for name in ("input_file", "output_file", "vocab_file"):
+        if not FLAGS[name].value:
+            hint = " (python -m bert_tf.build_vocab trains one)" if name == "vocab_file" else ""
+            raise ValueError(f"--{name} is empty; give it{hint}.")
+    output_files = list_output_files(FLAGS.output_file, FLAGS.num_shards)
+    if FLAGS.google_identical:
+        write_google_examples(output_files, data, masking)
+        return
+    manifest = write_examples(output_files, data, masking, do_lower_case=FLAGS.do_lower_case)
+    masks = "masks drawn at reading" if masking.masking != "static" else "masked"
+    logging.info(
+        "Wrote %s examples (%s; %s pieces) to %d files, %.1f MB; see %s.",
+        f"{manifest['examples']:,}",
+        masks,
+        f"{manifest['tokens']:,}",
+        len(output_files),
+        manifest["bytes"] / 1e6,
+        output_files[0].parent / "manifest.json",
+    )
+
+
+def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
+    """Returns the files to write: those named, or `num_shards` numbered ones.
+
+    Raises:
+      ValueError: if several names are to be numbered, or a name stands twice.
+    """
+    names = [name.strip() for name in output_file.split(",") if name.strip()]
+    if num_shards:
+        if len(names) != 1:
+            raise ValueError(f"--num_shards needs one name in --output_file, received {names}.")
+        names = [f"{names[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--output_file names a file twice: {names}.")
+    return list(map(pathlib.Path, names))
+
+
+def write_google_examples(
+    output_files: list[pathlib.Path], data: DataConfig, masking: MaskingConfig
+) -> None:
+    """Writes the original program's examples, dealt to the files in turn as it does."""
+    vocab = Vocab.read(data.vocab_file)
+    documents = read_google_documents(data.input_file, WordPiece(vocab, FLAGS.do_lower_case))
+    examples = make_google_examples(documents, data, masking, vocab)
+    records = encode_examples(
+        pad_examples(examples, data.max_seq_length, masking.max_predictions_per_seq)
+    )
+    for number, path in enumerate(output_files):
+        write_records(path, records[number :: len(output_files)])
+    logging.info("Wrote %d examples, masked, as google-research/bert's program.", len(records))
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

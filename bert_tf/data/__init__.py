@@ -1,0 +1,1 @@
+"""Corpus, examples, records and the tf.data pipeline."""

@@ -1,0 +1,100 @@
+"""Looks at the first bytes of a file: how it is compressed and what form of text it holds."""
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+from bert_tf.data.sentences import split_sentences
+from bert_tf.data.tfrecords import length_crc
+
+SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]*_]*$")
+_MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"BZh": bz2.open,
+}
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+
+
+@contextlib.contextmanager
+def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
+    """Opens a file for reading bytes, through gzip, xz or bzip2 if its first bytes say so."""
+    with pathlib.Path(path).open("rb") as file:
+        head = file.peek(6)
+        opener = next((opener for magic, opener in _MAGIC.items() if head.startswith(magic)), None)
+        if opener is None:
+            yield file
+            return
+        with opener(file) as stream, io.BufferedReader(stream, 1 << 18) as buffered:
+            yield buffered
+
+
+def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
+    """Tells "tfrecord", "jsonl", "lines" or "prose" from the first bytes of a file.
+
+    Args:
+      path: named in errors.
+      sample: the first bytes, decompressed.
+      is_cut: whether the file goes on after them.
+
+    Raises:
+      ValueError: if they are binary, UTF-16 or a JSON document of several lines.
+    """
+    if is_tfrecord(sample):
+        return "tfrecord"
+    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path} > new.txt")
+    if _BINARY.search(sample):
+        raise ValueError(f"{path} is neither text nor TFRecords (it holds binary bytes).")
+    text = sample.decode("utf8", errors="replace").removeprefix("\ufeff")
+    lines = text.split("\n")
+    if is_cut and len(lines) > 1:
+        lines.pop()
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if re.match(r'\{\s*"', first):
+        return "jsonl"
+    if first in ("{", "[", "[{") or first.startswith('[{"'):
+        raise ValueError(
+            f"{path} is one JSON document; expected one object a line: jq -c '.[]' {path}"
+        )
+    return "prose" if _is_prose(lines) else "lines"
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Tells whether `head` begins with a TFRecord header: uint64 length, masked CRC-32C of it."""
+    length, crc = (int.from_bytes(field, "little") for field in (head[:8], head[8:12]))
+    return len(head) >= 12 and length_crc(length) == crc
+
+
+def _is_prose(lines: list[str]) -> bool:
+    """Tells paragraphs from one sentence a line.
+
+    It is prose if lines are hard-wrapped, if many lines hold several sentences, or if nearly every
+    line stands between blank ones: as documents these would be single sentences.
+    """
+    filled = [line.strip() for line in lines if line.strip()]
+    blocks = sum(
+        bool(b.strip() and not a.strip()) for a, b in zip(["", *lines], lines, strict=False)
+    )
+    several = sum(len(split_sentences(line)) > 1 for line in filled)
+    alone = len(filled) > 5 and blocks > 0.9 * len(filled)
+    return is_wrapped(lines) or several > 0.4 * len(filled) or alone
+
+
+def is_wrapped(lines: list[str]) -> bool:
+    """Tells whether lines break where the column ended: long ones in mid-sentence."""
+    # A line followed by a filled one: full width in wrapped text, and mostly in mid-sentence.
+    inner = [a.strip() for a, b in zip(lines, lines[1:], strict=False) if a.strip() and b.strip()]
+    if len(inner) < 3:
+        return False
+    ended = sum(bool(SENTENCE_END.search(line)) for line in inner)
+    lengths = sorted(map(len, inner))
+    width = lengths[int(0.95 * (len(lengths) - 1))]
+    full = sum(length > 0.75 * width for length in lengths)
+    return ended < 0.4 * len(inner) and 40 <= width <= 120 and full > 0.6 * len(inner)

@@ -1,0 +1,286 @@
+"""Writes examples of a tokenised corpus to TFRecord files ("shards") in several processes.
+
+The documents are put in a random order and dealt to the shards; what a shard holds is a pure
+function of its documents and the configuration. So neither the number of processes nor a kill and
+restart changes a byte, and a shard that is finished is not made again.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.processes import map_in_processes
+from bert_tf.data.progress import Progress
+from bert_tf.data.sentence_pairs import (
+    SentencePair,
+    document_generator,
+    full_sentences,
+    sentence_pairs,
+)
+from bert_tf.data.static_masks import hash64, mask_rows
+from bert_tf.data.tfrecords import RecordWriter, encode_examples
+from bert_tf.data.token_store import TokenStore
+from bert_tf.files import atomic_write
+from bert_tf.text.vocab import Vocab
+
+# Examples are shuffled among this many pieces; it also bounds the memory of a worker.
+PIECES_PER_BLOCK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """What a worker needs to write one shard.
+
+    Attributes:
+      token_files: the tokenised corpus.
+      vocab_file: its vocabulary.
+      documents_file: int64 [n] (.npy), all documents of the set (training or evaluation), in
+        random order; random partners come from here.
+      first, last: the shard's own part of these documents.
+      path: file to write.
+      receipt: JSON file to write when the shard is finished.
+      num_duplicates: passes over the documents.
+      data, masking: the rules.
+    """
+
+    token_files: tuple[pathlib.Path, ...]
+    vocab_file: str
+    documents_file: pathlib.Path
+    first: int
+    last: int
+    path: pathlib.Path
+    receipt: pathlib.Path
+    num_duplicates: int
+    data: DataConfig
+    masking: MaskingConfig
+
+
+def write_shards(
+    store: TokenStore,
+    documents: np.ndarray,
+    paths: Sequence[pathlib.Path],
+    receipts: pathlib.Path,
+    *,
+    vocab_file: str,
+    num_duplicates: int,
+    data: DataConfig,
+    masking: MaskingConfig,
+    num_workers: int,
+) -> list[dict[str, Any]]:
+    """Writes the examples of some documents, or what of them is not yet written.
+
+    Args:
+      store: the tokenised corpus.
+      documents: int64 [n], the documents to use; random partners come from these, too.
+      paths: one TFRecord file a shard.
+      receipts: folder for one small file a finished shard; it must belong to this store, these
+        documents and this configuration alone.
+      vocab_file: vocabulary of the store.
+      num_duplicates: passes over the documents, each with other pairs and masks.
+      data, masking: the rules.
+      num_workers: processes.
+
+    Returns:
+      A record a shard: file, bytes, sha256, documents, examples, tokens.
+
+    Raises:
+      ValueError: if there are too few documents for pairs, or for that many shards.
+    """
+    check_documents(len(documents), len(paths), data.use_next_sentence)
+    order = hash64(data.random_seed, documents).argsort(kind="stable")
+    documents_file = receipts / "documents.npy"
+    with atomic_write(documents_file, "wb") as file:
+        np.save(file, np.asarray(documents, np.int64)[order])
+    for path in paths:  # left by a killed run
+        for temporary in path.parent.glob(f".{path.name}.*.tmp"):
+            temporary.unlink()
+    limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
+    records: dict[int, dict[str, Any]] = {}
+    tasks = []
+    for number, path in enumerate(paths):
+        finished = read_receipt(receipts, number, path)
+        if finished:
+            records[number] = finished
+            continue
+        task = ShardTask(
+            token_files=store.paths,
+            vocab_file=str(vocab_file),
+            documents_file=documents_file,
+            first=limits[number],
+            last=limits[number + 1],
+            path=path,
+            receipt=receipt_path(receipts, number),
+            num_duplicates=num_duplicates,
+            data=data,
+            masking=masking,
+        )
+        tasks.append((number, task))
+    progress = Progress("making examples", total=len(tasks), unit="files")
+    for number, record in map_in_processes(write_shard, tasks, num_workers):
+        progress.add(documents=record["documents"], tokens=record["tokens"])
+        records[number] = record
+    return [records[number] for number in range(len(paths))]
+
+
+def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool) -> None:
+    """Raises ValueError if so many documents do not do for pairs and shards."""
+    if use_next_sentence and num_documents < 2:
+        raise ValueError(
+            f"Next sentence prediction needs at least 2 documents, received {num_documents}: part "
+            "documents by blank lines, give more of them, or pass --use_next_sentence=false."
+        )
+    if num_documents < num_shards:
+        raise ValueError(
+            f"{num_documents} documents cannot fill {num_shards} files; name fewer in "
+            "--output_file, or pass a smaller --num_shards."
+        )
+
+
+def receipt_path(receipts: pathlib.Path, number: int) -> pathlib.Path:
+    """Returns where the record of a finished shard is kept."""
+    return receipts / f"shard-{number:05d}.json"
+
+
+def read_receipt(receipts: pathlib.Path, number: int, path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the record of a finished shard, or None if it is to be made."""
+    receipt = receipt_path(receipts, number)
+    if not (receipt.exists() and path.exists()):
+        return None
+    record = json.loads(receipt.read_text(encoding="utf8"))
+    return record if record["bytes"] == path.stat().st_size else None
+
+
+@functools.lru_cache(maxsize=1)
+def _open(
+    token_files: tuple[pathlib.Path, ...], vocab_file: str, documents_file: pathlib.Path
+) -> tuple[TokenStore, Vocab, np.ndarray]:
+    """Opens the store, the vocabulary and the list of documents once a process."""
+    documents = np.load(documents_file, mmap_mode="r").view(np.ndarray)
+    return TokenStore(token_files), Vocab.read(vocab_file), documents
+
+
+def write_shard(number: int, task: ShardTask) -> tuple[int, dict[str, Any]]:
+    """Writes one shard and its receipt; runs in a worker."""
+    store, vocab, documents = _open(task.token_files, task.vocab_file, task.documents_file)
+    rows = Rows(task, store.piece_type, vocab)
+    record: dict[str, Any] = {"file": task.path.name, "documents": task.last - task.first}
+    record |= {"examples": 0, "tokens": 0}
+    with RecordWriter(task.path) as writer:
+        for examples, num_pieces in rows.blocks(shard_sequences(task, store, vocab, documents)):
+            for example in examples:
+                writer.write(example)
+            record["examples"] += len(examples)
+            record["tokens"] += num_pieces
+    with task.path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
+    with atomic_write(task.receipt) as file:
+        json.dump(record, file)
+    return number, record
+
+
+def shard_sequences(
+    task: ShardTask, store: TokenStore, vocab: Vocab, documents: np.ndarray
+) -> Iterator[tuple[int, int, int, SentencePair]]:
+    """Yields (duplicate, document, number in the document, pair) of a shard's sequences.
+
+    For full sentences, which may hold several documents, the document is the shard's first one.
+    """
+    data = task.data
+    own = documents[task.first : task.last]
+    for duplicate in range(task.num_duplicates):
+        if not data.use_next_sentence:
+            sequences = full_sentences(
+                store, own, max_seq_length=data.max_seq_length, sep_id=vocab.sep_id
+            )
+            for number, sequence in enumerate(sequences):
+                yield duplicate, int(own[0]), number, sequence
+            continue
+        for index in range(task.first, task.last):
+            document = int(documents[index])
+            pairs = sentence_pairs(
+                store,
+                documents,
+                index,
+                document_generator(data.random_seed, duplicate, document),
+                max_seq_length=data.max_seq_length,
+                short_seq_prob=data.short_seq_prob,
+            )
+            for number, pair in enumerate(pairs):
+                yield duplicate, document, number, pair
+
+
+class Rows:
+    """Collects sequences as rows of arrays and makes serialized examples of them, a block at once.
+
+    Args:
+      task: for the lengths, the masking and the seed.
+      piece_type: type of the pieces.
+      vocab: for the special tokens.
+    """
+
+    def __init__(self, task: ShardTask, piece_type: np.dtype, vocab: Vocab) -> None:
+        length = task.data.max_seq_length
+        self._task, self._vocab = task, vocab
+        self._capacity = max(1, PIECES_PER_BLOCK // length)
+        self._ids = np.zeros((self._capacity, length), piece_type)
+        self._lengths = np.zeros((self._capacity, 2), np.int64)  # of both segments with [SEP]
+        self._labels = np.zeros((self._capacity, 1), np.int64)
+        self._origins = np.zeros((self._capacity, 3), np.int64)  # duplicate, document, number
+
+    def blocks(
+        self, sequences: Iterator[tuple[int, int, int, SentencePair]]
+    ) -> Iterator[tuple[list[bytes], int]]:
+        """Yields (shuffled examples, number of their pieces) of one block after the other."""
+        block = count = 0
+        cls_id, sep_id = self._vocab.cls_id, self._vocab.sep_id
+        for *origin, (ids_a, ids_b, is_random_next) in sequences:
+            row, end_a = self._ids[count], len(ids_a) + 2
+            end = end_a
+            row[0] = cls_id
+            row[1 : end_a - 1] = ids_a
+            row[end_a - 1] = sep_id
+            if len(ids_b):
+                end = end_a + len(ids_b) + 1
+                row[end_a : end - 1] = ids_b
+                row[end - 1] = sep_id
+            row[end:] = 0
+            self._lengths[count] = end_a, end
+            self._labels[count] = is_random_next
+            self._origins[count] = origin
+            count += 1
+            if count == self._capacity:
+                yield self._encode(count, block), int(self._lengths[:count, 1].sum())
+                block, count = block + 1, 0
+        if count:
+            yield self._encode(count, block), int(self._lengths[:count, 1].sum())
+
+    def _encode(self, count: int, block: int) -> list[bytes]:
+        """Returns the first `count` rows as examples in random order."""
+        task = self._task
+        seed = task.data.random_seed
+        order = np.random.default_rng([seed, task.first, block]).permutation(count)
+        ids, lengths = self._ids[order], self._lengths[order]
+        end_a, end = lengths[:, :1], lengths[:, 1:]  # [n, 1] each
+        positions = np.arange(ids.shape[1])
+        masked_lm = {}
+        if task.masking.masking == "static":
+            keys = hash64(seed, *self._origins[order].T)
+            masked = mask_rows(ids, lengths[:, 1], keys, task.masking, self._vocab)
+            masked_lm, ids = masked._asdict(), masked.ids
+            del masked_lm["ids"]
+        features = {
+            "input_ids": ids,
+            "input_mask": positions < end,
+            "segment_ids": (positions >= end_a) & (positions < end),
+            **masked_lm,
+            "next_sentence_labels": self._labels[order],
+        }
+        return encode_examples(features)

@@ -1,0 +1,209 @@
+"""Masking for the masked language model (BERT section 3.1, task 1), in the graph, on whole batches.
+
+Works on batches of unmasked examples, so the masks are drawn anew each epoch. They are a pure
+function of (seed, epoch, example): they depend neither on the batch an example is in, nor on
+workers, nor on restarts.
+
+    candidates  bool [B, T]    everything but [CLS], [SEP] and padding
+    counts      int32 [B]      how many pieces to predict: min(P, max(1, round(length * prob)))
+    positions   int32 [B, P]   selected, ascending, T where fewer are selected
+    batch       PretrainingBatch without next_sentence_weights
+
+Counts, candidates, whole words and replacement are those of google-research/bert's
+create_pretraining_data.py (create_masked_lm_predictions); only the random numbers differ.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf.config import MaskingConfig
+from bert_tf.data.random_bits import random_bits, random_integers
+from bert_tf.text.vocab import Vocab
+
+# Which random number of an example is meant.
+SELECT, DECIDE, REPLACE = range(3)
+
+
+def mask_batch(
+    batch: Mapping[str, tf.Tensor],
+    example_ids: tf.Tensor,
+    epochs: tf.Tensor,
+    *,
+    vocab: Vocab,
+    masking: MaskingConfig,
+    seed: int,
+) -> dict[str, tf.Tensor]:
+    """Selects pieces, replaces them in the input and makes them the labels.
+
+    Args:
+      batch: `input_word_ids` and `input_mask`, int32 [B, T]; other features pass through.
+      example_ids: int64 [B], number of each example in the corpus.
+      epochs: int64 [B], how often each example was seen before.
+      vocab: ids of the special tokens, and which pieces continue a word.
+      masking: share, maximum and kind of the selection.
+      seed: in [0, 2**64).
+
+    Returns:
+      The batch with `input_word_ids` masked, and `masked_lm_positions` and `masked_lm_ids` int32
+      [B, P] and `masked_lm_weights` float32 [B, P], all padded with 0. Writing `masked_lm_ids`
+      back to `masked_lm_positions` where the weight is 1 restores the unmasked input.
+    """
+    word_ids = batch["input_word_ids"]
+    rows = (epochs[:, None], example_ids[:, None])
+    candidates = find_candidates(word_ids, batch["input_mask"], vocab)
+    counts = count_predictions(batch["input_mask"], masking)
+    keys = random_bits(seed, *rows, SELECT, tf.range(tf.shape(word_ids)[1])[None])  # [B, T]
+    if masking.do_whole_word_mask:
+        continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
+        selected = select_whole_words(keys, candidates, continues, counts)
+    else:
+        selected = select_pieces(keys, candidates, counts, masking.max_predictions_per_seq)
+    positions = list_positions(selected, masking.max_predictions_per_seq)
+    return {**batch, **replace_pieces(word_ids, positions, rows, vocab=vocab, seed=seed)}
+
+
+def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: Vocab) -> tf.Tensor:
+    """Returns bool [B, T], true where a piece may be selected."""
+    is_special = (word_ids == vocab.cls_id) | (word_ids == vocab.sep_id)
+    return (input_mask > 0) & ~is_special
+
+
+def count_predictions(input_mask: tf.Tensor, masking: MaskingConfig) -> tf.Tensor:
+    """Returns how many pieces to predict, int32 [B].
+
+    The length counts [CLS] and [SEP], and half a piece is rounded to even, in float64, as Python's
+    round does: a length of 70 at 0.15 gives 10 (10.5), 90 gives 14 (13.5).
+    """
+    lengths = tf.cast(tf.reduce_sum(input_mask, axis=1), tf.float64)
+    counts = tf.cast(tf.round(lengths * masking.masked_lm_prob), tf.int32)
+    return tf.minimum(masking.max_predictions_per_seq, tf.maximum(1, counts))
+
+
+def select_pieces(
+    keys: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, max_predictions: int
+) -> tf.Tensor:
+    """Selects the candidates with the largest keys.
+
+    Args:
+      keys: uint64 [B, T], random.
+      candidates: bool [B, T].
+      counts: int32 [B].
+      max_predictions: P, at least the largest count.
+
+    Returns:
+      bool [B, T].
+    """
+    keys = tf.where(candidates, keys, tf.zeros_like(keys))
+    largest = tf.math.top_k(keys, tf.minimum(max_predictions, tf.shape(keys)[1])).values
+    last = tf.minimum(counts, tf.shape(largest)[1]) - 1
+    return candidates & (keys >= tf.gather(largest, last, batch_dims=1)[:, None])
+
+
+def select_whole_words(
+    keys: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """Selects words in random order; one that would overflow the count is skipped.
+
+    A "##" piece belongs to the last candidate before it, as in the original, even where [SEP]
+    stands between them (a segment cut at its front may begin within a word).
+
+    Args:
+      keys: uint64 [B, T], random; the w-th is that of the w-th word.
+      candidates: bool [B, T].
+      continues: bool [B, T], true for "##" pieces.
+      counts: int32 [B].
+
+    Returns:
+      bool [B, T].
+    """
+    is_candidate = tf.cast(candidates, tf.int32)
+    is_first = tf.cumsum(is_candidate, axis=1) == 1
+    starts = candidates & (~continues | is_first)
+    words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)  # [B, T]
+    sizes = _sum_by_index(is_candidate, words)  # [B, T], pieces of each word; 0: no such word
+
+    keys = tf.where(sizes > 0, keys, tf.zeros_like(keys))
+    order = tf.math.top_k(keys, tf.shape(keys)[1]).indices  # [B, T], words by falling key
+    taken = _take_in_order(tf.gather(sizes, order, batch_dims=1), counts)
+    is_word_taken = _sum_by_index(tf.cast(taken, tf.int32), order)
+    return candidates & (tf.gather(is_word_taken, words, batch_dims=1) > 0)
+
+
+def _take_in_order(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """Goes through words in order and takes each that still fits; bool [B, T].
+
+    All rows at once: a round takes the words up to the first that does not fit. What is left is
+    then smaller than that word, so there are at most as many rounds as there are sizes of words.
+    """
+
+    def take(open_words: tf.Tensor, taken: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        open_words &= sizes <= left
+        used = tf.cumsum(tf.where(open_words, sizes, 0), axis=1)
+        now = open_words & (used <= left)
+        left -= tf.reduce_sum(tf.where(now, sizes, 0), axis=1, keepdims=True)
+        return open_words & ~now, taken | now, left
+
+    state = (sizes > 0, tf.zeros_like(sizes, tf.bool), counts[:, None])
+    return tf.while_loop(lambda open_words, *_: tf.reduce_any(open_words), take, state)[1]
+
+
+def _sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Adds each value to the place its index names in the same row; int32 [B, T]."""
+    shape = tf.shape(values)
+    flat = tf.range(shape[0])[:, None] * shape[1] + indices
+    sums = tf.math.unsorted_segment_sum(
+        tf.reshape(values, [-1]), tf.reshape(flat, [-1]), shape[0] * shape[1]
+    )
+    return tf.reshape(sums, shape)
+
+
+def list_positions(selected: tf.Tensor, max_predictions: int) -> tf.Tensor:
+    """Returns the positions of the selected pieces, int32 [B, P], ascending, then T."""
+    length = tf.shape(selected)[1]
+    positions = tf.sort(tf.where(selected, tf.range(length), length), axis=1)[:, :max_predictions]
+    missing = tf.maximum(max_predictions - length, 0)
+    positions = tf.pad(positions, [[0, 0], [0, missing]], constant_values=length)
+    return tf.ensure_shape(positions, [None, max_predictions])
+
+
+def replace_pieces(
+    word_ids: tf.Tensor,
+    positions: tf.Tensor,
+    rows: tuple[tf.Tensor, tf.Tensor],
+    *,
+    vocab: Vocab,
+    seed: int,
+) -> dict[str, tf.Tensor]:
+    """Replaces selected pieces: 80 % [MASK], 10 % kept, 10 % any piece of the vocabulary.
+
+    Args:
+      word_ids: int32 [B, T], unmasked.
+      positions: int32 [B, P], ascending, T where there is none.
+      rows: epochs and example ids, int64 [B, 1].
+      vocab: its [MASK] and size; a random piece may be a special token, as in the original.
+      seed: in [0, 2**64).
+
+    Returns:
+      The four features of `mask_batch` that concern the words.
+    """
+    shape = tf.shape(word_ids)
+    is_real = positions < shape[1]
+    originals = tf.gather(word_ids, tf.where(is_real, positions, 0), batch_dims=1)  # [B, P]
+    decisions = random_integers(random_bits(seed, *rows, DECIDE, positions), 10)
+    randoms = random_integers(random_bits(seed, *rows, REPLACE, positions), len(vocab))
+    replaced = tf.where(
+        decisions < 8, vocab.mask_id, tf.where(decisions == 8, originals, randoms)
+    )  # [B, P]
+    # Padding positions, T, fall into one more column, which is cut off again.
+    row_numbers = tf.broadcast_to(tf.range(shape[0])[:, None], tf.shape(positions))
+    widened = tf.pad(word_ids, [[0, 0], [0, 1]])
+    masked = tf.tensor_scatter_nd_update(
+        widened, tf.stack([row_numbers, positions], axis=-1), replaced
+    )
+    return {
+        "input_word_ids": tf.ensure_shape(masked[:, :-1], word_ids.shape),
+        "masked_lm_positions": tf.where(is_real, positions, 0),
+        "masked_lm_ids": tf.where(is_real, originals, 0),
+        "masked_lm_weights": tf.cast(is_real, tf.float32),
+    }

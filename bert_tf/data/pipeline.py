@@ -1,0 +1,236 @@
+"""tf.data pipelines from TFRecords to masked batches.
+
+    step -> rows of the step -> examples -> serialized records -> features -> masked batch
+         example_order       RecordFiles.read      parse_example     masking
+
+Every batch is a pure function of (records, seed, step): a run resumes by its step number, a worker
+makes its own slice of the global batch, and the pipeline holds no state. All shapes are static.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.config import MaskingConfig
+from bert_tf.data import features
+from bert_tf.data.example_order import place_examples
+from bert_tf.data.masking import mask_batch
+from bert_tf.data.tfrecords import RecordFiles, RecordForm, check_form, describe_records
+from bert_tf.text.vocab import Vocab
+
+# A step -> serialized records, example ids and epochs of its rows.
+Gather = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def pretraining_dataset(
+    records: RecordFiles,
+    vocab: Vocab,
+    masking: MaskingConfig,
+    *,
+    max_seq_length: int,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    num_steps: int | None = None,
+    worker_index: int = 0,
+    num_workers: int = 1,
+    use_next_sentence: bool = True,
+) -> tf.data.Dataset:
+    """Returns the training batches of the steps from `start_step` on.
+
+    Args:
+      records: unmasked records, masked here anew each epoch, or masked records, passed through.
+      vocab: the vocabulary of the records.
+      masking: how unmasked records are masked; P.
+      max_seq_length: T of the records.
+      batch_size: examples a step over all workers.
+      seed: of order and masks.
+      start_step: first step.
+      num_steps: batches to make; None: without end.
+      worker_index: which slice of each global batch is made, rows [w * B / W, (w + 1) * B / W).
+      num_workers: W, divides batch_size.
+      use_next_sentence: false sets all `next_sentence_weights` to 0.
+
+    Returns:
+      Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
+
+    Raises:
+      ValueError: if the records do not fit T, P or the masking, or W does not divide B. A piece
+        id beyond the vocabulary raises InvalidArgumentError when it is met, naming the record.
+    """
+    rows = _worker_rows(batch_size, worker_index, num_workers)
+
+    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        example_ids, epochs = place_examples(step * batch_size + rows, len(records), seed)
+        return np.array(records.read(example_ids), object), example_ids, epochs
+
+    if num_steps is None:
+        num_steps = np.iinfo(np.int64).max - start_step
+    steps = tf.data.Dataset.range(start_step, start_step + num_steps)
+    make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
+    return _map_steps(steps, gather, make_batch, len(rows))
+
+
+def evaluation_dataset(
+    records: RecordFiles,
+    vocab: Vocab,
+    masking: MaskingConfig,
+    *,
+    max_seq_length: int,
+    batch_size: int,
+    seed: int,
+    max_steps: int | None = None,
+    worker_index: int = 0,
+    num_workers: int = 1,
+    use_next_sentence: bool = True,
+) -> tf.data.Dataset:
+    """Returns every example once, in file order and with the masks of epoch 0.
+
+    Arguments and errors are those of `pretraining_dataset`; `max_steps` is the most batches. The
+    last batch is filled up with rows of zeros, whose weights are 0.
+    """
+    rows = _worker_rows(batch_size, worker_index, num_workers)
+
+    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        example_ids = step * batch_size + rows
+        example_ids = example_ids[example_ids < len(records)]
+        serialized = np.array(records.read(example_ids), object)
+        return serialized, example_ids, np.zeros_like(example_ids)
+
+    num_steps = -(-len(records) // batch_size)
+    if max_steps is not None:
+        num_steps = min(num_steps, max_steps)
+    make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
+    return _map_steps(tf.data.Dataset.range(num_steps), gather, make_batch, len(rows))
+
+
+def _worker_rows(batch_size: int, worker_index: int, num_workers: int) -> np.ndarray:
+    """Returns which rows of the global batch a worker makes, int64 [B / W]."""
+    if batch_size % num_workers:
+        raise ValueError(
+            f"The batch size {batch_size} is not a multiple of the {num_workers} workers; "
+            "change one of them."
+        )
+    return np.arange(batch_size).reshape(num_workers, -1)[worker_index]
+
+
+def _map_steps(
+    steps: tf.data.Dataset, gather: Gather, make_batch: Callable, num_rows: int
+) -> tf.data.Dataset:
+    """Maps steps to batches of `num_rows` rows, several at once, in order."""
+
+    @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
+    def load(step: tf.Tensor) -> features.PretrainingBatch:
+        gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
+        return _fill_rows(make_batch(*(tf.ensure_shape(x, [None]) for x in gathered)), num_rows)
+
+    options = tf.data.Options()
+    options.deterministic = True
+    # Each worker already makes its own rows.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    mapped = steps.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    return mapped.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _fill_rows(batch: Mapping[str, tf.Tensor], num_rows: int) -> features.PretrainingBatch:
+    """Adds rows of zeros up to `num_rows`, which becomes the static shape."""
+    filled = {}
+    for name, values in batch.items():
+        missing = num_rows - tf.shape(values)[0]
+        padded = tf.pad(values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1))
+        filled[name] = tf.ensure_shape(padded, [num_rows, *values.shape[1:]])
+    return filled
+
+
+def _batch_maker(
+    records: RecordFiles,
+    vocab: Vocab,
+    masking: MaskingConfig,
+    max_seq_length: int,
+    seed: int,
+    use_next_sentence: bool,
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """Returns the function from serialized records, example ids and epochs to a batch."""
+    form = describe_records(records)
+    check_form(records, form, max_seq_length, masking.max_predictions_per_seq)
+    mask = _choose_masking(form, masking)
+
+    def make_batch(
+        serialized: tf.Tensor, example_ids: tf.Tensor, epochs: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        batch = parse_records(serialized, form)
+        checked = [_check_ids(batch["input_word_ids"], example_ids, records, len(vocab))]
+        if form.is_masked:
+            checked.append(_check_ids(batch["masked_lm_ids"], example_ids, records, len(vocab)))
+        with tf.control_dependencies(checked):
+            batch = {name: tf.identity(values) for name, values in batch.items()}
+        if mask:
+            batch = mask(batch, example_ids, epochs, vocab=vocab, masking=masking, seed=seed)
+        weights = tf.fill(tf.shape(example_ids), float(use_next_sentence))
+        return {**batch, "next_sentence_weights": weights}
+
+    return make_batch
+
+
+def _choose_masking(form: RecordForm, masking: MaskingConfig) -> Callable | None:
+    """Returns the masking function that the configuration names; None for masked records."""
+    if form.is_masked:
+        if masking.masking != "static":
+            logging.info(
+                "The records are masked already: --masking=%s has no effect.", masking.masking
+            )
+        return None
+    if masking.masking == "static":
+        raise ValueError(
+            "The records are not masked, and --masking=static masks none. Pass --masking=dynamic, "
+            "or make the records again with create_pretraining_data --masking=static."
+        )
+    if masking.masking == "tf_text":
+        from bert_tf.data import tf_text_masking  # only this choice needs tensorflow-text
+
+        return tf_text_masking.mask_batch
+    return mask_batch
+
+
+def parse_records(serialized: tf.Tensor, form: RecordForm) -> dict[str, tf.Tensor]:
+    """Parses records, string [B], into the features they hold, with the library's names and types.
+
+    Raises:
+      InvalidArgumentError: if a record lacks a feature or a list has another length.
+    """
+    lengths = {"T": [form.max_seq_length], "P": [form.max_predictions_per_seq], "": []}
+    present = features.MASKED_FEATURES if form.is_masked else features.UNMASKED_FEATURES
+    specs = {
+        form.file_names[feature.name]: tf.io.FixedLenFeature(
+            lengths[feature.axis], feature.file_dtype
+        )
+        for feature in present
+    }
+    parsed = tf.io.parse_example(serialized, specs)
+    return {
+        feature.name: tf.cast(parsed[form.file_names[feature.name]], feature.dtype)
+        for feature in present
+    }
+
+
+def _check_ids(
+    ids: tf.Tensor, example_ids: tf.Tensor, records: RecordFiles, vocab_size: int
+) -> tf.Tensor:
+    """Fails, naming the record, if piece ids int32 [B, ...] are not in [0, vocab_size)."""
+
+    def fail(ids: np.ndarray, example_ids: np.ndarray) -> bool:
+        row, column = np.argwhere((ids < 0) | (ids >= vocab_size))[0]
+        raise ValueError(
+            f"Piece id {ids[row, column]} in {records.locate(example_ids[row])}, but the "
+            f"vocabulary has {vocab_size} pieces. Use the vocabulary that made the records "
+            "(--vocab_file)."
+        )
+
+    is_wrong = tf.reduce_any((ids < 0) | (ids >= vocab_size))
+    return tf.cond(
+        is_wrong,
+        lambda: tf.numpy_function(fail, [ids, example_ids], tf.bool),
+        lambda: False,
+    )

@@ -1,0 +1,77 @@
+"""Runs a function over many tasks in several processes.
+
+The processes load no TensorFlow, and end when their parent does, even if it is killed.
+"""
+
+import concurrent.futures
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+
+def count_workers(num_workers: int) -> int:
+    """Returns the number of processes: `num_workers`, or one a usable core where it is 0."""
+    return num_workers or len(os.sched_getaffinity(0))
+
+
+def map_in_processes(
+    function: Callable[..., Any], tasks: Iterable[tuple], num_workers: int
+) -> Iterator[Any]:
+    """Yields `function(*task)` of every task, in the order in which they are finished.
+
+    Args:
+      function: a function of a module, with arguments and results that can be pickled.
+      tasks: argument tuples.
+      num_workers: processes; with one, or one task, everything is done in this process.
+
+    Raises:
+      concurrent.futures.process.BrokenProcessPool: if a worker is killed, by lack of memory say.
+    """
+    tasks = list(tasks)
+    num_workers = min(num_workers, len(tasks))
+    if num_workers <= 1:
+        for task in tasks:
+            yield function(*task)
+        return
+    # spawn: a fork of a process with TensorFlow's threads may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _start_worker)
+    try:
+        for future in concurrent.futures.as_completed(_submit(pool, function, tasks)):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _submit(
+    pool: concurrent.futures.ProcessPoolExecutor, function: Callable[..., Any], tasks: list[tuple]
+) -> list[concurrent.futures.Future]:
+    """Submits all tasks; the workers start here, and do not import the program's main module.
+
+    A spawned process imports it (and with it TensorFlow, seconds and hundreds of megabytes a
+    worker) only in order to unpickle what it defines, and no task of ours comes from there.
+    """
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        return [pool.submit(function, *task) for task in tasks]
+    finally:
+        sys.modules["__main__"] = program
+
+
+def _start_worker() -> None:
+    """Makes a worker end with its parent, however the parent ends, and at Ctrl-C silently."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)

@@ -1,0 +1,42 @@
+"""A line of progress every few seconds: what is done, how fast, how long still."""
+
+import time
+
+from absl import logging
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Counts finished tasks and logs how far the work is.
+
+    Args:
+      name: what is being done.
+      total: number of tasks.
+      unit: what a task is, in the plural.
+    """
+
+    def __init__(self, name: str, total: int, unit: str) -> None:
+        self._name, self._total, self._unit = name, total, unit
+        self._done = self._documents = self._tokens = 0
+        self._start = self._last_line = time.monotonic()
+
+    def add(self, *, documents: int, tokens: int) -> None:
+        """Counts one finished task."""
+        self._done += 1
+        self._documents += documents
+        self._tokens += tokens
+        now = time.monotonic()
+        if self._done == self._total or now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            logging.info("%s", self.line(now - self._start))
+
+    def line(self, seconds: float) -> str:
+        """Returns the line of progress `seconds` after the start."""
+        left = seconds * (self._total - self._done) / max(self._done, 1)
+        return (
+            f"{self._name}: {self._done}/{self._total} {self._unit} "
+            f"({self._done / max(self._total, 1):.0%}), {self._documents:,} documents, "
+            f"{self._tokens:,} tokens, {self._tokens / max(seconds, 1e-9):,.0f} tokens/s, "
+            f"{left:.0f} s left"
+        )

@@ -1,0 +1,84 @@
+"""Texts of a TensorFlow Datasets data set; the only reader of raw text that imports TensorFlow."""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(/[\w.\-]+)*(:[\w\[\]%:+\-]+)?")
+
+
+def is_dataset_name(name: str) -> bool:
+    """Tells whether `name` (NAME or NAME/CONFIG, either with :SPLIT) is a known data set."""
+    if not _NAME.fullmatch(name) or importlib.util.find_spec("tensorflow_datasets") is None:
+        return False
+    return name.split(":")[0].split("/")[0] in _import_datasets().list_builders()
+
+
+def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]:
+    """Prepares the data set (downloading it, if need be) and cuts it in ranges of examples.
+
+    Args:
+      name: NAME, NAME/CONFIG or either with :SPLIT; the split is `train` if none is given.
+      part_bytes: wanted size of a part.
+
+    Returns:
+      (NAME:SPLIT, first example, past the last example) of each part.
+
+    Raises:
+      ValueError: if there is no such data set or split, or tensorflow_datasets is missing.
+    """
+    name, _, split = name.partition(":")
+    split = split or "train"
+    tfds = _import_datasets()
+    logging.info("tfds:%s: preparing; it is downloaded the first time.", name)
+    try:
+        builder = tfds.builder(name)
+    except tfds.core.DatasetNotFoundError as error:
+        raise ValueError(f"tfds:{name} is no TensorFlow dataset: {error}") from None
+    builder.download_and_prepare()
+    if split not in builder.info.splits:
+        raise ValueError(
+            f"tfds:{name} has no split {split!r}; it has {sorted(builder.info.splits)}."
+        )
+    info = builder.info.splits[split]
+    step = max(1, info.num_examples * part_bytes // max(1, info.num_bytes))
+    starts = range(0, info.num_examples, step)
+    return [(f"{name}:{split}", at, min(at + step, info.num_examples)) for at in starts]
+
+
+def read_dataset(name: str, start: int, stop: int, text_field: str) -> Iterator[str]:
+    """Yields the texts of the examples [start, stop) of NAME:SPLIT.
+
+    Raises:
+      ValueError: if the examples lack the field or it does not hold one string, or it is not UTF-8.
+    """
+    tfds = _import_datasets()
+    name, _, split = name.partition(":")
+    examples = tfds.load(name, split=f"{split}[{start}:{stop}]", shuffle_files=False)
+    for number, example in enumerate(tfds.as_numpy(examples), start):
+        if text_field not in example:
+            raise ValueError(
+                f"tfds:{name} has no field {text_field!r} but {sorted(example)}; set text_field."
+            )
+        text = example[text_field]
+        if not isinstance(text, bytes):
+            kind = type(text).__name__
+            raise ValueError(f"tfds:{name}: field {text_field!r} holds {kind}, expected a string.")
+        try:
+            yield text.decode("utf8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"tfds:{name}, example {number} is not UTF-8: {error}.") from None
+
+
+def _import_datasets() -> Any:
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise ValueError(
+            f"TensorFlow Datasets cannot be imported ({error}); install it: "
+            "pip install tensorflow-datasets importlib_resources"
+        ) from error
+    return tensorflow_datasets

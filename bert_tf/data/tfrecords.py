@@ -1,0 +1,333 @@
+"""TFRecord files of tf.train.Example, written and read without TensorFlow.
+
+A file is a row of frames: uint64 length, its CRC, the data, the CRC of the data (little-endian;
+CRC-32C, rotated and shifted so that a CRC of data that hold CRCs stays meaningful). The writer
+makes the protobuf bytes directly from NumPy arrays; the reader maps the files into memory and
+hops over the lengths once, so that any record can be read at any time: the training order
+(example_order.py) needs no shuffle buffer, and resuming costs nothing.
+
+Reference: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto.
+"""
+
+import dataclasses
+import functools
+import glob
+import mmap
+import os
+import pathlib
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+import google_crc32c
+import numpy as np
+
+from bert_tf.data import features
+from bert_tf.files import atomic_write
+
+HEADER = struct.Struct("<QI")
+FOOTER = struct.Struct("<I")
+
+
+def masked_crc(data: bytes) -> int:
+    """Returns the CRC-32C of `data` as TFRecord files store it."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def encode_varint(value: int) -> bytes:
+    """Returns protobuf's variable-length form of a non-negative integer: 7 bits a byte."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+@functools.lru_cache(maxsize=4096)
+def field_header(tag: int, size: int) -> bytes:
+    """Returns the tag and length in front of a protobuf field of `size` bytes."""
+    return bytes([tag]) + encode_varint(size)
+
+
+def encode_varints(rows: np.ndarray) -> list[bytes]:
+    """Returns each row of an int array [n, T] as its concatenated varints.
+
+    Example: [[1, 300]] -> [b"\\x01\\xac\\x02"].
+    """
+    values = rows.astype(np.int64).view(np.uint64)  # negative numbers take ten bytes
+    largest = int(values.max(initial=0))
+    if largest < 0x80:
+        return [row.tobytes() for row in values.astype(np.uint8)]
+    width = -(-largest.bit_length() // 7)
+    shifts = 7 * np.arange(width, dtype=np.uint64)
+    groups = values[:, :, None] >> shifts  # [n, T, width]
+    used = groups > 0
+    used[:, :, 0] = True
+    encoded = (groups & np.uint64(0x7F)).astype(np.uint8)
+    encoded[:, :, :-1] |= used[:, :, 1:].astype(np.uint8) << 7  # more bytes follow
+    ends = np.cumsum(used.sum(axis=(1, 2)))
+    stream = encoded[used].tobytes()
+    return [stream[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Returns n serialized tf.train.Examples.
+
+    Args:
+      features: name -> int or float [n, length]; ints become an Int64List, floats a FloatList.
+
+    Raises:
+      ValueError: if an array is not of that form or the arrays disagree in n.
+    """
+    shapes = {name: np.shape(values) for name, values in features.items()}
+    if len({shape[:1] for shape in shapes.values()}) != 1 or {*map(len, shapes.values())} != {2}:
+        raise ValueError(f"Expected arrays [n, length] with one n, received shapes {shapes}.")
+    columns = [_encode_column(name, np.asarray(values)) for name, values in features.items()]
+    bodies = map(b"".join, zip(*columns, strict=True))
+    return [field_header(0x0A, len(body)) + body for body in bodies]
+
+
+def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
+    """Returns one serialized tf.train.Example of 1-D arrays (see encode_examples)."""
+    return encode_examples({name: np.asarray(v)[None] for name, v in features.items()})[0]
+
+
+def _encode_column(name: str, rows: np.ndarray) -> list[bytes]:
+    """Returns the map entry `name: values` of each row, nested as example.proto says."""
+    if rows.dtype.kind in "iub":
+        list_tag, packed = 0x1A, encode_varints(rows)
+    elif rows.dtype.kind == "f":
+        list_tag, packed = 0x12, [row.tobytes() for row in rows.astype("<f4")]
+    else:
+        raise ValueError(f"Feature {name}: expected ints or floats, received {rows.dtype}.")
+    encoded_name = name.encode("utf8")
+    key = field_header(0x0A, len(encoded_name)) + encoded_name
+    entries = []
+    for values in packed:
+        numbers = field_header(0x0A, len(values)) + values
+        feature = field_header(list_tag, len(numbers)) + numbers
+        entry = key + field_header(0x12, len(feature)) + feature
+        entries.append(field_header(0x0A, len(entry)) + entry)
+    return entries
+
+
+class RecordWriter:
+    """Writes a TFRecord file under a temporary name, renamed when the `with` block ends well."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self._opened = atomic_write(path, "wb")
+
+    def __enter__(self) -> Self:
+        self._file = self._opened.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._opened.__exit__(*raised)
+
+    def write(self, record: bytes) -> None:
+        """Appends one record."""
+        length = len(record)
+        header = HEADER.pack(length, length_crc(length))
+        self._file.write(b"".join((header, record, FOOTER.pack(masked_crc(record)))))
+
+
+@functools.lru_cache(maxsize=65536)
+def length_crc(length: int) -> int:
+    """Returns the stored CRC of a length; records of one file share few lengths."""
+    return masked_crc(length.to_bytes(8, "little"))
+
+
+def write_records(path: str | os.PathLike, records: Iterable[bytes]) -> None:
+    """Writes serialized records to one TFRecord file."""
+    with RecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def list_record_files(input_file: str) -> list[pathlib.Path]:
+    """Returns the files of a comma-separated list of paths and globs, each glob sorted.
+
+    Raises:
+      ValueError: if one of them matches nothing.
+    """
+    paths = []
+    for pattern in filter(None, map(str.strip, input_file.split(","))):
+        matches = sorted(glob.glob(pattern))  # noqa: PTH207 (pathlib refuses absolute globs)
+        if not matches:
+            raise ValueError(f"No file matches {pattern!r}; check the path (quote globs).")
+        paths += map(pathlib.Path, matches)
+    return paths
+
+
+class RecordFiles:
+    """The records of several TFRecord files, numbered in the order of the files and in each file.
+
+    Args:
+      paths: local files. They stay mapped into memory as long as the object lives, and must not
+        change in that time.
+
+    Raises:
+      ValueError: if there is no file or no record, or a file is missing, empty, compressed,
+        truncated or not a TFRecord file; the message names file and record.
+    """
+
+    def __init__(self, paths: Sequence[str | os.PathLike]) -> None:
+        if not paths:
+            raise ValueError("Expected at least one TFRecord file, received an empty list.")
+        self.paths = tuple(map(pathlib.Path, paths))
+        self._maps = [_map_file(path) for path in self.paths]
+        offsets = [_find_records(*pair) for pair in zip(self.paths, self._maps, strict=True)]
+        # Number of the first record of each file, and one past the last: int64 [files + 1].
+        self.file_starts = np.cumsum([0, *map(len, offsets)])
+        self._offsets = np.concatenate(offsets)  # int64 [N], where each frame begins in its file
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def locate(self, index: int) -> str:
+        """Returns "record R of FILE" (R from 0) for error messages."""
+        file = int(np.searchsorted(self.file_starts, index, side="right")) - 1
+        return f"record {index - self.file_starts[file]} of {self.paths[file]}"
+
+    def read(self, indices: np.ndarray) -> list[bytes]:
+        """Returns the records of the given numbers, their CRC checked.
+
+        Raises:
+          ValueError: if a record's data are corrupt, naming file and record.
+        """
+        files = np.searchsorted(self.file_starts, indices, side="right") - 1
+        frames = zip(files.tolist(), self._offsets[indices].tolist(), strict=True)
+        records = []
+        for row, (file, start) in enumerate(frames):
+            mapped = self._maps[file]
+            length, _ = HEADER.unpack_from(mapped, start)
+            start += HEADER.size
+            record = mapped[start : start + length]
+            if masked_crc(record) != FOOTER.unpack_from(mapped, start + length)[0]:
+                raise ValueError(
+                    f"Corrupt data in {self.locate(indices[row])}: the checksum differs. "
+                    "Write or copy the file again."
+                )
+            records.append(record)
+        return records
+
+
+def _map_file(path: pathlib.Path) -> mmap.mmap:
+    """Maps a TFRecord file into memory for reading."""
+    if not path.is_file():
+        raise ValueError(f"TFRecord file {path} does not exist.")
+    if not path.stat().st_size:
+        raise ValueError(f"TFRecord file {path} is empty; delete it or write it again.")
+    with path.open("rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            raise ValueError(
+                f"{path} is compressed with gzip, and records are read at random places; "
+                f"decompress it first: gunzip {path}"
+            )
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _find_records(path: pathlib.Path, mapped: mmap.mmap) -> np.ndarray:
+    """Returns where each frame begins, int64 [n], checking the lengths' CRCs on the way."""
+    offsets, start, size = [], 0, len(mapped)
+    unpack, frame_size = HEADER.unpack_from, HEADER.size + FOOTER.size
+    while start + HEADER.size <= size:
+        length, crc = unpack(mapped, start)
+        if crc != length_crc(length):
+            raise ValueError(
+                f"Corrupt length in record {len(offsets)} of {path} (byte {start}): the checksum "
+                "differs. Not a TFRecord file, or damaged: write or copy it again."
+            )
+        offsets.append(start)
+        start += length + frame_size
+    if start != size:
+        # Either the last frame reaches past the end of the file, or a piece of a header is left.
+        broken = len(offsets) - 1 if start > size else len(offsets)
+        raise ValueError(
+            f"Truncated TFRecord file {path}: record {broken} ends after {size} bytes, in the "
+            "middle. Write or copy the file again."
+        )
+    return np.array(offsets, np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordForm:
+    """What the records of some files look like.
+
+    Attributes:
+      is_masked: static records, with the three masked_lm_ features.
+      file_names: our feature name -> name in the files, for every feature to be read.
+      max_seq_length: T.
+      max_predictions_per_seq: P; 0 for unmasked records.
+    """
+
+    is_masked: bool
+    file_names: dict[str, str]
+    max_seq_length: int
+    max_predictions_per_seq: int
+
+
+def describe_records(records: RecordFiles) -> RecordForm:
+    """Looks at the first record of each file.
+
+    Raises:
+      ValueError: if a feature is missing, lists have unlike lengths or the files differ in form.
+    """
+    first_records = {}
+    for path, index in zip(records.paths, records.file_starts[:-1], strict=True):
+        first_records[path] = _describe_record(records, int(index))
+    (first_path, first), *others = first_records.items()
+    for path, form in others:
+        if form != first:
+            raise ValueError(
+                f"The record files differ in form: {first_path} holds {first}, {path} holds {form}."
+            )
+    return first
+
+
+def _describe_record(records: RecordFiles, index: int) -> RecordForm:
+    from tensorflow.core.example import example_pb2  # not needed, and slow, where examples are made
+
+    example = example_pb2.Example.FromString(records.read(np.array([index]))[0])
+    lengths = {
+        name: len(value.float_list.value or value.int64_list.value)
+        for name, value in example.features.feature.items()
+    }
+    is_masked = "masked_lm_ids" in lengths
+    expected = features.MASKED_FEATURES if is_masked else features.UNMASKED_FEATURES
+    file_names, axes = {}, {"": {1}, "T": set(), "P": set()}
+    for feature in expected:
+        # google-research/bert's name, or the Model Garden's
+        name = feature.file_name if feature.file_name in lengths else feature.name
+        if name not in lengths:
+            raise ValueError(
+                f"Feature {feature.file_name} is missing in {records.locate(index)}; "
+                f"it holds {sorted(lengths)}. Make the records with create_pretraining_data."
+            )
+        file_names[feature.name] = name
+        axes[feature.axis].add(lengths[name])
+    if any(len(sizes) > 1 for sizes in axes.values()):
+        raise ValueError(f"Unlike lengths of features in {records.locate(index)}: {lengths}.")
+    return RecordForm(is_masked, file_names, axes["T"].pop(), (axes["P"] or {0}).pop())
+
+
+def check_form(
+    records: RecordFiles, form: RecordForm, max_seq_length: int, max_predictions_per_seq: int
+) -> None:
+    """Checks the records' T and P against the configuration.
+
+    Raises:
+      ValueError: naming the flag to change.
+    """
+    wanted = {"max_seq_length": max_seq_length}
+    if form.is_masked:
+        wanted["max_predictions_per_seq"] = max_predictions_per_seq
+    for name, expected in wanted.items():
+        received = getattr(form, name)
+        if received != expected:
+            raise ValueError(
+                f"Records of {records.paths[0]} have {name} {received}, the configuration says "
+                f"{expected}. Pass --{name}={received}, or make the records again with {expected}."
+            )

@@ -1,0 +1,27 @@
+"""Files that are either whole or absent: written to a temporary name, then renamed."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import IO
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+    """Opens a temporary file beside `path` and renames it to `path` when the block ends well.
+
+    If the block raises, the temporary file is deleted and whatever `path` held stays.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    encoding = None if "b" in mode else "utf8"
+    try:
+        with temporary.open(mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

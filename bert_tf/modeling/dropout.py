@@ -1,0 +1,121 @@
+"""Dropout without state: the mask is a hash of a seed, a layer number and the element's index.
+
+Keras' own dropout advances a variable at every call. A resumed run, a recomputed layer or a second
+replica then needs that variable in the right state to see the right mask. Here one int32 seed per
+forward pass determines every mask of the network, on any device, compiled or not.
+
+Reference: Srivastava et al. 2014 for dropout; the mixer is the two multiplications of
+Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/).
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def _int32(value: int) -> int:
+    """Reads the low 32 bits of `value` as a signed number."""
+    return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
+
+
+# int32 and not uint32: every backend has it, multiplication wraps in all of them, and the logical
+# shift is an arithmetic one with the sign bits cut off.
+_MULTIPLIER_1 = _int32(0x7FEB352D)
+_MULTIPLIER_2 = _int32(0x846CA68B)
+_GOLDEN_RATIO = 0x9E3779B9
+
+
+def _shift_right(x: Any, count: int) -> Any:
+    return ops.bitwise_and(ops.right_shift(x, count), (1 << (32 - count)) - 1)
+
+
+def mix(x: Any) -> Any:
+    """Scrambles integers: a bijection of 32 bits in which each input bit moves every output bit.
+
+    Args:
+      x: int32 [...].
+
+    Returns:
+      int32 [...], evenly spread over all 2**32 values.
+    """
+    x = ops.bitwise_xor(x, _shift_right(x, 16)) * _MULTIPLIER_1
+    x = ops.bitwise_xor(x, _shift_right(x, 15)) * _MULTIPLIER_2
+    return ops.bitwise_xor(x, _shift_right(x, 16))
+
+
+def random_bits(shape: tuple[Any, ...], seed: Any, salt: int) -> Any:
+    """Makes random integers from their position alone.
+
+    Two keys made of seed and salt enter, one before and one inside the mixer: with only the first,
+    two layers' sequences would be the same values in another order.
+
+    Args:
+      shape: tuple of ints or scalar tensors, the shape of the result.
+      seed: int32 [], one per forward pass.
+      salt: number of the layer; another salt gives an independent mask.
+
+    Returns:
+      int32 [shape], of which the upper 16 bits are the better ones.
+    """
+    key_1 = mix(seed + _int32(salt * _GOLDEN_RATIO))
+    key_2 = mix(ops.bitwise_xor(key_1, _int32(~salt * _GOLDEN_RATIO)))
+    size = (
+        math.prod(shape) if all(isinstance(n, int) for n in shape) else ops.prod(ops.stack(shape))
+    )
+    x = ops.bitwise_xor(ops.arange(size, dtype="int32"), key_1)
+    x = ops.bitwise_xor(x, _shift_right(x, 16)) * _MULTIPLIER_1
+    x = (ops.bitwise_xor(x, _shift_right(x, 15)) + key_2) * _MULTIPLIER_2
+    return ops.reshape(x, shape)
+
+
+def dropout(inputs: Any, rate: float, seed: Any, salt: int) -> Any:
+    """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
+
+    Args:
+      inputs: float [...].
+      rate: probability of zero, in [0, 1).
+      seed: int32 [], one per forward pass.
+      salt: number of the layer.
+
+    Returns:
+      float [...], of the dtype of `inputs`.
+    """
+    if not rate:
+        return inputs
+    # The lowest share `rate` of all int32 values is dropped.
+    threshold = min(round(rate * 2**32) - 2**31, 2**31 - 1)
+    kept = ops.greater_equal(random_bits(tuple(ops.shape(inputs)), seed, salt), threshold)
+    return ops.where(kept, inputs * (1.0 / (1.0 - rate)), ops.zeros((), inputs.dtype))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dropout(keras.layers.Layer):
+    """Dropout whose mask is a pure function of the seed it is called with.
+
+    Differs from the original: `tf.nn.dropout` draws from the graph's stateful generator.
+
+    Args:
+      rate: probability of zero, in [0, 1).
+      salt: number of the layer within its model; two layers of one model need two salts.
+
+    Call arguments:
+      inputs: float [...].
+      dropout_seed: int32 []; None leaves the inputs as they are (inference).
+    """
+
+    def __init__(self, rate: float, salt: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"Dropout rate: received {rate}, expected 0 <= rate < 1.")
+        self.rate, self.salt = rate, salt
+        self.built = True
+
+    def call(self, inputs: Any, dropout_seed: Any = None) -> Any:
+        if dropout_seed is None:
+            return inputs
+        return dropout(inputs, self.rate, dropout_seed, self.salt)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "rate": self.rate, "salt": self.salt}

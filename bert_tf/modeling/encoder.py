@@ -1,0 +1,342 @@
+"""The encoder: embeddings, L post-norm layers, pooler (BERT section 3; Vaswani et al. 2017).
+
+  input ids, mask, types [B, T]
+    -> BertEmbeddings [B, T, D] -> rows [B*T, D]
+    -> L times  x = LayerNorm(x + dropout(attention(x)))
+                x = LayerNorm(x + dropout(W2 activation(W1 x)))
+    -> sequence_output [B, T, D], and tanh(W x) of the first position: pooled_output [B, D]
+
+Layers carry the names of google-research/bert's scopes and are built inside the constructor, so
+`variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.attention import SelfAttention, attention_bias
+from bert_tf.modeling.dropout import Dropout, mix
+from bert_tf.modeling.embeddings import BertEmbeddings, initializer
+
+
+def gelu_tanh(x: Any) -> Any:
+    """Computes the tanh form of GELU, the one of google-research/bert.
+
+    Written out, because TensorFlow's own takes the cube with a slow general power.
+    """
+    return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * x * (1.0 + 0.044715 * x * x)))
+
+
+def gelu_exact(x: Any) -> Any:
+    """Computes GELU with the error function, the form of Hugging Face's `gelu`."""
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+_ACTIVATIONS = {
+    "gelu_tanh": gelu_tanh,
+    "gelu_exact": gelu_exact,
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": None,
+}
+
+
+def activation(name: str) -> Callable[[Any], Any] | None:
+    """Returns the function that a configuration names.
+
+    Raises:
+      ValueError: if there is none of that name.
+    """
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"hidden_act: received {name!r}, expected one of {sorted(_ACTIVATIONS)}.")
+    return _ACTIVATIONS[name]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ResidualOutput(keras.layers.Layer):
+    """Dense, dropout, add the residual, LayerNorm: the end of both halves of a layer.
+
+    Args:
+      units: D.
+      dropout_rate: dropout of the dense output.
+      salt: number of that dropout.
+      layer_norm_eps: epsilon of the LayerNorm.
+      initializer_range: standard deviation of the initial kernel.
+
+    Call arguments:
+      inputs: float [B*T, D or F].
+      residual: float [B*T, D].
+      dropout_seed: int32 [] in training, else None.
+
+    Returns:
+      float [B*T, D].
+    """
+
+    def __init__(
+        self,
+        units: int,
+        dropout_rate: float,
+        salt: int,
+        layer_norm_eps: float,
+        initializer_range: float,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.initializer_range = initializer_range
+        self.dense = keras.layers.Dense(
+            units,
+            kernel_initializer=initializer(initializer_range),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.dropout = Dropout(dropout_rate, salt, dtype=self.dtype_policy)
+        self.layer_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape: Any) -> None:
+        self.dense.build(input_shape)
+        self.layer_norm.build((None, self.units))
+
+    def call(self, inputs: Any, residual: Any, dropout_seed: Any = None) -> Any:
+        return self.layer_norm(residual + self.dropout(self.dense(inputs), dropout_seed))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "dropout_rate": self.dropout.rate,
+            "salt": self.dropout.salt,
+            "layer_norm_eps": self.layer_norm.epsilon,
+            "initializer_range": self.initializer_range,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class EncoderLayer(keras.layers.Layer):
+    """One transformer layer: self-attention, then the feed-forward part, each with LayerNorm after.
+
+    Args:
+      num_heads: N.
+      intermediate_size: F.
+      hidden_act: name of the activation, see `activation`.
+      hidden_dropout: dropout of both outputs.
+      attention_dropout: dropout of the attention probabilities.
+      salt: number of the first of this layer's three dropouts.
+      layer_norm_eps: epsilon of both LayerNorms.
+      initializer_range: standard deviation of the initial kernels.
+
+    Call arguments:
+      inputs: float [B*T, D].
+      bias: float32 [B, 1, 1, T], see `attention_bias`.
+      dropout_seed: int32 [] in training, else None.
+
+    Returns:
+      float [B*T, D].
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_size: int,
+        hidden_act: str,
+        hidden_dropout: float,
+        attention_dropout: float,
+        salt: int,
+        layer_norm_eps: float,
+        initializer_range: float,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._config = {
+            "num_heads": num_heads,
+            "intermediate_size": intermediate_size,
+            "hidden_act": hidden_act,
+            "hidden_dropout": hidden_dropout,
+            "attention_dropout": attention_dropout,
+            "salt": salt,
+            "layer_norm_eps": layer_norm_eps,
+            "initializer_range": initializer_range,
+        }
+
+    def build(self, input_shape: Any) -> None:
+        size, config = input_shape[-1], self._config
+        wide = (None, config["intermediate_size"])
+        common = {"initializer_range": config["initializer_range"], "dtype": self.dtype_policy}
+
+        def residual_output(salt: int) -> ResidualOutput:
+            rate, eps = config["hidden_dropout"], config["layer_norm_eps"]
+            return ResidualOutput(size, rate, salt, eps, name="output", **common)
+
+        self.self_attention = SelfAttention(
+            config["num_heads"], config["attention_dropout"], config["salt"], name="self", **common
+        )
+        self.attention_output = residual_output(config["salt"] + 1)
+        self.intermediate = keras.layers.Dense(
+            config["intermediate_size"],
+            activation=activation(config["hidden_act"]),
+            kernel_initializer=initializer(config["initializer_range"]),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.feed_forward_output = residual_output(config["salt"] + 2)
+        with keras.name_scope("attention"):
+            self.self_attention.build(input_shape)
+            self.attention_output.build(input_shape)
+        with keras.name_scope("intermediate"):
+            self.intermediate.build(input_shape)
+        self.feed_forward_output.build(wide)
+
+    def call(self, inputs: Any, bias: Any, dropout_seed: Any = None) -> Any:
+        context = self.self_attention(inputs, bias, dropout_seed)
+        attended = self.attention_output(context, inputs, dropout_seed)
+        return self.feed_forward_output(self.intermediate(attended), attended, dropout_seed)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self._config}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Pooler(keras.layers.Layer):
+    """A dense layer with tanh on the first position, [CLS].
+
+    Args:
+      initializer_range: standard deviation of the initial kernel.
+
+    Call arguments:
+      inputs: float [B, T, D].
+
+    Returns:
+      float [B, D].
+    """
+
+    def __init__(self, initializer_range: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape: Any) -> None:
+        self.dense = keras.layers.Dense(
+            input_shape[-1],
+            activation="tanh",
+            kernel_initializer=initializer(self.initializer_range),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.dense.build((None, input_shape[-1]))
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs[:, 0])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "initializer_range": self.initializer_range}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertEncoder(keras.Model):
+    """The encoder without heads.
+
+    Args:
+      config: shape of the network.
+      recompute: whether the backward pass recomputes each layer instead of keeping its inside.
+        Costs a second forward pass; the masks are the same, so the gradients are.
+
+    Call arguments:
+      inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
+        ignored.
+      training: whether dropout is on.
+      dropout_seed: int32 []; with `training` and without a seed, one is drawn from this model's own
+        generator (what `fit` does).
+
+    Returns:
+      dict: `sequence_output` float [B, T, D], `pooled_output` float [B, D], and `encoder_outputs`,
+      a list of L + 1 float [B, T, D]: the embeddings and every layer's output.
+
+    Reference: Devlin et al. 2019, section 3.
+    """
+
+    def __init__(
+        self, config: ModelConfig, recompute: bool = False, name: str = "bert", **kwargs: Any
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.config, self.recompute = config, recompute
+        self.embeddings = BertEmbeddings(
+            config.vocab_size,
+            config.hidden_size,
+            config.max_position_embeddings,
+            config.type_vocab_size,
+            config.hidden_dropout_prob,
+            config.layer_norm_eps,
+            config.initializer_range,
+            name="embeddings",
+            dtype=self.dtype_policy,
+        )
+        for index in range(config.num_hidden_layers):
+            layer = EncoderLayer(
+                config.num_attention_heads,
+                config.intermediate_size,
+                config.hidden_act,
+                config.hidden_dropout_prob,
+                config.attention_probs_dropout_prob,
+                salt=1 + 3 * index,
+                layer_norm_eps=config.layer_norm_eps,
+                initializer_range=config.initializer_range,
+                name=f"layer_{index}",
+                dtype=self.dtype_policy,
+            )
+            # An attribute each, not a list: tf.train.Checkpoint does not look into Keras' lists.
+            setattr(self, f"layer_{index}", layer)
+        self.pooler = Pooler(config.initializer_range, name="pooler", dtype=self.dtype_policy)
+        self.dropout_seeds = keras.random.SeedGenerator(name="dropout_seeds")
+        self.build()
+
+    @property
+    def encoder_layers(self) -> list[EncoderLayer]:
+        return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
+
+    def build(self, input_shape: Any = None) -> None:
+        size = self.config.hidden_size
+        self.embeddings.build()
+        with keras.name_scope("encoder"):
+            for layer in self.encoder_layers:
+                layer.build((None, size))
+        self.pooler.build((None, None, size))
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        if not training:
+            dropout_seed = None
+        elif dropout_seed is None:
+            start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
+            dropout_seed = ops.bitwise_xor(start, mix(count))
+        word_ids = inputs["input_word_ids"]
+        bias = attention_bias(inputs["input_mask"])
+        hidden = self.embeddings(word_ids, inputs["input_type_ids"], dropout_seed)
+        outputs = [hidden]
+        by_sequence = (-1, ops.shape(word_ids)[1], self.config.hidden_size)
+        hidden = ops.reshape(hidden, (-1, self.config.hidden_size))  # [B*T, D]
+        for layer in self.encoder_layers:
+            run = keras.remat(layer) if self.recompute and training else layer
+            hidden = run(hidden, bias, dropout_seed)
+            outputs.append(ops.reshape(hidden, by_sequence))
+        return {
+            "sequence_output": outputs[-1],
+            "pooled_output": self.pooler(outputs[-1]),
+            "encoder_outputs": outputs,
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "recompute": self.recompute,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
+        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})

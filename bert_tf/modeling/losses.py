@@ -1,0 +1,111 @@
+"""Losses and accuracies, each as a sum and the weight it is to be divided by.
+
+Sums, because a mean of means is wrong where batches hold unequal numbers of predictions: the
+trainer adds both parts over micro-batches and replicas, then divides once. All in float32.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+
+class WeightedSum(NamedTuple):
+    """`total` and `weight`, float32 []; their quotient is the mean."""
+
+    total: Any
+    weight: Any
+
+    def mean(self) -> Any:
+        """Divides; 0 where nothing was counted."""
+        return self.total / ops.where(ops.equal(self.weight, 0.0), 1.0, self.weight)
+
+
+def _label_scores(logits: Any, labels: Any) -> Any:
+    """Picks each row's score of its label, float32 [...]: a masked sum, which fuses and whose
+    gradient is a select, where a gather's would be a scatter into zeros."""
+    classes = ops.arange(logits.shape[-1], dtype="int32")
+    hit = ops.equal(classes, ops.cast(labels, "int32")[..., None])
+    return ops.sum(ops.where(hit, logits, 0.0), axis=-1)
+
+
+def _cross_entropy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
+    logits = ops.cast(logits, "float32")
+    weights = ops.cast(weights, "float32")
+    losses = ops.logsumexp(logits, axis=-1) - _label_scores(logits, labels)
+    return WeightedSum(ops.sum(losses * weights), ops.sum(weights))
+
+
+def _accuracy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
+    weights = ops.cast(weights, "float32")
+    right = ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32"))
+    return WeightedSum(ops.sum(ops.cast(right, "float32") * weights), ops.sum(weights))
+
+
+def masked_lm_loss(logits: Any, masked_lm_ids: Any, masked_lm_weights: Any) -> WeightedSum:
+    """Sums the cross-entropy of the masked positions.
+
+    Not a mean: the caller adds sums over micro-batches and replicas, then divides once.
+
+    Args:
+      logits: float32 [B, P, V], unnormalised scores.
+      masked_lm_ids: int32 [B, P], original piece ids in [0, V).
+      masked_lm_weights: float32 [B, P], 1 for a real prediction, 0 for padding.
+
+    Returns:
+      `WeightedSum`: total in nats and the number of real predictions, both float32 [].
+
+    Example: two predictions, one of them padding, V = 2, logits all zero:
+      total = log 2 = 0.6931, weight = 1.
+
+    Reference: Devlin et al. 2019, section 3.1. Differs from the original: it divides
+    per replica and adds 1e-5 to the weight (run_pretraining.py, get_masked_lm_output).
+    """
+    return _cross_entropy(logits, masked_lm_ids, masked_lm_weights)
+
+
+def next_sentence_loss(
+    logits: Any, next_sentence_labels: Any, next_sentence_weights: Any
+) -> WeightedSum:
+    """Sums the cross-entropy of next-sentence prediction.
+
+    Args:
+      logits: float32 [B, 2], unnormalised scores.
+      next_sentence_labels: int32 [B], 0 really next, 1 random.
+      next_sentence_weights: float32 [B], 1 for a labelled row, 0 for a row that only fills a batch.
+
+    Returns:
+      `WeightedSum`: total in nats and the number of labelled rows, both float32 [].
+
+    Reference: Devlin et al. 2019, section 3.1; run_pretraining.py, get_next_sentence_output.
+    """
+    return _cross_entropy(logits, next_sentence_labels, next_sentence_weights)
+
+
+def masked_lm_accuracy(logits: Any, masked_lm_ids: Any, masked_lm_weights: Any) -> WeightedSum:
+    """Counts the masked positions whose highest score is the original piece's.
+
+    Args:
+      logits: see `masked_lm_loss`.
+      masked_lm_ids: see `masked_lm_loss`.
+      masked_lm_weights: see `masked_lm_loss`.
+
+    Returns:
+      `WeightedSum`: right predictions and predictions, both float32 [].
+    """
+    return _accuracy(logits, masked_lm_ids, masked_lm_weights)
+
+
+def next_sentence_accuracy(
+    logits: Any, next_sentence_labels: Any, next_sentence_weights: Any
+) -> WeightedSum:
+    """Counts the rows whose next-sentence label has the higher score.
+
+    Args:
+      logits: see `next_sentence_loss`.
+      next_sentence_labels: see `next_sentence_loss`.
+      next_sentence_weights: see `next_sentence_loss`.
+
+    Returns:
+      `WeightedSum`: right predictions and predictions, both float32 [].
+    """
+    return _accuracy(logits, next_sentence_labels, next_sentence_weights)

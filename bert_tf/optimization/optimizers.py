@@ -1,0 +1,244 @@
+"""Adam with decoupled weight decay in three forms, one class each, one formula.
+
+                     bias correction   trust ratio
+  AdamWeightDecay    no                no            google-research/bert's
+  AdamW              yes               no            Loshchilov and Hutter 2019
+  LAMB               yes               yes           You et al. 2020
+
+  m = beta_1 m + (1 - beta_1) g          v = beta_2 v + (1 - beta_2) g^2
+  update = m^ / (sqrt(v^) + epsilon) + weight_decay * x        (m^, v^: bias-corrected or not)
+  x = x - learning_rate * ratio * update    ratio = |x| / |update| in LAMB, else 1
+
+LayerNorm and bias variables are neither decayed nor given a trust ratio.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import OptimizerConfig
+from bert_tf.optimization.schedules import LinearWarmupLinearDecay
+
+_NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+
+
+def decays(path: str) -> bool:
+    """Says whether weight decay applies to the variable of this path.
+
+    By path, not by name: Keras calls a LayerNorm's variables just `gamma` and `beta`.
+    """
+    return _NOT_DECAYED.search(path) is None
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor], clip_norm: float
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Scales all gradients alike so that their global norm is at most `clip_norm`.
+
+    Args:
+      gradients: dense float tensors.
+      clip_norm: largest norm; 0 for no clipping.
+
+    Returns:
+      The gradients and their norm before clipping, float32 [].
+    """
+    norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(g, tf.float32))) for g in gradients]))
+    if not clip_norm:
+        return list(gradients), norm
+    scale = clip_norm / tf.maximum(norm, clip_norm)
+    return [g * tf.cast(scale, g.dtype) for g in gradients], norm
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AdamWeightDecay(keras.optimizers.Optimizer):
+    """google-research/bert's optimizer: Adam without bias correction, decay added to the update.
+
+    Differs from Keras' optimizers: gradients of embedding tables are made dense before their
+    squares are taken (Keras counts a repeated row's pieces apart), clipping by the global norm
+    comes after the sum over replicas, and what is decayed follows from the variable's path.
+
+    Args:
+      learning_rate: float or schedule of the step, counted from 0.
+      beta_1: decay of the first moment.
+      beta_2: decay of the second moment.
+      epsilon: added to the root of the second moment.
+      weight_decay_rate: decay, in units of the learning rate.
+      clip_norm: largest global norm of the gradients; 0 for no clipping.
+
+    Reference: google-research/bert optimization.py, AdamWeightDecayOptimizer.
+    """
+
+    bias_correction = False
+    trust_ratio = False
+
+    def __init__(
+        self,
+        learning_rate: Any = 5e-5,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay_rate: float = 0.01,
+        clip_norm: float = 1.0,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
+
+    def build(self, variables: Iterable[keras.Variable]) -> None:
+        if self.built:
+            return
+        variables = list(variables)
+        super().build(variables)
+        self._decayed = [decays(variable.path) for variable in variables]
+        self._moments, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+
+    def apply(
+        self, grads: Sequence[Any], trainable_variables: Iterable[keras.Variable] | None = None
+    ) -> None:
+        """Sums gradients over replicas, then applies them; what `fit` calls."""
+        if trainable_variables is None:
+            trainable_variables = self._trainable_variables
+        pairs = zip(grads, trainable_variables, strict=True)
+        grads, variables = zip(*((g, v) for g, v in pairs if g is not None), strict=True)
+        context = tf.distribute.get_replica_context()
+        if context is not None and context.num_replicas_in_sync > 1:
+            grads = context.all_reduce("SUM", [tf.convert_to_tensor(g) for g in grads])
+        self.apply_summed(grads, variables)
+
+    def apply_summed(
+        self, gradients: Sequence[Any], variables: Sequence[keras.Variable]
+    ) -> tf.Tensor:
+        """Clips and applies gradients that are already summed over replicas.
+
+        Args:
+          gradients: one per variable, the same on every replica; tensors or IndexedSlices.
+          variables: Keras variables.
+
+        Returns:
+          Global norm before clipping, float32 [].
+
+        Raises:
+          ValueError: if a gradient is missing.
+        """
+        missing = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
+        if missing:
+            raise ValueError(
+                f"No gradient for {missing}: the loss does not depend on them. Leave them out of "
+                "`variables`."
+            )
+        self.build(variables)
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        clipped, norm = clip_by_global_norm(dense, self.clip_norm)
+        tf.__internal__.distribute.interim.maybe_merge_call(
+            self._update_all,
+            tf.distribute.get_strategy(),
+            clipped,
+            [variable.value for variable in variables],
+            self.learning_rate,
+        )
+        self.iterations.assign_add(1)
+        return norm
+
+    def _update_all(
+        self, strategy: Any, gradients: Any, variables: Any, learning_rate: Any
+    ) -> None:
+        """Runs `update_step` for every variable, on every replica's copy of it."""
+        for gradient, variable in zip(gradients, variables, strict=True):
+            strategy.extended.update(
+                variable,
+                lambda v, g, rate: self.update_step(g, v, rate),
+                args=(gradient, learning_rate),
+                group=False,
+            )
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        index = self._get_variable_index(variable)
+        moment, square = self._moments[index], self._squares[index]
+        dtype = variable.dtype
+        gradient = tf.cast(gradient, dtype)
+        rate = tf.cast(learning_rate, dtype)
+        value = tf.convert_to_tensor(variable)
+        new_moment = self.beta_1 * moment.value + (1.0 - self.beta_1) * gradient
+        new_square = self.beta_2 * square.value + (1.0 - self.beta_2) * tf.square(gradient)
+        self.assign(moment, new_moment)
+        self.assign(square, new_square)
+        if self.bias_correction:
+            step = tf.cast(self.iterations.value + 1, dtype)
+            new_moment /= 1.0 - tf.pow(tf.cast(self.beta_1, dtype), step)
+            new_square /= 1.0 - tf.pow(tf.cast(self.beta_2, dtype), step)
+        update = new_moment / (tf.sqrt(new_square) + self.epsilon)
+        if self._decayed[index]:
+            update += self.weight_decay_rate * value
+            if self.trust_ratio:
+                rate *= _trust_ratio(value, update)
+        self.assign_sub(variable, rate * update)
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Returns the state by name; the moments as in google-research/bert's checkpoints."""
+        named = {"optimizer/iterations": self.iterations.value}
+        for variable, moment, square in zip(
+            self._trainable_variables, self._moments, self._squares, strict=True
+        ):
+            named[f"{variable.path}/adam_m"] = moment.value
+            named[f"{variable.path}/adam_v"] = square.value
+        return named
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "weight_decay_rate": self.weight_decay_rate,
+            "clip_norm": self.clip_norm,
+        }
+
+
+def _trust_ratio(value: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
+    """Divides the norms; 1 where either is 0, so that a zero variable can move."""
+    value_norm, update_norm = tf.norm(value), tf.norm(update)
+    both = tf.logical_and(value_norm > 0, update_norm > 0)
+    return tf.where(both, value_norm / tf.where(both, update_norm, 1.0), 1.0)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AdamW(AdamWeightDecay):
+    """Adam with bias correction and decoupled weight decay; arguments as `AdamWeightDecay`."""
+
+    bias_correction = True
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LAMB(AdamW):
+    """The paper's LAMB: a variable's step is as long as its weights are; arguments as above.
+
+    Differs from Keras' Lamb: decay is part of the update whose norm is taken, and LayerNorm and
+    bias variables have no trust ratio.
+
+    Reference: You et al. 2020, algorithm 2.
+    """
+
+    trust_ratio = True
+
+
+_CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}
+
+
+def build_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
+    """Makes the optimizer and its schedule from a configuration."""
+    schedule = LinearWarmupLinearDecay(
+        config.learning_rate, config.num_train_steps, config.num_warmup_steps
+    )
+    return _CLASSES[config.optimizer](
+        schedule,
+        config.adam_beta_1,
+        config.adam_beta_2,
+        config.adam_epsilon,
+        config.weight_decay_rate,
+        config.clip_norm,
+    )

@@ -1,0 +1,54 @@
+"""What a run directory says of its run: the flagfile that repeats it, model and vocabulary."""
+
+import pathlib
+
+from bert_tf.config import Config, ModelConfig
+from bert_tf.config_flags import flagfile, read_flagfile
+from bert_tf.files import atomic_write
+from bert_tf.text.vocab import Vocab
+
+# Fields that change where and how a run is computed and shown, but not its numbers.
+FREE_FIELDS = frozenset(
+    "output_dir cache_dir num_workers do_train do_eval max_eval_steps eval_batch_size eval_steps "
+    "save_checkpoints_steps keep_checkpoint_max iterations_per_loop log_steps distribution "
+    "num_devices jit_compile gradient_accumulation_steps recompute use_tpu tpu_name tpu_zone "
+    "gcp_project peak_flops bert_config_file init_checkpoint".split()
+)
+
+
+def check_same_run(output_dir: str, *configs: Config) -> None:
+    """Refuses a run directory that another configuration made.
+
+    Raises:
+      ValueError: with every field that differs and both its values.
+    """
+    path = pathlib.Path(output_dir, "run.flags")
+    if not path.exists():
+        return
+    before = read_flagfile(path)
+    differences = [
+        f"--{name} is {value}, was {before[name]}"
+        for name, value in _values(*configs).items()
+        if name not in FREE_FIELDS and before.get(name, value) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{output_dir} holds a run of another configuration: {'; '.join(differences)}. "
+            f"Give another --output_dir (with --init_checkpoint={output_dir} to start from its "
+            f"weights), or the old values: --flagfile={path}."
+        )
+
+
+def _values(*configs: Config) -> dict[str, str]:
+    lines = [line[2:] for line in flagfile(*configs).splitlines() if line.startswith("--")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def write_run_record(output_dir: str, vocab: Vocab, model: ModelConfig, *others: Config) -> None:
+    """Writes run.flags, bert_config.json and vocab.txt into the run directory."""
+    folder = pathlib.Path(output_dir)
+    with atomic_write(folder / "run.flags") as file:
+        file.write(flagfile(model, *others))
+    with atomic_write(folder / "bert_config.json") as file:
+        file.write(model.to_json())
+    vocab.write(folder / "vocab.txt")

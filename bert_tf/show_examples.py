@@ -1,0 +1,111 @@
+"""Prints pre-training examples as a reader sees them, each predicted piece with its answer.
+
+    python -m bert_tf.show_examples --input_file=examples.tfrecord --vocab_file=vocab.txt
+
+    Example 0: 12 pieces, 3 predicted; B really follows A
+      A: the mill stood on the slow [MASK](river)
+      B: its wheel(kept) turned play(random, was with) the water
+
+`[MASK](river)` is a masked piece and what stood there; `(kept)` and `(random, was ...)` are the
+predicted pieces that were not masked. Records without masks are masked as in the first epoch of
+training with the same flags.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+from absl import flags
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+
+config_flags.define_flags(DataConfig, only=("input_file", "vocab_file", "random_seed"))
+config_flags.define_flags(MaskingConfig)
+NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Examples to print.", lower_bound=1)
+
+RED, GREEN, YELLOW, PLAIN = "\033[31m", "\033[32m", "\033[33m", "\033[0m"
+
+
+def main(_: list[str]) -> None:
+    data = config_flags.from_flags(DataConfig)
+    for name in ("input_file", "vocab_file"):
+        if not getattr(data, name):
+            raise ValueError(f"--{name} is empty; give the records and the vocabulary they are of.")
+    vocab = Vocab.read(data.vocab_file)
+    masking = config_flags.from_flags(MaskingConfig)
+    examples = read_examples(data, masking, vocab, NUM_EXAMPLES.value)
+    for number, example in enumerate(examples):
+        print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")
+
+
+def read_examples(
+    data: DataConfig, masking: MaskingConfig, vocab: Vocab, num_examples: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the first examples of the files, masked; the features of a batch without B."""
+    from bert_tf.data.pipeline import evaluation_dataset
+    from bert_tf.data.tfrecords import RecordFiles, describe_records, list_record_files
+
+    records = RecordFiles(list_record_files(data.input_file))
+    form = describe_records(records)
+    if form.is_masked:
+        masking = dataclasses.replace(masking, max_predictions_per_seq=form.max_predictions_per_seq)
+    dataset = evaluation_dataset(
+        records,
+        vocab,
+        masking,
+        max_seq_length=form.max_seq_length,
+        batch_size=1,
+        seed=data.random_seed,
+        max_steps=num_examples,
+    )
+    for batch in dataset.as_numpy_iterator():
+        yield {name: values[0] for name, values in batch.items()}
+
+
+def format_example(example: dict[str, np.ndarray], vocab: Vocab, use_colour: bool) -> str:
+    """Returns one example as text of two or three lines.
+
+    Args:
+      example: the features of a PretrainingBatch without the batch axis.
+      vocab: the vocabulary of the example.
+      use_colour: masked pieces red, kept ones green, random ones yellow (for terminals).
+    """
+    length, is_real = int(example["input_mask"].sum()), example["masked_lm_weights"] > 0
+    positions = example["masked_lm_positions"][is_real].tolist()
+    answers = dict(zip(positions, example["masked_lm_ids"][is_real].tolist(), strict=True))
+    segments = {"A": "", "B": ""}
+    for position, word_id in enumerate(example["input_word_ids"][:length].tolist()):
+        original = answers.get(position, word_id)
+        if original in (vocab.cls_id, vocab.sep_id):
+            continue
+        piece = vocab.tokens[word_id]
+        glue = vocab.tokens[original].startswith(CONTINUATION_PREFIX)
+        if position in answers:
+            piece = _mark(piece, vocab.tokens[original], word_id == vocab.mask_id, use_colour)
+        elif glue:
+            piece = piece.removeprefix(CONTINUATION_PREFIX)
+        segments["AB"[example["input_type_ids"][position]]] += piece if glue else f" {piece}"
+    title = f"{length} pieces, {len(answers)} predicted"
+    if segments["B"]:
+        relation = ("B really follows A", "B is from elsewhere")
+        title += f"; {relation[example['next_sentence_labels']]}"
+    lines = [f"  {name}: {text.strip()}" for name, text in segments.items() if text]
+    return "\n".join([title, *lines])
+
+
+def _mark(piece: str, original: str, is_mask: bool, use_colour: bool) -> str:
+    """Returns a predicted piece with its answer in brackets."""
+    if is_mask:
+        colour, marked = RED, f"{piece}({original})"
+    elif piece == original:
+        colour, marked = GREEN, f"{piece}(kept)"
+    else:
+        colour, marked = YELLOW, f"{piece}(random, was {original})"
+    return f"{colour}{marked}{PLAIN}" if use_colour else marked
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

@@ -1,0 +1,1 @@
+"""Vocabulary and tokenizer."""

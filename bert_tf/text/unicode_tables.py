@@ -1,0 +1,202 @@
+"""What google-research/bert's tokenization.py does to each Unicode character, as tables.
+
+The rules are taken from Python's `unicodedata`, so the plain-Python tokenizer and the one in the
+TensorFlow graph share one Unicode version. A character is, in this order:
+
+  deleted      U+0000, U+FFFD and the categories Cc and Cf (tab, newline, return are white space)
+  white space  tab, newline, return and Zs; also U+2028 and U+2029, which `str.split` cuts at
+  isolated     a word by itself: CJK ideograph, ASCII that is no letter or digit, or category P
+  ordinary     everything else, unassigned and private-use characters included
+
+The uncased rules first replace a character by its lower case, decomposed (NFD, so a Hangul
+syllable becomes its jamo) and without marks (Mn). All but two steps look at one character
+alone: a capital sigma is lowered by its neighbours, and NFD sorts marks that follow each other.
+"""
+
+import functools
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+ORDINARY, SPACE, ISOLATED, MARK = range(4)
+CAPITAL_SIGMA, SMALL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C3, 0x3C2
+CASED, CASE_IGNORABLE = 1, 2
+
+NUM_CODE_POINTS = 0x110000
+PAGE_SIZE = 128
+# A value of CodePointTables.expansion from here on is a row of `long_rows`, below it a distance.
+LONG = 1 << 22
+
+_CJK_RANGES = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+def is_deleted(char: str) -> bool:
+    """True if the character vanishes (its neighbours then touch)."""
+    if char in "\t\n\r":
+        return False
+    return char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_whitespace(char: str) -> bool:
+    """True if the character parts words; asked of characters that are not deleted."""
+    return char in "\t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
+
+
+def is_cjk(char: str) -> bool:
+    """True for the original's eight ranges of ideographs."""
+    return any(first <= ord(char) <= last for first, last in _CJK_RANGES)
+
+
+def is_punctuation(char: str) -> bool:
+    """True for category P and all of ASCII that is no letter, digit, space or control."""
+    if "!" <= char <= "~":
+        return not char.isalnum()
+    return unicodedata.category(char).startswith("P")
+
+
+def is_isolated(char: str) -> bool:
+    """True if the character is always a word by itself."""
+    return is_cjk(char) or is_punctuation(char)
+
+
+class _LazyTable(dict):
+    """Table for `str.translate` that looks a character up when it is first met."""
+
+    def __init__(self, rule: Callable[[str], str]):
+        super().__init__()
+        self._rule = rule
+
+    def __missing__(self, code_point: int) -> str:
+        self[code_point] = value = self._rule(chr(code_point))
+        return value
+
+
+def _clean(char: str) -> str:
+    if is_deleted(char):
+        return ""
+    if is_whitespace(char):
+        return " "
+    return f" {char} " if is_cjk(char) else char
+
+
+def _part(char: str) -> str:
+    return f" {char} " if is_punctuation(char) else char
+
+
+def _part_and_strip(char: str) -> str:
+    return "" if unicodedata.category(char) == "Mn" else _part(char)
+
+
+CLEAN = _LazyTable(_clean)
+PART = _LazyTable(_part)
+PART_AND_STRIP = _LazyTable(_part_and_strip)
+
+
+class PagedTable(NamedTuple):
+    """One value per code point; equal pages are stored once.
+
+    The value of code point c is `pages[page_of[c // PAGE_SIZE] * PAGE_SIZE + c % PAGE_SIZE]`.
+    """
+
+    page_of: np.ndarray  # int32 [NUM_CODE_POINTS / PAGE_SIZE]
+    pages: np.ndarray  # [unique pages * PAGE_SIZE], flat
+
+    @classmethod
+    def pack(cls, values: np.ndarray) -> "PagedTable":
+        """Packs one value per code point, [NUM_CODE_POINTS]."""
+        pages, page_of = np.unique(values.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
+        return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1))
+
+
+class CodePointTables(NamedTuple):
+    """The rules for one casing, for use in a TensorFlow graph.
+
+    A code point c becomes c + d where its `expansion` d is below LONG; otherwise the characters
+    `long_values[long_splits[i] : long_splits[i + 1]]` with i = d - LONG (none: it is deleted).
+    """
+
+    expansion: PagedTable  # int32
+    long_values: np.ndarray  # int32, and a 0 at the end, so that it is never empty
+    long_splits: np.ndarray  # int32
+    kind: PagedTable  # uint8, of an expanded code point: ORDINARY SPACE ISOLATED MARK
+    combining_class: PagedTable  # uint8, of an expanded code point; 0 where its order is fixed
+    casing: PagedTable  # uint8, CASED or CASE_IGNORABLE or 0, the neighbours of a sigma
+
+
+@functools.cache
+def code_point_tables(do_lower_case: bool) -> CodePointTables:
+    """Builds the tables of one casing (about a second, once a process)."""
+    expansion = np.zeros(NUM_CODE_POINTS, np.int32)
+    kind = np.full(NUM_CODE_POINTS, ORDINARY, np.uint8)
+    combining = np.zeros(NUM_CODE_POINTS, np.uint8)
+    casing = np.zeros(NUM_CODE_POINTS, np.uint8)
+    rows: dict[str, int] = {}
+    for code_point in range(NUM_CODE_POINTS):
+        char = chr(code_point)
+        category = unicodedata.category(char)
+        if category in ("Cn", "Co", "Cs"):
+            continue
+        expanded = _expand(char, do_lower_case)
+        if len(expanded) == 1:
+            expansion[code_point] = ord(expanded) - code_point
+        else:
+            expansion[code_point] = LONG + rows.setdefault(expanded, len(rows))
+        if is_whitespace(char):
+            kind[code_point] = SPACE
+        elif is_punctuation(char):
+            kind[code_point] = ISOLATED
+        elif do_lower_case and category == "Mn":
+            kind[code_point] = MARK
+        if do_lower_case:
+            if category != "Mn":  # the others are gone, or fix the order of what is round them
+                combining[code_point] = unicodedata.combining(char)
+            casing[code_point] = _casing(char)
+    for first, last in _CJK_RANGES:  # the unassigned code points in them, too
+        kind[first : last + 1] = ISOLATED
+    return CodePointTables(
+        expansion=PagedTable.pack(expansion),
+        long_values=np.array([ord(char) for row in rows for char in row] + [0], np.int32),
+        long_splits=np.cumsum([0, *map(len, rows)], dtype=np.int32),
+        kind=PagedTable.pack(kind),
+        combining_class=PagedTable.pack(combining),
+        casing=PagedTable.pack(casing),
+    )
+
+
+def _expand(char: str, do_lower_case: bool) -> str:
+    """Returns what stands for the character before marks are sorted.
+
+    A mark (Mn) of combining class 0 is kept: it is dropped only after sorting, which it bounds.
+    """
+    if is_deleted(char):
+        return ""
+    if not do_lower_case:
+        return char
+    return "".join(
+        c
+        for c in unicodedata.normalize("NFD", char.lower())
+        if unicodedata.category(c) != "Mn" or unicodedata.combining(c) == 0
+    )
+
+
+def _casing(char: str) -> int:
+    """Asks Python which characters count in the rule for the final sigma.
+
+    Final is a sigma after a cased letter, and not before one, ignorable characters skipped.
+    """
+    if is_deleted(char):
+        return CASE_IGNORABLE  # gone before the case is looked at
+    if (char + "\u03a3").lower()[-1] == "\u03c2":
+        return CASED
+    return CASE_IGNORABLE if ("a" + char + "\u03a3").lower()[-1] == "\u03c2" else 0

@@ -1,0 +1,120 @@
+"""Vocabulary of WordPiece: an ordered list of pieces; a piece's id is its line in vocab.txt."""
+
+import collections
+import dataclasses
+import functools
+import os
+import pathlib
+
+import numpy as np
+
+from bert_tf.files import atomic_write
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION_PREFIX = "##"
+# Not str.strip()'s white space: U+2028 is a row of the released Chinese and multilingual files.
+_BLANKS = " \t\r\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocab:
+    """Immutable vocabulary, read from and written to google-research/bert's vocab.txt.
+
+    Differs from the original: a duplicate, an empty row or a missing special token is an error
+    here; the original keeps the last of two equal rows and fails later, or never.
+
+    Args:
+      tokens: pieces in id order; a piece that continues a word starts with "##".
+
+    Raises:
+      ValueError: if a piece is empty, has blanks at an end, stands twice, or a special
+        token is missing.
+    """
+
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        _check_tokens(self.tokens, "vocabulary")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Vocab":
+        """Reads one piece a line (UTF-8), blanks at the ends removed.
+
+        Raises:
+          ValueError: as the class; the message names the file and the line.
+        """
+        try:
+            text = pathlib.Path(path).read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: not UTF-8 ({error}); expected a vocab.txt with one piece a line."
+            ) from None
+        # Only "\n" ends a row: some pieces are themselves characters that splitlines() cuts at.
+        tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
+        _check_tokens(tokens, str(path))
+        return cls(tuple(tokens))
+
+    def write(self, path: str | os.PathLike) -> None:
+        """Writes the pieces, one a line; the file is whole or absent."""
+        with atomic_write(path) as file:
+            file.write("\n".join(self.tokens) + "\n")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @functools.cached_property
+    def ids(self) -> dict[str, int]:
+        """Id of each piece."""
+        return {token: index for index, token in enumerate(self.tokens)}
+
+    @functools.cached_property
+    def is_continuation(self) -> np.ndarray:
+        """bool [V], true where the piece continues a word ("##" and something after it)."""
+        length = len(CONTINUATION_PREFIX)
+        return np.array(
+            [token.startswith(CONTINUATION_PREFIX) and len(token) > length for token in self.tokens]
+        )
+
+    @property
+    def pad_id(self) -> int:
+        return self.ids[PAD]
+
+    @property
+    def unk_id(self) -> int:
+        return self.ids[UNK]
+
+    @property
+    def cls_id(self) -> int:
+        return self.ids[CLS]
+
+    @property
+    def sep_id(self) -> int:
+        return self.ids[SEP]
+
+    @property
+    def mask_id(self) -> int:
+        return self.ids[MASK]
+
+
+def _check_tokens(tokens: list[str] | tuple[str, ...], source: str) -> None:
+    """Raises ValueError naming `source` and the line, as the class says."""
+    for line, token in enumerate(tokens, start=1):
+        if not token or token != token.strip(_BLANKS) or "\n" in token:
+            raise ValueError(
+                f"{source}, line {line}: received {token!r}, expected a piece without blanks at "
+                "its ends; remove the row (every later id then falls by one) or name it."
+            )
+    if len(set(tokens)) < len(tokens):
+        repeated = next(t for t, count in collections.Counter(tokens).items() if count > 1)
+        lines = [line for line, token in enumerate(tokens, start=1) if token == repeated]
+        raise ValueError(
+            f"{source}, line {lines[1]}: {repeated!r} stands on line {lines[0]} already; expected "
+            "unique pieces, so rename one of the two."
+        )
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    if missing:
+        raise ValueError(
+            f"{source}: no row for the special tokens {missing} in its {len(tokens)} lines; add "
+            "them, each on a line of its own."
+        )

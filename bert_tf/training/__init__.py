@@ -1,0 +1,1 @@
+"""The training loop: strategy, step, checkpoints, reports."""

@@ -1,0 +1,248 @@
+"""The run directory: checkpoints in TensorFlow's format under google-research/bert's names.
+
+    OUTPUT_DIR/
+      run.flags  bert_config.json  vocab.txt      what repeats the run
+      model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
+      checkpoint                                  names of the newest and of the best checkpoint
+      metrics.jsonl  eval_results.txt  curves.png what a run shows
+
+A checkpoint is an explicit dict of variables by path, written with names as in a TF1 checkpoint
+(`bert/embeddings/word_embeddings`, `.../adam_m`, `global_step`), so `tf.train.load_checkpoint`
+reads it. Keras objects are not handed to `tf.train.Checkpoint`, which silently leaves out layers
+in Python lists. The index file is renamed into place last: a checkpoint without one never was.
+"""
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.files import atomic_write
+
+PREFIX = "model.ckpt"
+STEP_NAME = "global_step"
+LOOP_STATE_NAME = "loop_state"  # JSON: what the loop must know to go on as if never stopped.
+
+Values = dict[str, np.ndarray]
+
+
+def variable_name(variable: Any, model: keras.Model) -> str:
+    """Returns the path of a variable without the name of the model around it."""
+    return variable.path.removeprefix(f"{model.name}/")
+
+
+def model_variables(model: keras.Model) -> dict[str, Any]:
+    """Returns every variable of the model by path, states of seeds among them."""
+    variables = {variable_name(v, model): v.value for v in model.variables}
+    if len(variables) != len(model.variables):
+        raise ValueError("Two variables of the model have the same path; rename a layer.")
+    return variables
+
+
+class RunDirectory:
+    """Checkpoints of one run: saved whole or not at all, the newest few and the best kept.
+
+    Args:
+      path: the run's output_dir, made if missing.
+      variables: what a checkpoint holds, by name; see `model_variables`.
+      keep: newest checkpoints kept.
+    """
+
+    def __init__(self, path: str | pathlib.Path, variables: dict[str, Any], keep: int = 3) -> None:
+        self.path = pathlib.Path(path)
+        self.variables = variables
+        self.keep = keep
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def steps(self) -> list[int]:
+        """Returns the steps of the whole checkpoints, ascending."""
+        names = [p.name for p in self.path.glob(f"{PREFIX}-*.index")]
+        return sorted(int(re.findall(r"-(\d+)\.index$", name)[0]) for name in names)
+
+    def prefix(self, step: int) -> str:
+        """Returns the checkpoint's prefix, as `tf.train.load_checkpoint` takes it."""
+        return str(self.path / f"{PREFIX}-{step}")
+
+    def save(self, step: int, loop_state: dict[str, Any]) -> None:
+        """Writes the checkpoint of `step` and deletes the oldest ones.
+
+        Raises:
+          OSError: if it cannot be written (disk full, say); what was written of it is deleted
+            and the checkpoints before it stay.
+        """
+        tensors = {name: tf.convert_to_tensor(v) for name, v in self.variables.items()}
+        tensors[STEP_NAME] = tf.constant(step, tf.int64)
+        tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
+        names = list(tensors)
+        try:
+            with tf.device("CPU:0"):
+                values = [tf.identity(tensors[name]) for name in names]
+                tf.raw_ops.SaveV2(
+                    prefix=self.prefix(step),
+                    tensor_names=names,
+                    shape_and_slices=[""] * len(names),
+                    tensors=values,
+                )
+            self._write_state(best=self.best())
+        except (tf.errors.OpError, OSError) as error:
+            self._delete(step)
+            last = f"{PREFIX}-{self.steps()[-1]}" if self.steps() else "none"
+            reason = getattr(error, "message", None) or error
+            raise OSError(
+                f"Checkpoint {self.prefix(step)} could not be written: {reason}. "
+                f"The last good checkpoint is {last}; make room and run the same command again."
+            ) from error
+        self._delete_old()
+
+    def mark_best(self, step: int, loss: float) -> None:
+        """Notes the checkpoint of `step` as the best if its evaluation loss is the lowest."""
+        best = self.best()
+        if best is None or loss < best["loss"] or best["step"] not in self.steps():
+            self._write_state(best={"step": step, "loss": loss})
+            self._delete_old()
+
+    def best(self) -> dict[str, Any] | None:
+        """Returns {"step", "loss"} of the checkpoint with the lowest evaluation loss."""
+        path = self.path / "best_checkpoint.json"
+        return json.loads(path.read_text(encoding="utf8")) if path.exists() else None
+
+    def restore(self) -> tuple[int, dict[str, Any]] | None:
+        """Assigns the newest checkpoint to the variables.
+
+        Returns:
+          (step, loop state), or None if there is no checkpoint.
+
+        Raises:
+          ValueError: if its variables differ from the run's in name or shape.
+        """
+        self._delete_leftovers()
+        steps = self.steps()
+        if not steps:
+            return None
+        values = read_checkpoint(self.prefix(steps[-1]))
+        step = int(values.pop(STEP_NAME))
+        loop_state = json.loads(values.pop(LOOP_STATE_NAME).item())
+        assign(self.variables, values, source=self.prefix(step))
+        return step, loop_state
+
+    def _write_state(self, best: dict[str, Any] | None) -> None:
+        if best is not None:
+            with atomic_write(self.path / "best_checkpoint.json") as file:
+                json.dump(best, file)
+        steps = self.steps()
+        if steps:  # The form that tf.train.latest_checkpoint reads.
+            with atomic_write(self.path / "checkpoint") as file:
+                file.write(f'model_checkpoint_path: "{PREFIX}-{steps[-1]}"\n')
+                file.writelines(
+                    f'all_model_checkpoint_paths: "{PREFIX}-{step}"\n' for step in steps
+                )
+
+    def _delete_old(self) -> None:
+        best = self.best()
+        kept = set(self.steps()[-self.keep :]) | ({best["step"]} if best else set())
+        for step in set(self.steps()) - kept:
+            self._delete(step)
+        self._write_state(best=None)
+
+    def _delete(self, step: int) -> None:
+        # The index goes first: without it the rest is a leftover, not a damaged checkpoint.
+        (self.path / f"{PREFIX}-{step}.index").unlink(missing_ok=True)
+        for path in self.path.glob(f"{PREFIX}-{step}.*"):
+            path.unlink(missing_ok=True)
+
+    def _delete_leftovers(self) -> None:
+        """Deletes what a killed save left behind."""
+        whole = {f"{PREFIX}-{step}" for step in self.steps()}
+        for path in self.path.glob(f"{PREFIX}-*"):
+            is_data = re.fullmatch(rf"({PREFIX}-\d+)\.(index|data-\d+-of-\d+)", path.name)
+            if not is_data or is_data[1] not in whole:
+                logging.info("Deleted %s, left by a save that was cut off.", path)
+                path.unlink(missing_ok=True)
+        for path in self.path.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+
+
+def read_checkpoint(prefix: str) -> Values:
+    """Reads every tensor of a TensorFlow checkpoint by name.
+
+    Raises:
+      ValueError: if it is no readable checkpoint.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        return {
+            name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
+        }
+    except (tf.errors.OpError, ValueError) as error:
+        raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
+
+
+def assign(variables: dict[str, Any], values: Values, source: str) -> None:
+    """Assigns values to variables by name; every name and shape must agree.
+
+    Raises:
+      ValueError: with the names that are missing, unused or of another shape.
+    """
+    missing = sorted(set(variables) - set(values))
+    unused = sorted(set(values) - set(variables))
+    shapes = [
+        f"{name} {tuple(values[name].shape)} instead of {tuple(variables[name].shape)}"
+        for name in sorted(set(variables) & set(values))
+        if tuple(values[name].shape) != tuple(variables[name].shape)
+    ]
+    if missing or unused or shapes:
+        raise ValueError(
+            f"{source} does not fit the model: missing {missing}, unused {unused}, "
+            f"other shapes {shapes}. Give the configuration that it was made with."
+        )
+    for name, variable in variables.items():
+        variable.assign(values[name])
+
+
+TRAINING_ONLY = re.compile(r"/adam_[mv]$|^optimizer/|^loss_scale/|^global_step$|^loop_state$")
+
+
+def load_weights(model: keras.Model, init_checkpoint: str) -> None:
+    """Assigns the weights of a run directory, a checkpoint of one, or google-research/bert's.
+
+    Optimizer slots and steps are left out: training starts anew from these weights.
+
+    Raises:
+      ValueError: if weights are missing, unused or of another shape.
+    """
+    prefix = checkpoint_prefix(init_checkpoint)
+    values = read_checkpoint(prefix)
+    # Weights alone: the state of Keras' dropout seeds is no weight, and others' files lack it.
+    variables = {variable_name(v, model): v.value for v in model.trainable_variables}
+    states = set(model_variables(model)) - set(variables)
+    weights = {
+        name: value
+        for name, value in values.items()
+        if not TRAINING_ONLY.search(name) and name not in states
+    }
+    assign(variables, weights, source=prefix)
+
+
+def checkpoint_prefix(path: str) -> str:
+    """Returns the prefix of a checkpoint: `path` itself, or the newest one in that directory.
+
+    Raises:
+      ValueError: if the directory holds none.
+    """
+    if not pathlib.Path(path).is_dir():
+        return path.removesuffix(".index")
+    prefix = tf.train.latest_checkpoint(path)
+    if prefix is None:
+        raise ValueError(f"{path} holds no checkpoint: expected {PREFIX}-STEP.index in it.")
+    return prefix
+
+
+def has_next_sentence(path: str) -> bool:
+    """True if the checkpoint has an NSP head."""
+    values = tf.train.list_variables(checkpoint_prefix(path))
+    return any(name.startswith("cls/seq_relationship/") for name, _ in values)

@@ -1,0 +1,53 @@
+"""The learning curves of a run as a PNG."""
+
+import io
+import math
+import pathlib
+from typing import Any
+
+from bert_tf.files import atomic_write
+
+
+def draw_curves(
+    path: pathlib.Path,
+    training: list[dict[str, Any]],
+    evaluation: list[dict[str, Any]],
+    baseline: dict[str, float],
+) -> None:
+    """Draws losses and accuracies against steps.
+
+    Args:
+      path: the PNG written.
+      training: lines of metrics.jsonl.
+      evaluation: the same of evaluations; drawn as dots.
+      baseline: value of a metric's baseline by metric name; drawn as a dashed line.
+    """
+    # Imported here: a program that draws nothing need not load it. No display is needed.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = [
+        ("masked_lm_loss", "MLM loss (nats)"),
+        ("masked_lm_accuracy", "MLM accuracy"),
+        ("next_sentence_loss", "NSP loss (nats)"),
+        ("next_sentence_accuracy", "NSP accuracy"),
+    ]
+    panels = [panel for panel in panels if any(panel[0] in line for line in training)]
+    rows = math.ceil(len(panels) / 2)
+    figure = Figure(figsize=(10, 3.4 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (name, title) in zip(figure.subplots(rows, 2).flat, panels, strict=False):
+        points = [(line["step"], line[name]) for line in training if name in line]
+        axes.plot(*zip(*points, strict=True), label="training", linewidth=1.2)
+        points = [(line["step"], line[name]) for line in evaluation if name in line]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o", label="held-out documents", markersize=4)
+        if name in baseline:
+            axes.axhline(baseline[name], color="gray", linestyle="--", label="baseline")
+        axes.set(title=title, xlabel="optimizer steps")
+        axes.grid(alpha=0.3)
+        axes.legend()
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=110)
+    with atomic_write(path, "wb") as file:
+        file.write(image.getvalue())

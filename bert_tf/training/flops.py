@@ -1,0 +1,87 @@
+"""The floating-point work of a step, and the rate the machine could do it at."""
+
+import statistics
+import time
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.config import ModelConfig
+
+class Device(NamedTuple):
+    """Dense peak FLOP/s with float32 storage (TF32 where there is) and with 16 bit; memory."""
+
+    float32: float
+    half: float
+    memory_bytes: float
+
+
+# From the vendors' data sheets; of two memory sizes the smaller.
+DEVICES = {
+    "T4": Device(8.1e12, 65e12, 16e9),
+    "V100": Device(15.7e12, 125e12, 16e9),
+    "A100": Device(156e12, 312e12, 40e9),
+    "A10": Device(62.5e12, 125e12, 24e9),
+    "L4": Device(60e12, 121e12, 24e9),
+    "H100": Device(495e12, 989e12, 80e9),
+    "H200": Device(495e12, 989e12, 141e9),
+}
+
+
+def known_gpu() -> tuple[str, Device | None]:
+    """Returns (name, data sheet) of the first GPU; ("", None) without one, None if unknown."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return "", None
+    name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
+    # The longest name first: A10 is part of A100.
+    keys = [key for key in sorted(DEVICES, key=len, reverse=True) if key in name]
+    return name, DEVICES[keys[0]] if keys else None
+
+
+def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
+    """Counts the matrix products of one example forward, a multiply-add as two operations.
+
+    Args:
+      config: the model.
+      length: T, padding included, since a step computes it.
+      predictions: P, rows of the vocabulary product.
+
+    Example: one layer of D = F = N*H = 1 at T = 1, no predictions: projections 8, scores and
+      values 4, feed-forward 4, pooler and NSP head 2 + 4: 22.
+    """
+    d, f, v, t = config.hidden_size, config.intermediate_size, config.vocab_size, length
+    layer = 8 * t * d * d + 4 * t * t * d + 4 * t * d * f
+    heads = predictions * (2 * d * d + 2 * d * v) + 2 * d * d + 4 * d
+    return float(config.num_hidden_layers * layer + heads)
+
+
+def training_flops(config: ModelConfig, length: int, predictions: int) -> float:
+    """Returns the work of one example in a training step: the backward pass costs twice the
+    forward pass."""
+    return 3.0 * forward_flops(config, length, predictions)
+
+
+def peak_flops(precision: str) -> tuple[float, str]:
+    """Returns (FLOP/s of one device, where the number is from); 0 if unknown.
+
+    A GPU's is its data sheet's; a CPU's is what a large float32 matrix product reaches now.
+    """
+    name, device = known_gpu()
+    if device:
+        return device.float32 if precision == "float32" else device.half, f"data sheet of {name}"
+    if name:
+        return 0.0, f"unknown device {name}"
+    return measure_matrix_product(), "a 2048 x 2048 float32 matrix product here"
+
+
+def measure_matrix_product(size: int = 2048, repeats: int = 5) -> float:
+    """Returns the median FLOP/s of a square float32 matrix product."""
+    matrix = tf.random.stateless_normal([size, size], [0, 0])
+    tf.linalg.matmul(matrix, matrix).numpy()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        tf.linalg.matmul(matrix, matrix).numpy()
+        seconds.append(time.perf_counter() - start)
+    return 2.0 * size**3 / statistics.median(seconds)

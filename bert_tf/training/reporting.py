@@ -1,0 +1,126 @@
+"""What a person sees of a run: progress with rate and time left, TensorBoard, a table of weights."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+
+class Progress:
+    """Says how a run goes: a line a logged step, and at least one every `PATIENCE_SECONDS`.
+
+    Args:
+      total_steps: steps of the whole run.
+      batch_size: examples a step.
+      tokens: positions an example, padding included.
+      flops: floating-point operations an example.
+      peak: FLOP/s of all devices together; 0 if unknown.
+    """
+
+    PATIENCE_SECONDS = 30.0
+
+    def __init__(
+        self, total_steps: int, batch_size: int, tokens: int, flops: float, peak: float
+    ) -> None:
+        self.total_steps = total_steps
+        self.batch_size = batch_size
+        self.tokens = tokens
+        self.flops = flops
+        self.peak = peak
+        self.step_seconds = 0.0
+        self.compile_seconds = 0.0
+        self._last_line = time.monotonic()
+
+    def add(self, seconds: float, num_steps: int) -> None:
+        """Notes that a graph call of `num_steps` took `seconds`; the first one compiles."""
+        if not self.compile_seconds:
+            self.compile_seconds = seconds
+            return
+        seconds_a_step = seconds / num_steps
+        # The mean of about the last ten calls: time left follows the machine, not one hiccup.
+        share = 1.0 if not self.step_seconds else 0.1
+        self.step_seconds += share * (seconds_a_step - self.step_seconds)
+
+    def rates(self) -> dict[str, float]:
+        """Returns examples/s, tokens/s and, where the peak is known, the share of it."""
+        if not self.step_seconds:
+            return {}
+        examples = self.batch_size / self.step_seconds
+        rates = {"examples_per_second": examples, "tokens_per_second": examples * self.tokens}
+        if self.peak:
+            rates["share_of_peak"] = examples * self.flops / self.peak
+        return rates
+
+    def is_due(self) -> bool:
+        """True if nothing was said for a while."""
+        return time.monotonic() - self._last_line > self.PATIENCE_SECONDS
+
+    def show(self, step: int, values: dict[str, Any]) -> None:
+        """Prints one line."""
+        self._last_line = time.monotonic()
+        parts = [f"step {step}/{self.total_steps}"]
+        for key, label in SHOWN.items():
+            if key in values:
+                parts.append(f"{label} {values[key]:.4g}")
+        rates = self.rates()
+        if rates:
+            left = (self.total_steps - step) * self.step_seconds
+            parts.append(f"{rates['examples_per_second']:.3g} examples/s")
+            parts.append(f"{rates['tokens_per_second']:.4g} tokens/s")
+            if "share_of_peak" in rates:
+                parts.append(f"{rates['share_of_peak']:.0%} of peak")
+            parts.append(f"{duration(left)} left")
+        else:
+            parts.append(f"first step took {self.compile_seconds:.0f} s, compilation included")
+        logging.info("%s", "  ".join(parts))
+        sys.stderr.flush()
+
+
+SHOWN = {
+    "loss": "loss",
+    "masked_lm_loss": "mlm",
+    "masked_lm_accuracy": "mlm acc",
+    "next_sentence_loss": "nsp",
+    "next_sentence_accuracy": "nsp acc",
+}
+
+
+def duration(seconds: float) -> str:
+    """Writes a time span in its two largest units.
+
+    >>> duration(75), duration(7260), duration(200000)
+    ('1 min 15 s', '2 h 1 min', '2 d 7 h')
+    """
+    total = round(seconds)
+    sizes = (("d", total // 86400), ("h", total // 3600 % 24), ("min", total // 60 % 60))
+    parts = [(unit, count) for unit, count in (*sizes, ("s", total % 60))]
+    while len(parts) > 1 and not parts[0][1]:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for unit, count in parts[:2])
+
+
+class Scalars:
+    """TensorBoard scalars in the run directory."""
+
+    def __init__(self, path: str) -> None:
+        self._writer = tf.summary.create_file_writer(path)
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Writes each value under its name."""
+        with self._writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+
+def parameter_table(variables: Sequence[Any], is_decayed: Any) -> str:
+    """Returns a table of the weights: path, shape, dtype, whether decayed; and their count."""
+    rows = [
+        f"  {v.path:<64} {tuple(v.shape)!s:<16} {v.dtype} {'decayed' if is_decayed(v.path) else ''}"
+        for v in variables
+    ]
+    count = sum(int(tf.size(v.value)) for v in variables)
+    return "\n".join([f"{count:,} trainable parameters", *rows])

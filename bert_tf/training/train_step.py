@@ -1,0 +1,235 @@
+"""One optimizer step, and many of them inside one graph call.
+
+Losses are sums with weights. The weights depend on the labels alone, so their total over all
+replicas and micro-batches is known first; every micro-batch then divides its summed loss by that
+total, and its gradients are simply added: the result is the gradient of the whole batch, however
+it is cut.
+
+XLA compiles the work of one replica. On one device that is the whole step; with several, it is
+the forward and backward pass of a micro-batch. The loop over micro-batches, the reduction and the
+update then stay outside: two replicas on one CPU, each in a compiled loop, wait for each other
+forever.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.training.task import Batch, Task
+
+Gradients = list[tf.Tensor]
+SUM = tf.distribute.ReduceOp.SUM
+
+
+class LossScale:
+    """The dynamic loss scale of float16: halved on overflow, doubled after `PERIOD` good steps."""
+
+    PERIOD = 2000
+
+    def __init__(self) -> None:
+        self.scale = tf.Variable(2.0**15, trainable=False, name="scale")
+        self.good_steps = tf.Variable(0, trainable=False, name="good_steps")
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps}
+
+    def update(self, is_finite: tf.Tensor) -> None:
+        """Counts a step, good if its gradients were finite."""
+        good = tf.where(is_finite, self.good_steps + 1, 0)
+        grown = tf.where(good >= self.PERIOD, self.scale * 2.0, self.scale)
+        self.scale.assign(tf.where(is_finite, grown, tf.maximum(self.scale / 2.0, 1.0)))
+        self.good_steps.assign(tf.where(good >= self.PERIOD, 0, good))
+
+
+def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+    """Returns the dropout seed of one micro-batch: int32 [], a function of its arguments alone.
+
+    Args:
+      random_seed: the run's seed.
+      step: int32 [], optimizer steps done before this one.
+      part: int32 [], counts micro-batches over all replicas.
+    """
+    seed = tf.stack([tf.cast(step, tf.int32), tf.cast(part, tf.int32)])
+    folded = tf.random.experimental.stateless_fold_in(seed, random_seed)
+    return tf.random.stateless_uniform([], folded, minval=None, maxval=None, dtype=tf.int32)
+
+
+class TrainStep:
+    """Runs optimizer steps of a task under a strategy.
+
+    Args:
+      task: the model, its losses and metrics.
+      optimizer: an optimizer of `bert_tf.optimization`, built.
+      strategy: as made by `make_strategy`.
+      random_seed: seed of dropout.
+      accumulation_steps: micro-batches a step; divides a replica's batch.
+      jit_compile: compile with XLA.
+      loss_scale: for float16.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: Any,
+        strategy: tf.distribute.Strategy,
+        *,
+        random_seed: int,
+        accumulation_steps: int = 1,
+        jit_compile: bool = True,
+        loss_scale: LossScale | None = None,
+    ) -> None:
+        self.task = task
+        self.optimizer = optimizer
+        self.strategy = strategy
+        self.random_seed = random_seed
+        self.accumulation_steps = accumulation_steps
+        self.loss_scale = loss_scale
+        self.columns = (
+            *(f"{name}_total" for name in task.sum_names),
+            *(f"{name}_weight" for name in task.sum_names),
+            "learning_rate",
+            "gradient_norm",
+        )
+        compiled = {"jit_compile": True} if jit_compile else {}
+        # A TPU compiles whatever a replica runs; asking again is neither needed nor allowed.
+        if isinstance(strategy, tf.distribute.TPUStrategy):
+            compiled = {}
+        self._micro_batch = tf.function(self._micro_batch, **compiled)
+        self._whole_step = tf.function(self._whole_step, **compiled)
+
+    @tf.function
+    def __call__(self, iterator: Iterator, first_step: tf.Tensor, num_steps: tf.Tensor):
+        """Takes `num_steps` batches and does a step with each.
+
+        Args:
+          iterator: of batches as `distribute` deals them.
+          first_step: int32 [], steps done before.
+          num_steps: int32 [].
+
+        Returns:
+          float32 [num_steps, len(self.columns)], a row a step.
+        """
+        rows = tf.TensorArray(tf.float32, num_steps, element_shape=[len(self.columns)])
+        for index in tf.range(num_steps):
+            rows = rows.write(index, self._step(next(iterator), first_step + index))
+        return rows.stack()
+
+    def _step(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
+        if self.strategy.num_replicas_in_sync == 1:
+            return self.strategy.run(self._whole_step, (batch, step))
+        gradients, sums = self.strategy.run(self._reduced_gradients, (batch, step))
+        sums = self.strategy.experimental_local_results(sums)[0]
+        return self._apply(
+            gradients, sums, lambda grads: self.strategy.run(self._update, (grads,))
+        )
+
+    def _whole_step(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        """One device: forward, backward, clip and update in one compiled function."""
+        weights = self.task.loss_weights(batch)
+        gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
+        return self._apply(gradients, sums, self._update)
+
+    def _reduced_gradients(self, batch: Batch, step: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
+        """One of several replicas: the gradients and sums of all of them."""
+        replica = tf.distribute.get_replica_context()
+        weights = replica.all_reduce(SUM, self.task.loss_weights(batch))
+        part = tf.cast(replica.replica_id_in_sync_group, tf.int32) * self.accumulation_steps
+        gradients, sums = self._gradients(batch, weights, step, part)
+        return replica.all_reduce(SUM, gradients), replica.all_reduce(SUM, sums)
+
+    def _gradients(
+        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
+    ) -> tuple[Gradients, tf.Tensor]:
+        """Adds gradients and sums over this replica's micro-batches.
+
+        Returns:
+          The gradients of the loss scaled, dense, one a trainable variable; and float32
+          [2 * sums]: all totals, then all weights.
+        """
+        count = self.accumulation_steps
+        if count == 1:
+            return self._micro_batch(batch, weights, step_seed(self.random_seed, step, part))
+        parts = {
+            name: tf.reshape(value, [count, value.shape[0] // count, *value.shape[1:]])
+            for name, value in batch.items()
+        }
+        gradients = [tf.zeros_like(v) for v in self._variables()]
+        sums = tf.zeros([2 * len(self.task.sum_names)])
+        for index in tf.range(count):
+            micro = {name: value[index] for name, value in parts.items()}
+            seed = step_seed(self.random_seed, step, part + index)
+            more, more_sums = self._micro_batch(micro, weights, seed)
+            gradients = [old + new for old, new in zip(gradients, more, strict=True)]
+            sums += more_sums
+        return gradients, sums
+
+    def _micro_batch(
+        self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
+    ) -> tuple[Gradients, tf.Tensor]:
+        variables = self._variables()
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            outputs = self.task.model(batch, training=True, dropout_seed=seed)
+            sums = self.task.sums(batch, outputs)
+            # A loss that nothing weighs (no NSP labels in the batch) counts as zero.
+            ratio = tf.math.divide_no_nan
+            loss = tf.add_n([ratio(sums[k].total, weights[k]) for k in self.task.loss_names])
+            if self.loss_scale:
+                loss *= self.loss_scale.scale
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        row = [sums[k].total for k in self.task.sum_names]
+        row += [sums[k].weight for k in self.task.sum_names]
+        # Repeated ids of an embedding gradient are summed here: optimizers need the dense form.
+        return [tf.convert_to_tensor(g) for g in gradients], tf.stack(row)
+
+    def _apply(
+        self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
+    ) -> tf.Tensor:
+        """Updates, unless float16 gradients overflowed; returns the row of the report."""
+        learning_rate = tf.cast(self.optimizer.learning_rate, tf.float32)
+        if self.loss_scale is None:
+            norm = self._local(update(gradients))
+        else:
+            total = tf.add_n([tf.reduce_sum(g) for g in map(self._local, gradients)])
+            is_finite = tf.math.is_finite(total)
+            zero = tf.zeros([])
+            norm = tf.cond(is_finite, lambda: self._local(update(gradients)), lambda: zero)
+            self.loss_scale.update(is_finite)
+        return tf.concat([sums, tf.stack([learning_rate, norm])], axis=0)
+
+    def _update(self, gradients: Gradients) -> tf.Tensor:
+        if self.loss_scale:
+            gradients = [g / self.loss_scale.scale for g in gradients]
+        return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables)
+
+    def _local(self, value: Any) -> Any:
+        return self.strategy.experimental_local_results(value)[0]
+
+    def _variables(self) -> list[tf.Variable]:
+        return [variable.value for variable in self.task.model.trainable_variables]
+
+
+class EvalStep:
+    """Sums losses and metrics over batches, without dropout."""
+
+    def __init__(
+        self, task: Task, strategy: tf.distribute.Strategy, jit_compile: bool = True
+    ) -> None:
+        self.task = task
+        self.strategy = strategy
+        compiled = {"jit_compile": True} if jit_compile else {}
+        if isinstance(strategy, tf.distribute.TPUStrategy):
+            compiled = {}
+        self._sums = tf.function(self._sums, **compiled)
+
+    @tf.function
+    def __call__(self, batch: Any) -> tf.Tensor:
+        """Returns float32 [2 * sums] of one global batch: all totals, then all weights."""
+        return self.strategy.reduce(SUM, self.strategy.run(self._sums, (batch,)), axis=None)
+
+    def _sums(self, batch: Batch) -> tf.Tensor:
+        sums = self.task.sums(batch, self.task.model(batch, training=False))
+        row = [sums[k].total for k in self.task.sum_names]
+        return tf.stack(row + [sums[k].weight for k in self.task.sum_names])

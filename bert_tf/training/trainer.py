@@ -1,0 +1,257 @@
+"""The loop: steps, logs, evaluations, checkpoints; stopped and resumed at will."""
+
+import json
+import math
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.config import TrainingConfig
+from bert_tf.files import atomic_write
+from bert_tf.training.checkpointing import RunDirectory, model_variables
+from bert_tf.training.distribution import any_worker, distribute, is_chief, worker_of
+from bert_tf.training.metrics_log import MetricsLog, ratios, read_metrics
+from bert_tf.training.reporting import Progress, Scalars
+from bert_tf.training.task import Task
+from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
+
+CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
+
+
+class Stopped(Exception):
+    """The run was asked to stop, and has saved its state; `signal_number` says by what."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+
+class Trainer:
+    """Trains and evaluates a task in a run directory.
+
+    Args:
+      task: model, data, losses.
+      optimizer: built on the model's trainable variables.
+      strategy: the one under whose scope both were made.
+      config: the loop's numbers.
+      num_train_steps: optimizer steps of the whole run.
+      random_seed: seed of dropout.
+      progress: what reports the rate.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: Any,
+        strategy: tf.distribute.Strategy,
+        config: TrainingConfig,
+        *,
+        num_train_steps: int,
+        random_seed: int,
+        progress: Progress,
+    ) -> None:
+        self.task = task
+        self.strategy = strategy
+        self.config = config
+        self.num_train_steps = num_train_steps
+        self.progress = progress
+        self.is_chief = is_chief(strategy)
+        variables = {**model_variables(task.model), **optimizer.named_variables()}
+        loss_scale = None
+        if config.precision == "mixed_float16":
+            with strategy.scope():
+                loss_scale = LossScale()
+            variables |= loss_scale.variables
+        self.directory = RunDirectory(config.output_dir, variables, config.keep_checkpoint_max)
+        self.log = MetricsLog(
+            self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
+        )
+        self.train_step = TrainStep(
+            task,
+            optimizer,
+            strategy,
+            random_seed=random_seed,
+            accumulation_steps=config.gradient_accumulation_steps,
+            jit_compile=config.jit_compile,
+            loss_scale=loss_scale,
+        )
+        self.eval_step = EvalStep(task, strategy, config.jit_compile)
+        self.step = 0
+        self._signal = 0
+
+    def restore(self) -> bool:
+        """Takes up the newest checkpoint of the run directory; true if there was one."""
+        restored = self.directory.restore()
+        if restored is None:
+            if self.is_chief:
+                self.log.restore(0, {})
+            return False
+        self.step, loop_state = restored
+        if self.is_chief:
+            self.log.restore(self.step, loop_state["pending"])
+        logging.info("Resumed %s at step %d.", self.config.output_dir, self.step)
+        return True
+
+    def train(self) -> None:
+        """Trains from the current step to the last.
+
+        Raises:
+          Stopped: after SIGTERM or SIGINT, with the state saved.
+          FloatingPointError: at a loss that is not finite; nothing after it is saved.
+        """
+        if self.step >= self.num_train_steps:
+            return
+        scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
+        restore_handlers = self._catch_signals()
+        try:
+            iterator = iter(self._train_data())
+            while self.step < self.num_train_steps:
+                self._run_call(iterator, scalars)
+                is_stopped = any_worker(self.strategy, bool(self._signal))
+                at_end = self.step == self.num_train_steps
+                if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
+                    self.save()
+                if is_stopped:
+                    raise Stopped(self._signal or signal.SIGTERM)
+                if self.config.eval_steps and self.step % self.config.eval_steps == 0:
+                    self._evaluate_and_note(scalars)
+        finally:
+            restore_handlers()
+
+    def save(self) -> None:
+        """Writes a checkpoint of the current step, unless it is there already."""
+        if self.is_chief and self.step not in self.directory.steps():
+            self.directory.save(self.step, {"pending": self.log.pending})
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns losses and metrics over the evaluation batches, as ratios of their sums."""
+        size, steps = self.config.eval_batch_size, self.config.max_eval_steps
+        data = distribute(
+            self.strategy, lambda *worker: self.task.eval_dataset(size, steps, *worker)
+        )
+        sums = np.zeros([2 * len(self.task.sum_names)])
+        for batch in data:
+            sums += self.eval_step(batch).numpy()
+        columns = self.train_step.columns[: len(sums)]
+        values = dict(zip(columns, sums.tolist(), strict=True))
+        return ratios(values, self.task.sum_names, self.task.loss_names)
+
+    def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+        size, step = self.config.train_batch_size, self.step
+        return distribute(
+            self.strategy, lambda *worker: self.task.train_dataset(size, step, *worker)
+        )
+
+    def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> None:
+        """Does the steps of one graph call and reports them."""
+        num_steps = self._steps_of_call()
+        start = time.monotonic()
+        rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
+        self.progress.add(time.monotonic() - start, num_steps)
+        for values in rows:
+            row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
+            self._check_finite(row)
+            self.step += 1
+            if self.is_chief and scalars:
+                self._report(row, scalars)
+
+    def _report(self, row: dict[str, float], scalars: Scalars) -> None:
+        line = self.log.add(self.step, row)
+        if line:
+            self.progress.show(self.step, line)
+            scalars.write(self.step, {**line, **self.progress.rates()})
+        elif self.progress.is_due():
+            self.progress.show(
+                self.step, ratios(row, self.task.sum_names, self.task.loss_names)
+            )
+
+    def _steps_of_call(self) -> int:
+        """Returns how many steps fit in a call: to the next save or evaluation at most."""
+        ends = [self.num_train_steps, *map(self._next, self._boundaries())]
+        most = min(self.config.iterations_per_loop, min(ends) - self.step)
+        if worker_of(self.strategy)[1] > 1:  # All hosts must agree, and their clocks do not.
+            return min(most, self.config.log_steps)
+        if not self.progress.step_seconds:
+            return 1
+        return max(1, min(most, int(CALL_SECONDS / self.progress.step_seconds)))
+
+    def _boundaries(self) -> list[int]:
+        intervals = [self.config.save_checkpoints_steps, self.config.eval_steps]
+        return [interval for interval in intervals if interval]
+
+    def _next(self, interval: int) -> int:
+        return (self.step // interval + 1) * interval
+
+    def _check_finite(self, row: dict[str, float]) -> None:
+        bad = [
+            name for name in self.task.loss_names if not math.isfinite(row[f"{name}_total"])
+        ]
+        overflow_is_handled = self.config.precision == "mixed_float16"
+        if not math.isfinite(row["gradient_norm"]) and not overflow_is_handled:
+            bad.append("gradient_norm")
+        if bad:
+            steps = self.directory.steps()
+            last = f"model.ckpt-{steps[-1]}" if steps else "none yet"
+            raise FloatingPointError(
+                f"{', '.join(bad)} is not a finite number at step {self.step + 1} "
+                f"(learning rate {row['learning_rate']:.3g}). Nothing after the last good "
+                f"checkpoint ({last}) was saved. Lower --learning_rate, lengthen "
+                f"--num_warmup_steps, or check the data with bert_tf.show_examples."
+            )
+
+    def _evaluate_and_note(self, scalars: Scalars | None) -> None:
+        results = self.evaluate()
+        if not self.is_chief or scalars is None:
+            return
+        self.save()
+        self.directory.mark_best(self.step, results["loss"])
+        note_evaluation(self.directory.path, self.step, results)
+        scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
+        logging.info("evaluation at step %d: %s", self.step, _text(results))
+
+    def _catch_signals(self) -> Callable[[], None]:
+        """Notes the first SIGTERM or SIGINT; a second one is not caught."""
+
+        def note(number: int, _: Any) -> None:
+            self._signal = number
+            logging.info("Saving and stopping; once more stops at once without saving.")
+            signal.signal(number, signal.SIG_DFL)
+
+        old = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def restore() -> None:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+        return restore
+
+
+def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:
+    """Adds a line to eval_metrics.jsonl, in the place of an earlier one of the same step."""
+    file_path = path / "eval_metrics.jsonl"
+    lines = [line for line in read_metrics(file_path) if line["step"] < step]
+    with atomic_write(file_path) as file:
+        file.writelines(json.dumps(line) + "\n" for line in [*lines, {"step": step, **results}])
+
+
+def write_eval_results(
+    path: pathlib.Path, step: int, results: dict[str, float], baseline: dict[str, float]
+) -> None:
+    """Writes google-research/bert's eval_results.txt, `key = value` lines sorted by key.
+
+    Differs from the original: the unigram baseline's values are added, as `unigram_*`.
+    """
+    values: dict[str, float] = {"global_step": step, **results}
+    values |= {f"unigram_{name}": value for name, value in baseline.items()}
+    with atomic_write(path) as file:
+        file.writelines(f"{key} = {values[key]}\n" for key in sorted(values))
+
+
+def _text(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

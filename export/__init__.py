@@ -1,0 +1,1 @@
+"""Trained models for serving; depends on `bert_tf`, never the other way round."""

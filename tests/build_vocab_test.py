@@ -1,0 +1,71 @@
+"""The program build_vocab, run as a user runs it."""
+
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def build_vocab(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "bert_tf.build_vocab", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def write_corpus(path: pathlib.Path) -> list[str]:
+    rng = random.Random(0)
+    words = ["The", "cats", "walked", "Walking", "dogs", "talked", "talking", "café", "über", "."]
+    lines = [" ".join(rng.choices(words, k=12)) for _ in range(300)]
+    path.write_text("\n".join(lines[:150]) + "\n\n" + "\n".join(lines[150:]) + "\n", "utf8")
+    return lines
+
+
+def test_writes_exactly_the_rows_asked_for(tmp_path) -> None:
+    lines = write_corpus(tmp_path / "corpus.txt")
+    written = []
+    for workers in (1, 2):
+        target = tmp_path / f"vocab{workers}.txt"
+        result = build_vocab(
+            f"--input_file={tmp_path}/corpus.txt",
+            f"--vocab_file={target}",
+            "--vocab_size=80",
+            "--nodo_lower_case",
+            f"--num_workers={workers}",
+        )
+        assert result.returncode == 0, result.stderr
+        written.append(target.read_bytes())
+    assert written[0] == written[1]
+    vocab = Vocab.read(target)
+    assert len(vocab) == 80
+    assert {"Walking", "walked", "café"} <= set(vocab.tokens)
+    tokenizer = WordPiece(vocab, False)
+    assert not any(vocab.unk_id in tokenizer.encode(line) for line in lines)
+
+
+def test_bad_input_is_one_clear_line(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus.txt")
+    cases = {
+        (f"--input_file={tmp_path}/none.txt", f"--vocab_file={tmp_path}/v.txt"): "none.txt",
+        (
+            f"--input_file={tmp_path}/corpus.txt",
+            f"--vocab_file={tmp_path}/v.txt",
+            "--vocab_size=20",
+        ): "raise vocab_size",
+        (f"--input_file={tmp_path}/corpus.txt",): "--vocab_file",
+    }
+    for arguments, message in cases.items():
+        result = build_vocab(*arguments)
+        assert result.returncode != 0 and message in result.stderr, result.stderr
+        assert "Traceback" not in result.stderr
+    assert not (tmp_path / "v.txt").exists()

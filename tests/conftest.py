@@ -1,0 +1,145 @@
+"""Fixtures of all tests, and the TensorFlow they run on: two CPUs, few threads, fixed seeds."""
+
+import os
+import pathlib
+import random
+
+import numpy as np
+import pytest
+
+import bert_tf  # noqa: F401  First: it selects Keras' backend.
+
+# Tests run in several processes side by side: each computes with one thread, which is also
+# deterministic; the second inter-op thread lets two replicas meet in an all-reduce.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'"
+WORDS = """
+the a of and to in is was it on for with as at by his her she he they river boat water mill stone
+house garden king rain night morning slow ##ly ##ing ##ed ##s ##er walk stop turn open read
+""".split()
+
+CORPUS = """
+The mill stood on the slow river.
+Its wheel turned with the water.
+A boat was tied to the stone house.
+She walked there in the morning.
+The rain had stopped at night.
+He opened the door and read a letter.
+It was from the king of the islands.
+
+In the garden grew apples and pears.
+They were red, yellow and green.
+The children of the house picked them.
+Each of them filled a basket.
+Nobody counted the apples.
+In the evening they baked a cake!
+The smell went through all rooms.
+Even the cat came in.
+
+Stone is heavier than water.
+Wood is lighter, so a boat floats.
+Iron sinks, but an iron ship floats.
+How can that be?
+A ship is mostly air.
+It weighs less than the water it moves aside.
+An old mathematician found this in a bath.
+
+The train leaves at 7:45.
+It stops at every small station.
+At each stop someone gets off.
+Mrs. Miller reads her newspaper.
+Her neighbour sleeps by the window.
+Nobody speaks before the first tunnel.
+Then everybody looks at the dark glass.
+After 31 minutes they arrive.
+
+Snow fell for three days.
+The roads were closed.
+We burned wood and told stories.
+My brother knew the longest ones.
+In one of them a fox learned to write.
+It wrote to the hunters.
+They answered, and the hunt was over.
+When the sun came back we were sorry.
+
+The clock in the tower has no hands.
+Still it strikes every hour.
+Visitors ask why.
+The keeper smiles and says nothing.
+He winds it twice a week.
+""".strip()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Gives TensorFlow two CPUs, before anything uses it.
+
+    The process that only deals out tests to others loads no TensorFlow.
+    """
+    deals_out = getattr(session.config.option, "numprocesses", None)
+    if deals_out and not hasattr(session.config, "workerinput"):
+        return
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        import tensorflow as tf
+
+        if not tf.config.list_physical_devices("GPU"):
+            pytest.skip("needs a GPU")
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> None:
+    """Starts every test from the same seeds and from float32, whatever ran before it."""
+    import keras
+
+    random.seed(1)
+    np.random.seed(1)
+    keras.utils.set_random_seed(1)
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def tiny_config() -> "bert_tf.config.ModelConfig":
+    """A model of 2 layers x 32 for `tiny_vocab`, with dropout off."""
+    from bert_tf.config import ModelConfig
+
+    return ModelConfig(
+        vocab_size=len(tiny_tokens()),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=64,
+    )
+
+
+def tiny_tokens() -> list[str]:
+    """Returns special tokens, every letter in both forms, some words and endings."""
+    letters = [form + letter for form in ("", "##") for letter in LETTERS]
+    return list(dict.fromkeys([*SPECIAL_TOKENS, *letters, *WORDS]))
+
+
+@pytest.fixture
+def tiny_vocab() -> "bert_tf.text.vocab.Vocab":
+    """A vocabulary that writes any lower-case English sentence without [UNK]."""
+    from bert_tf.text.vocab import Vocab
+
+    return Vocab(tuple(tiny_tokens()))
+
+
+@pytest.fixture
+def tiny_corpus(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A text of 6 documents and 43 sentences, one a line, with blank lines between documents."""
+    path = tmp_path / "corpus.txt"
+    path.write_text(CORPUS + "\n", encoding="utf8")
+    return path

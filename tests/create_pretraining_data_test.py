@@ -1,0 +1,99 @@
+"""The program itself: flags in, files out."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.create_pretraining_data import list_output_files
+from bert_tf.data.tfrecords import RecordFiles, describe_records
+from bert_tf.text.vocab import Vocab
+
+
+@pytest.fixture
+def folder(tmp_path):
+    sentences = ["the cat sat .", "a dog ran away .", "it was late ."]
+    text = "\n\n".join("\n".join(sentences * 4) for _ in range(6))
+    (tmp_path / "text.txt").write_text(text)
+    words = sorted({word for sentence in sentences for word in sentence.split()})
+    Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words)).write(tmp_path / "vocab.txt")
+    return tmp_path
+
+
+def run(folder, *arguments, output="out/x.tfrecord"):
+    """Runs the program; returns (exit status, what it printed)."""
+    defaults = {
+        "input_file": folder / "text.txt",
+        "vocab_file": folder / "vocab.txt",
+        "output_file": ",".join(str(folder / name) for name in output.split(",")),
+        "max_seq_length": 16,
+        "max_predictions_per_seq": 3,
+    }
+    flags = [f"--{name}={value}" for name, value in defaults.items()]
+    command = [sys.executable, "-m", "bert_tf.create_pretraining_data", *flags, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_writes_unmasked_examples_and_says_so(folder):
+    status, printed = run(folder, "--num_shards=2", "--num_workers=1")
+    assert status == 0, printed
+    paths = [folder / f"out/x.tfrecord-0000{i}-of-00002" for i in range(2)]
+    manifest = json.loads((folder / "out/manifest.json").read_text())
+    assert [file["file"] for file in manifest["files"]] == [path.name for path in paths]
+    records = RecordFiles(paths)
+    form = describe_records(records)
+    assert (form.is_masked, form.max_seq_length) == (False, 16)
+    assert manifest["examples"] == len(records)
+    assert f"Wrote {len(records):,} examples (masks drawn at reading" in printed
+    assert not list((folder / "out").glob(".*"))  # nothing is left behind
+
+    status, printed = run(folder, "--num_shards=2", "--num_workers=1")
+    assert status == 0 and "made already" in printed
+    status, printed = run(folder, "--num_shards=2", "--masking=static", "--dupe_factor=2")
+    assert status == 0 and "made already" not in printed
+    form = describe_records(RecordFiles(paths))
+    assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
+
+
+def test_google_identical_deals_examples_in_turn(folder):
+    arguments = ("--google_identical", "--dupe_factor=3")
+    assert run(folder, *arguments)[0] == 0
+    status, printed = run(folder, *arguments, output="a,b")
+    assert status == 0, printed
+    together, *two = [RecordFiles([folder / name]) for name in ("out/x.tfrecord", "a", "b")]
+    whole, (a, b) = (
+        together.read(np.arange(len(together))),
+        [files.read(np.arange(len(files))) for files in two],
+    )
+    assert whole[::2] == a and whole[1::2] == b
+    assert f"Wrote {len(whole)} examples" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--input_file=",), "--input_file is empty"),
+        (("--vocab_file=",), "build_vocab trains one"),
+        (("--input_file=/nowhere/*",), "no file matches '/nowhere/\\*'"),
+        (("--max_seq_length=4",), "max_seq_length"),
+        (("--num_shards=9",), "6 documents cannot fill 9 files"),
+    ],
+)
+def test_bad_flags(folder, arguments, message):
+    import re
+
+    status, printed = run(folder, *arguments, "--num_workers=1")
+    assert status != 0 and re.search(message, printed) and "Traceback" not in printed, printed
+
+
+def test_output_files():
+    names = [path.name for path in list_output_files("d/x", 3)]
+    assert names == [f"x-0000{i}-of-00003" for i in range(3)]
+    assert list(map(str, list_output_files("a, b", 0))) == ["a", "b"]
+    with pytest.raises(ValueError, match="needs one name"):
+        list_output_files("a,b", 2)
+    with pytest.raises(ValueError, match="twice"):
+        list_output_files("a,a", 0)

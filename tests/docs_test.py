@@ -1,0 +1,191 @@
+"""What the documents say is true: commands parse, named files exist, examples in docstrings run."""
+
+import ast
+import doctest
+import functools
+import importlib
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("export/*.md")])
+# Places that only a run makes, and patterns of places.
+MADE_BY_RUNS = ("runs/", ".venv/", "http://", "https://", "bert_tf_cache")
+PACKAGES = ("bert_tf", "export", "benchmarks")
+
+
+def name_of(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def shell_lines(text: str) -> list[str]:
+    """Returns the lines of all fenced shell blocks, continued lines joined, prompts removed."""
+    blocks = re.findall(r"```(?:sh|bash|shell|console)\n(.*?)```", text, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.strip().removeprefix("$ ") for line in lines if line.strip()]
+
+
+def docstring_lines(path: pathlib.Path) -> list[str]:
+    """Returns the commands in a module's docstring: its indented lines."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or ""
+    text = text.replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if line.startswith("    python -m ")]
+
+
+def flagfile_lines(path: pathlib.Path) -> list[str]:
+    """Returns the commands in the comment that heads a flagfile."""
+    text = re.sub(r"\\\n#", " ", path.read_text(encoding="utf8"))
+    lines = (line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    return [line for line in lines if re.match(r"(\S*/)?python -m ", line)]
+
+
+def programs(line: str) -> list[list[str]]:
+    """Returns the words after `python -m` of each program of ours that a shell line starts.
+
+    >>> programs("FOO=1 .venv/bin/python -m bert_tf.fill_mask --top_k=3 | head  # comment")
+    [['bert_tf.fill_mask', '--top_k=3']]
+    """
+    try:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+        lexer.whitespace_split = True
+        lexer.commenters = "#"
+        words = list(lexer)
+    except ValueError:
+        pytest.fail(f"not a shell command: {line}")
+    found = []
+    for index, word in enumerate(words):
+        if word == "-m" and words[index + 1].split(".")[0] in PACKAGES:
+            end = next(
+                (i for i in range(index, len(words)) if set(words[i]) <= set("|&;<>()")), len(words)
+            )
+            found.append(words[index + 1 : end])
+    return found
+
+
+def documented_programs() -> list[tuple[str, list[str]]]:
+    """Returns (place, command) of every program that documents, docstrings and flagfiles name."""
+    lines = [(path, line) for path in DOCUMENTS for line in shell_lines(path.read_text("utf8"))]
+    for folder in PACKAGES:
+        lines += [(p, line) for p in (ROOT / folder).rglob("*.py") for line in docstring_lines(p)]
+    lines += [(path, line) for path in ROOT.glob("configs/*") for line in flagfile_lines(path)]
+    lines += [(ROOT / "Makefile", line) for line in makefile_lines()]
+    return [(name_of(path), words) for path, line in lines for words in programs(line)]
+
+
+def makefile_lines() -> list[str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf8").replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if line.startswith("\t$(BIN)/python -m ")]
+
+
+@functools.cache
+def help_text(module: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--helpfull"], cwd=ROOT, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr
+
+
+def known_flags(module: str) -> set[str]:
+    """Returns the flags of a program, absl's and argparse's spelling of --help alike."""
+    names = re.findall(r"^\s*(?:-\w, ?)?--(?:\[no\])?([\w-]+)", help_text(module), re.MULTILINE)
+    return set(names) | {"helpshort", "helpfull", "flagfile"}
+
+
+def flags_in(path: pathlib.Path) -> list[str]:
+    """Returns the flags that a flagfile and those nested in it set."""
+    names = []
+    for line in path.read_text(encoding="utf8").splitlines():
+        if line.startswith("--flagfile="):
+            names += flags_in(ROOT / line.removeprefix("--flagfile="))
+        elif line.startswith("--"):
+            names.append(line[2:].split("=")[0])
+    return names
+
+
+def unknown_flags(words: list[str]) -> list[str]:
+    """Returns the flags of a command that its program does not know."""
+    names = []
+    for word in words[1:]:
+        if word.startswith("--flagfile=") and "runs/" not in word:
+            names += flags_in(ROOT / word.removeprefix("--flagfile="))
+        elif word.startswith("--"):
+            names.append(word[2:].split("=")[0])
+    known = known_flags(words[0])
+    return [name for name in names if name not in known and name.removeprefix("no") not in known]
+
+
+@pytest.mark.parametrize(
+    "module", sorted({words[0] for _, words in documented_programs()}), ids=str
+)
+def test_documented_commands_have_the_flags_they_name(module: str) -> None:
+    commands = [(place, words) for place, words in documented_programs() if words[0] == module]
+    assert "--" in help_text(module), help_text(module)
+    for place, words in commands:
+        assert not unknown_flags(words), f"{place}: {' '.join(words)}"
+
+
+def test_every_program_is_documented() -> None:
+    entry_points = [
+        f"bert_tf.{path.stem}"
+        for path in (ROOT / "bert_tf").glob("*.py")
+        if 'if __name__ == "__main__"' in path.read_text(encoding="utf8")
+    ]
+    readme = (ROOT / "README.md").read_text(encoding="utf8")
+    assert [name for name in entry_points if name not in readme] == []
+
+
+def test_readme_begins_with_quickstart_and_test() -> None:
+    screen = (ROOT / "README.md").read_text(encoding="utf8").splitlines()[:40]
+    assert any("make quickstart" in line for line in screen)
+    assert any("make test" in line for line in screen)
+
+
+def test_make_targets_exist() -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf8"), re.M)
+    for path in DOCUMENTS:
+        for line in shell_lines(path.read_text(encoding="utf8")):
+            named = re.findall(r"(?:^|&& )make ([\w-]+)", line)
+            assert set(named) <= set(targets), f"{name_of(path)}: {line}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_named_paths_exist(document: pathlib.Path) -> None:
+    text = document.read_text(encoding="utf8")
+    linked = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    top = "bert_tf|configs|docs|export|tests|benchmarks|\\.ci"
+    quoted = re.findall(rf"`((?:{top})/[\w./*-]*)`", text)
+    bases = {name: document.parent for name in linked} | dict.fromkeys(quoted, ROOT)
+    missing = [
+        name
+        for name, base in bases.items()
+        if not name.startswith((*MADE_BY_RUNS, "mailto:"))
+        and not (list(base.glob(name)) if "*" in name else (base / name).exists())
+    ]
+    assert not missing
+
+
+def docstrings(path: pathlib.Path) -> str:
+    """Returns all docstrings of a file."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf8")))
+    return "\n".join(ast.get_docstring(n) or "" for n in nodes if isinstance(n, documented))
+
+
+def modules_with_examples() -> list[str]:
+    paths = [
+        path for folder in ("bert_tf", "export", "tests") for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    named = [path.relative_to(ROOT) for path in paths if ">>> " in docstrings(path)]
+    return sorted(".".join(path.with_suffix("").parts) for path in named)
+
+
+@pytest.mark.parametrize("module", modules_with_examples())
+def test_docstring_examples(module: str) -> None:
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    result = doctest.testmod(importlib.import_module(module), optionflags=flags)
+    assert result.attempted and not result.failed

@@ -1,0 +1,38 @@
+"""NumPy twins of the optimizers, one variable at a time, in float64."""
+
+import numpy as np
+
+
+def clip_by_global_norm(gradients: list[np.ndarray], clip_norm: float) -> list[np.ndarray]:
+    norm = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients))
+    return [gradient * min(1.0, clip_norm / norm) for gradient in gradients]
+
+
+def linear_schedule(peak: float, step: int, train_steps: int, warmup_steps: int) -> float:
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    return peak * (1 - min(step, train_steps) / train_steps)
+
+
+class Twin:
+    """State of one variable; `step` applies one clipped gradient and returns the new value."""
+
+    def __init__(self, kind: str, value: np.ndarray, decayed: bool) -> None:
+        self.kind, self.value, self.decayed = kind, value.astype(np.float64), decayed
+        self.m, self.v, self.count = np.zeros(value.shape), np.zeros(value.shape), 0
+
+    def step(self, gradient: np.ndarray, rate: float, decay: float = 0.01) -> np.ndarray:
+        self.count += 1
+        self.m = 0.9 * self.m + 0.1 * gradient
+        self.v = 0.999 * self.v + 0.001 * gradient**2
+        m, v = self.m, self.v
+        if self.kind != "adam_weight_decay":
+            m, v = m / (1 - 0.9**self.count), v / (1 - 0.999**self.count)
+        update = m / (np.sqrt(v) + 1e-6)
+        if self.decayed:
+            update = update + decay * self.value
+            if self.kind == "lamb":
+                norms = np.linalg.norm(self.value), np.linalg.norm(update)
+                update = update * (norms[0] / norms[1] if all(norms) else 1.0)
+        self.value = self.value - rate * update
+        return self.value

@@ -1,0 +1,135 @@
+"""Faults of the stack beneath, each shown as it is and then avoided by our code.
+
+If a test of this file fails where it shows the fault, the fault has been repaired: the way around
+it may go.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import ModelConfig, OptimizerConfig
+from bert_tf.modeling.models import BertPretrainer
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.training.checkpointing import RunDirectory, model_variables
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def repeated_row_gradient(table: keras.Variable) -> tf.IndexedSlices:
+    """Returns the gradient of looking up row 1 twice: two slices of ones for one row."""
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf.gather(table.value, [1, 1]))
+    gradient = tape.gradient(total, table.value)
+    assert isinstance(gradient, tf.IndexedSlices) and gradient.values.shape[0] == 2
+    return gradient
+
+
+def test_keras_squares_the_parts_of_a_repeated_row() -> None:
+    # The true gradient of the row is 2. Keras' second moment holds (1 - beta_2) (1 + 1), not
+    # (1 - beta_2) (1 + 1)^2.
+    table = keras.Variable(np.zeros([3, 1], np.float32))
+    adam = keras.optimizers.Adam(beta_2=0.999)
+    adam.apply([repeated_row_gradient(table)], [table])
+    second_moment = next(v for v in adam.variables if "velocity" in v.path)
+    np.testing.assert_allclose(second_moment[1], [0.002], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["adam_weight_decay", "adamw", "lamb"])
+def test_our_optimizers_sum_a_repeated_row_first(name: str) -> None:
+    table = keras.Variable(np.zeros([3, 1], np.float32))
+    optimizer = build_optimizer(OptimizerConfig(optimizer=name, clip_norm=0.0))
+    norm = optimizer.apply_summed([repeated_row_gradient(table)], [table])
+    assert float(norm) == 2.0  # As parts it would be the root of 2.
+    state = optimizer.named_variables()
+    moment, square = (
+        next(v for path, v in state.items() if path.endswith(ending))
+        for ending in ("adam_m", "adam_v")
+    )
+    np.testing.assert_allclose(moment, [[0], [0.2], [0]], rtol=1e-5)
+    np.testing.assert_allclose(square, [[0], [0.004], [0]], rtol=1e-4)
+
+
+class Listed(keras.Model):
+    """Holds layers in a Python list, with dropout between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [keras.layers.Dense(3), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        for block in self.blocks:
+            inputs = block(inputs, training=training) if "drop" in block.name else block(inputs)
+        return inputs
+
+
+def test_tensorflow_checkpoint_of_a_keras_model_leaves_out_most(tmp_path: pathlib.Path) -> None:
+    model = Listed()
+    model(tf.zeros([1, 3]))
+    prefix = tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
+    saved = [name for name, _ in tf.train.list_variables(prefix) if "VARIABLE_VALUE" in name]
+    assert len(model.variables) == 5  # Two kernels, two biases, the state of the dropout's seed.
+    assert len(saved) < 5
+
+
+def test_our_checkpoint_holds_every_variable(
+    tmp_path: pathlib.Path, tiny_config: ModelConfig
+) -> None:
+    model = BertPretrainer(tiny_config)
+    optimizer = build_optimizer(OptimizerConfig())
+    optimizer.build(model.trainable_variables)
+    variables = {**model_variables(model), **optimizer.named_variables()}
+    run = RunDirectory(tmp_path, variables)
+    run.save(1, {})
+    saved = dict(tf.train.list_variables(run.prefix(1)))
+    # All of both, the step and the state of the loop; the seed of dropout is a model variable.
+    assert len(saved) == len(model.variables) + len(optimizer.variables) + 2
+    assert any("seed" in name for name in saved)
+    for variable in model.variables:
+        assert saved[variable.path.removeprefix(f"{model.name}/")] == list(variable.shape)
+
+
+def pinned(name: str) -> dict[str, str]:
+    lines = (ROOT / name).read_text(encoding="utf8").splitlines()
+    matches = (re.match(r"([\w.-]+)==(\S+)", line) for line in lines)
+    return {re.sub(r"[-_.]+", "-", m[1]).lower(): m[2] for m in matches if m}
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_requirements_agree_with_the_lock(name: str) -> None:
+    lock = pinned("requirements_lock.txt")
+    assert {package: lock.get(package) for package in pinned(name)} == pinned(name)
+
+
+def test_requirements_are_what_is_installed() -> None:
+    required = pinned("requirements.txt")
+    assert {package: metadata.version(package) for package in required} == required
+
+
+def test_keras_nlp_is_keras_hub() -> None:
+    assert metadata.version("keras-nlp") == metadata.version("keras-hub")
+
+
+def test_tensorflow_datasets_finds_what_it_does_not_declare() -> None:
+    requirements = metadata.requires("tensorflow-datasets") or []
+    declared = [line for line in requirements if line.startswith("importlib_resources")]
+    assert declared == ['importlib_resources; python_version < "3.9"']  # Used by every version.
+    from tensorflow_datasets.core import dataset_builder
+
+    assert dataset_builder.importlib_resources.abc.Traversable  # Imported when first touched.
+
+
+def test_tensorflow_backend_is_chosen_before_keras_is_loaded() -> None:
+    code = "import bert_tf, keras; print(keras.backend.backend())"
+    environment = {"PATH": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "tensorflow", done.stderr

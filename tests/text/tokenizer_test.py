@@ -1,0 +1,109 @@
+"""BertTokenizer in the graph equals its plain-Python twin, everywhere a graph can run."""
+
+import random
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.text import unicode_tables
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
+from bert_tf.text.wordpiece import WordPiece
+from tests.shared_data import shared_data
+from tests.text.wordpiece_test import golden_texts, random_text, vocab_of_pools
+
+TEXTS = ["", "Héllo, wörld!", "ΑΣ. ΟΔΟΣ Σ", "a\u302e\u1b44 \u200b", "한국 中国", " \n", "a" * 201]
+
+
+def flat(ragged: tf.RaggedTensor) -> list[list[int]]:
+    return ragged.merge_dims(1, 2).to_list()
+
+
+def byte_offsets(text: str) -> list[int]:
+    offsets = [0]
+    for char in text:
+        offsets.append(offsets[-1] + len(char.encode()))
+    return offsets
+
+
+def assert_equals_twin(tokenizer: BertTokenizer, twin: WordPiece, texts: list[str]) -> None:
+    ids, starts, ends = (flat(ragged) for ragged in tokenizer.tokenize_with_offsets(texts))
+    assert flat(tokenizer.tokenize(texts)) == ids
+    for i, text in enumerate(texts):
+        tokens, twin_starts, twin_ends = twin.tokenize_with_offsets(text)
+        to_bytes = byte_offsets(text)
+        assert ids[i] == [twin.vocab.ids[token] for token in tokens], ascii(text)
+        assert starts[i] == [to_bytes[place] for place in twin_starts], ascii(text)
+        assert ends[i] == [to_bytes[place] for place in twin_ends], ascii(text)
+
+
+@pytest.mark.parametrize("casing", ["uncased", "cased"])
+def test_equals_golden_texts(casing) -> None:
+    vocab = Vocab.read(shared_data("vocab", f"bert-base-{casing}-vocab.txt"))
+    tokenizer = BertTokenizer(vocab, casing == "uncased")
+    records = golden_texts(casing)
+    texts = [record["text"] for record in records]
+    for got, record in zip(flat(tokenizer.tokenize(texts)), records, strict=True):
+        assert got == record["ids"], record["text"]
+    assert_equals_twin(tokenizer, WordPiece(vocab, casing == "uncased"), texts)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_random_unicode_equals_twin(lower) -> None:
+    rng = random.Random(11)
+    vocab = vocab_of_pools()
+    tokenizer, twin = BertTokenizer(vocab, lower), WordPiece(vocab, lower)
+    for size in (1, 2, 5) * 20 + (1000,) * 4:
+        assert_equals_twin(tokenizer, twin, [random_text(rng) for _ in range(size)])
+
+
+def test_words_and_their_pieces() -> None:
+    vocab = Vocab((*SPECIAL_TOKENS, "un", "##want", "##ed", ",", "runn", "##ing"))
+    tokenizer = BertTokenizer(vocab, True)
+    ids, starts, ends = tokenizer.tokenize_with_offsets(["UNwantéd,running", "", "?"])
+    assert ids.to_list() == [[[5, 6, 7], [8], [9, 10]], [], [[1]]]
+    assert starts.to_list() == [[[0, 2, 6], [9], [10, 14]], [], [[0]]]
+    assert ends.to_list() == [[[2, 6, 9], [10], [14, 17]], [], [[1]]]
+    assert {column.dtype for column in (ids, starts, ends)} == {tf.int32}
+
+
+def test_text_that_is_not_utf8_is_skipped_as_in_the_original() -> None:
+    tokenizer = BertTokenizer(Vocab((*SPECIAL_TOKENS, "ab", "c")), True)
+    ids, starts, ends = tokenizer.tokenize_with_offsets([b"\xffa\xc3b\x80 c\xe4\xb8"])
+    assert (ids.to_list(), starts.to_list()) == ([[[5], [6]]], [[[1], [6]]])
+    assert ends.to_list() == [[[4], [7]]]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_eager_graph_dataset_and_saved_model_agree(tmp_path, lower) -> None:
+    tokenizer = BertTokenizer(vocab_of_pools(), lower)
+    want = tokenizer.tokenize(TEXTS).to_list()
+    assert tf.function(tokenizer.tokenize)(tf.constant(TEXTS)).to_list() == want
+    # One text at a time, then all in a batch.
+    for batch in (1, len(TEXTS)):
+        dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(batch).map(tokenizer.tokenize)
+        assert [row for ragged in dataset for row in ragged.to_list()] == want
+    tf.saved_model.save(tokenizer, str(tmp_path / "saved"))
+    restored = tf.saved_model.load(str(tmp_path / "saved"))
+    assert restored.tokenize(tf.constant(TEXTS)).to_list() == want
+    for ragged in restored.tokenize_with_offsets(tf.constant(TEXTS)):
+        assert [len(row) for row in ragged.to_list()] == [len(row) for row in want]
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " ", "\x00"]])
+def test_nothing_to_tokenize(texts) -> None:
+    tokenizer = BertTokenizer(vocab_of_pools(), True)
+    for ragged in tokenizer.tokenize_with_offsets(tf.constant(texts, tf.string)):
+        assert ragged.to_list() == [[] for _ in texts]
+        assert ragged.shape[1:] == [None, None] and ragged.flat_values.dtype == tf.int32
+
+
+def test_tables_cover_every_code_point() -> None:
+    tables = unicode_tables.code_point_tables(do_lower_case=True)
+    for paged in (tables.expansion, tables.kind, tables.combining_class, tables.casing):
+        values = paged.pages.reshape(-1, unicode_tables.PAGE_SIZE)[paged.page_of]
+        assert values.size == unicode_tables.NUM_CODE_POINTS
+    kinds = tables.kind.pages.reshape(-1, unicode_tables.PAGE_SIZE)[tables.kind.page_of].ravel()
+    for code in range(unicode_tables.NUM_CODE_POINTS):
+        char = chr(code)
+        assert (kinds[code] == unicode_tables.ISOLATED) == unicode_tables.is_isolated(char), code

@@ -1,0 +1,136 @@
+"""The step: however a batch is cut, the numbers are those of the whole batch."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import OptimizerConfig
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.training.distribution import distribute
+from bert_tf.training.train_step import EvalStep, LossScale, TrainStep, step_seed
+from tests.training.toy_task import TOY, ToyTask
+
+RECIPE = OptimizerConfig(learning_rate=1e-2, num_train_steps=40, num_warmup_steps=4)
+
+
+def run(strategy, num_steps, batch_size=32, jit_compile=True, accumulation_steps=1, **options):
+    """Returns (rows by column name, weights after training)."""
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        task = ToyTask(**options)
+        optimizer = build_optimizer(RECIPE)
+        optimizer.build(task.model.trainable_variables)
+    step = TrainStep(
+        task,
+        optimizer,
+        strategy,
+        random_seed=1,
+        accumulation_steps=accumulation_steps,
+        jit_compile=jit_compile,
+    )
+    data = distribute(strategy, lambda *worker: task.train_dataset(batch_size, 0, *worker))
+    rows = step(iter(data), tf.constant(0), tf.constant(num_steps)).numpy()
+    columns = dict(zip(step.columns, rows.T, strict=True))
+    return columns, [v.numpy() for v in task.model.trainable_variables]
+
+
+def losses(columns):
+    return sum(
+        columns[f"{name}_total"] / columns[f"{name}_weight"]
+        for name in ("masked_lm_loss", "next_sentence_loss")
+    )
+
+
+def two_devices():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture(scope="module")
+def whole_batch():
+    return run(tf.distribute.get_strategy(), 20)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        (tf.distribute.get_strategy, {"accumulation_steps": 4}),
+        (tf.distribute.get_strategy, {"jit_compile": False}),
+        (two_devices, {}),
+        (two_devices, {"accumulation_steps": 2}),
+        (two_devices, {"jit_compile": False}),
+    ],
+    ids=["4x8", "no_xla", "2_devices", "2_devices_2x8", "2_devices_no_xla"],
+)
+def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
+    columns, weights = run(strategy(), 20, **options)
+    np.testing.assert_allclose(losses(columns), losses(whole_batch[0]), rtol=1e-5)
+    np.testing.assert_allclose(
+        columns["gradient_norm"], whole_batch[0]["gradient_norm"], rtol=1e-4
+    )
+    assert losses(columns)[-1] < losses(columns)[0] - 0.1
+    for value, expected in zip(weights, whole_batch[1], strict=True):
+        np.testing.assert_allclose(value, expected, atol=2e-4)
+
+
+def test_rows_are_those_of_the_model_called_by_hand():
+    columns, _ = run(tf.distribute.get_strategy(), 1)
+    keras.utils.set_random_seed(3)
+    task = ToyTask()
+    batch = next(iter(task.train_dataset(32, 0, 0, 1)))
+    sums = task.sums(batch, task.model(batch, training=False))
+    for name, pair in sums.items():
+        np.testing.assert_allclose(columns[f"{name}_total"][0], pair.total, rtol=1e-5)
+        assert columns[f"{name}_weight"][0] == pair.weight
+
+
+def test_learning_rate_is_that_of_the_schedule():
+    columns, _ = run(tf.distribute.get_strategy(), 6)
+    # Warm-up over 4 steps, then linear from the value at step 4 of 40.
+    expected = [0.0, 0.0025, 0.005, 0.0075, 0.01 * 36 / 40, 0.01 * 35 / 40]
+    np.testing.assert_allclose(columns["learning_rate"], expected, rtol=1e-6)
+
+
+def test_dropout_seeds_differ_by_step_and_part_and_repeat():
+    seeds = [
+        int(step_seed(seed, tf.constant(step), tf.constant(part)))
+        for seed in (0, 1)
+        for step in range(4)
+        for part in range(4)
+    ]
+    assert len(set(seeds)) == len(seeds)
+    assert int(step_seed(1, tf.constant(3), tf.constant(2))) == seeds[16 + 3 * 4 + 2]
+
+
+def test_replicas_and_steps_drop_different_units():
+    dropping = TOY.from_dict({**TOY.to_dict(), "hidden_dropout_prob": 0.5})
+    one, _ = run(tf.distribute.get_strategy(), 2, config=dropping)
+    again, _ = run(tf.distribute.get_strategy(), 2, config=dropping)
+    np.testing.assert_array_equal(losses(one), losses(again))
+    two, _ = run(two_devices(), 2, config=dropping)
+    assert abs(losses(two)[0] - losses(one)[0]) > 1e-4
+
+
+def test_loss_scale_skips_an_overflow_and_halves():
+    scale = LossScale()
+    scale.update(tf.constant(False))
+    assert float(scale.scale.numpy()) == 2.0**14
+    for _ in range(LossScale.PERIOD):
+        scale.update(tf.constant(True))
+    assert float(scale.scale.numpy()) == 2.0**15
+    assert int(scale.good_steps.numpy()) == 0
+
+
+@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])
+def test_evaluation_sums_over_replicas(strategy):
+    keras.utils.set_random_seed(3)
+    strategy = strategy()
+    with strategy.scope():
+        task = ToyTask()
+    data = distribute(strategy, lambda *worker: task.eval_dataset(32, 1, *worker))
+    row = EvalStep(task, strategy)(next(iter(data))).numpy()
+    batch = next(iter(task.eval_dataset(32, 1, 0, 1)))
+    sums = task.sums(batch, task.model(batch, training=False))
+    totals = [float(sums[name].total) for name in task.sum_names]
+    weights = [float(sums[name].weight) for name in task.sum_names]
+    np.testing.assert_allclose(row, totals + weights, rtol=1e-5)

@@ -60,7 +60,7 @@ class Config:
 
 
 def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
-    """Raises ValueError or TypeError if `value` does not fit the field's type, choices and range."""
+    """Raises ValueError or TypeError if `value` does not fit the field's type and range."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -150,7 +150,9 @@ class DataConfig(Config):
     )
     input_format: str = option("auto", "Form of input_file; auto looks.", choices=INPUT_FORMATS)
     text_field: str = option("text", "Field of JSONL records or TFDS examples with the text.")
-    eval_file: str = option("", "Input for evaluation only; empty: documents held out of input_file.")
+    eval_file: str = option(
+        "", "Input for evaluation only; empty: documents held out of input_file."
+    )
     eval_fraction: float = option(
         0.02, "Share of documents held out when eval_file is empty.", lower=0.0, upper=0.5
     )

@@ -27,7 +27,9 @@ def define_flags(*classes: type[Config], only: Sequence[str] = ()) -> None:
     """
     unknown = set(only) - {field.name for cls in classes for field in dataclasses.fields(cls)}
     if unknown:
-        raise ValueError(f"No field named {sorted(unknown)} in {[cls.__name__ for cls in classes]}.")
+        raise ValueError(
+            f"No field named {sorted(unknown)} in {[cls.__name__ for cls in classes]}."
+        )
     for cls in classes:
         types = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
@@ -36,6 +38,8 @@ def define_flags(*classes: type[Config], only: Sequence[str] = ()) -> None:
 
 
 def _define(field: dataclasses.Field, kind: type) -> None:
+    if field.name in flags.FLAGS:  # By another program in this process, from the same class.
+        return
     data = field.metadata
     common = {"name": field.name, "default": field.default, "help": data["help"]}
     bounds = {"lower_bound": data["lower"], "upper_bound": data["upper"]}

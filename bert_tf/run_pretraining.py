@@ -6,7 +6,6 @@ The run directory is self-contained, and the same command resumes a run that was
 """
 
 import dataclasses
-import os
 import pathlib
 import typing
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConf
 from bert_tf.run_record import check_same_run, write_run_record
 
 if typing.TYPE_CHECKING:
+    from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.training.trainer import Trainer
 
 config_flags.define_flags(ModelConfig, DataConfig, MaskingConfig, OptimizerConfig, TrainingConfig)
@@ -39,6 +39,8 @@ def main(_: list[str]) -> int:
     check_same_run(training.output_dir, *configs)
 
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
+    import tensorflow as tf
+
     from bert_tf.training.distribution import is_chief, make_strategy
     from bert_tf.training.trainer import Stopped
 
@@ -54,6 +56,8 @@ def main(_: list[str]) -> int:
         return 128 + stop.signal_number
     except FloatingPointError as error:
         raise ValueError(error) from error
+    except tf.errors.InvalidArgumentError as error:  # What the input pipeline found in a file.
+        raise ValueError(error.message) from error
     if training.do_eval:
         results = trainer.evaluate()
         if is_chief(strategy):
@@ -104,6 +108,10 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
 
     model_config, data, masking, optimization, training = configs
     prepared = prepare(configs, strategy)
+    if not prepared.vocab_file:
+        raise ValueError("The input is TFRecords; give the --vocab_file they were made with.")
+    if training.do_eval and not prepared.eval_files:
+        raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
     vocab = Vocab.read(prepared.vocab_file)
     check_vocabulary(len(vocab), model_config, prepared.vocab_file)
     check_batch_sizes(training, strategy.num_replicas_in_sync)
@@ -118,9 +126,10 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
         optimizer.build(model.trainable_variables)
     logging.info("%s", parameter_table(model.trainable_variables, decays))
 
-    records = map(RecordFiles, (prepared.train_files, prepared.eval_files))
+    train_records = RecordFiles(prepared.train_files)
+    eval_records = RecordFiles(prepared.eval_files) if prepared.eval_files else None
     trainer = Trainer(
-        PretrainingTask(model, *records, vocab, data, masking),
+        PretrainingTask(model, train_records, eval_records, vocab, data, masking),
         optimizer,
         strategy,
         training,
@@ -222,19 +231,20 @@ def report_results(trainer: "Trainer", configs: Configs, results: dict[str, floa
     from bert_tf.training.trainer import note_evaluation, write_eval_results
 
     training = configs.training
-    baseline = trainer.task.unigram_baseline(
+    baseline = typing.cast("PretrainingTask", trainer.task).unigram_baseline(
         configs.model.vocab_size, training.eval_batch_size, training.max_eval_steps
     )
     folder = pathlib.Path(training.output_dir)
     note_evaluation(folder, trainer.step, results)
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
-    lines = (read_metrics(folder / name) for name in ("metrics.jsonl", "eval_metrics.jsonl"))
-    draw_curves(folder / "curves.png", *lines, baseline)
+    names = ("metrics.jsonl", "eval_metrics.jsonl")
+    steps, evaluations = (read_metrics(folder / name) for name in names)
+    draw_curves(folder / "curves.png", steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""
         logging.info("  %-24s %.4f%s", name, value, beside)
-    logging.info("Curves: %s", os.path.join(folder, "curves.png"))
+    logging.info("Curves: %s", folder / "curves.png")
 
 
 if __name__ == "__main__":

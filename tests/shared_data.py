@@ -1,4 +1,4 @@
-"""Finds the reference data that are not part of the repository; tests that need them are skipped without."""
+"""Finds the reference data that are not in the repository; without them a test is skipped."""
 
 import os
 import pathlib

@@ -8,6 +8,7 @@ makes its own slice of the global batch, and the pipeline holds no state. All sh
 """
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -141,7 +142,7 @@ def _fill_rows(batch: Mapping[str, tf.Tensor], num_rows: int) -> features.Pretra
         missing = num_rows - tf.shape(values)[0]
         padded = tf.pad(values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1))
         filled[name] = tf.ensure_shape(padded, [num_rows, *values.shape[1:]])
-    return filled
+    return cast(features.PretrainingBatch, filled)
 
 
 def _batch_maker(

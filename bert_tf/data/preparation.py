@@ -170,8 +170,7 @@ def write_examples(
         "input": _describe_parts(parts),
         "output": [str(path) for path in output_files],
     }
-    key = _key(parameters)
-    manifest_file = folder / MANIFEST
+    key, manifest_file = _key(parameters), folder / MANIFEST
     if manifest_file.exists():
         manifest = json.loads(manifest_file.read_text(encoding="utf8"))
         sizes = [path.stat().st_size if path.exists() else -1 for path in output_files]
@@ -179,9 +178,8 @@ def write_examples(
             logging.info("%s says that these examples are made already.", manifest_file)
             return manifest
     work = folder / f".{name}.{key}.work"
-    for stale in folder.glob(f".{name}.*.work"):
-        if stale != work:
-            shutil.rmtree(stale)
+    for stale in {*folder.glob(f".{name}.*.work")} - {work}:
+        shutil.rmtree(stale)
     num_workers = count_workers(data.num_workers)
     store = tokenize_corpus(
         parts,

@@ -17,7 +17,7 @@ import os
 import pathlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import google_crc32c
 import numpy as np
@@ -123,7 +123,7 @@ class RecordWriter:
         self._file = self._opened.__enter__()
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self._opened.__exit__(*raised)
 
     def write(self, record: bytes) -> None:
@@ -152,7 +152,7 @@ def list_record_files(input_file: str) -> list[pathlib.Path]:
     Raises:
       ValueError: if one of them matches nothing.
     """
-    paths = []
+    paths: list[pathlib.Path] = []
     for pattern in filter(None, map(str.strip, input_file.split(","))):
         matches = sorted(glob.glob(pattern))  # noqa: PTH207 (pathlib refuses absolute globs)
         if not matches:
@@ -231,7 +231,8 @@ def _map_file(path: pathlib.Path) -> mmap.mmap:
 
 def _find_records(path: pathlib.Path, mapped: mmap.mmap) -> np.ndarray:
     """Returns where each frame begins, int64 [n], checking the lengths' CRCs on the way."""
-    offsets, start, size = [], 0, len(mapped)
+    offsets: list[int] = []
+    start, size = 0, len(mapped)
     unpack, frame_size = HEADER.unpack_from, HEADER.size + FOOTER.size
     while start + HEADER.size <= size:
         length, crc = unpack(mapped, start)

@@ -153,7 +153,7 @@ class EncoderLayer(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._config = {
+        self._config: dict[str, Any] = {
             "num_heads": num_heads,
             "intermediate_size": intermediate_size,
             "hidden_act": hidden_act,

@@ -1,7 +1,7 @@
 """Pre-training: masked language model and next-sentence prediction (BERT sections 3.1)."""
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -45,12 +45,12 @@ class PretrainingTask:
         self.train_records = train_records
         self.eval_records = eval_records
         self.use_next_sentence = data.use_next_sentence
-        self.loss_names = ("masked_lm_loss",)
-        self.sum_names = ("masked_lm_loss", "masked_lm_accuracy")
+        self.loss_names: tuple[str, ...] = ("masked_lm_loss",)
+        self.sum_names: tuple[str, ...] = ("masked_lm_loss", "masked_lm_accuracy")
         if self.use_next_sentence:
             self.loss_names += ("next_sentence_loss",)
             self.sum_names += ("next_sentence_loss", "next_sentence_accuracy")
-        self._dataset_options = {
+        self._dataset_options: dict[str, Any] = {
             "vocab": vocab,
             "masking": masking,
             "max_seq_length": data.max_seq_length,
@@ -63,7 +63,7 @@ class PretrainingTask:
     ) -> tf.data.Dataset:
         """Batches of `PretrainingBatch`; see `training.task.Task`."""
         return pretraining_dataset(
-            self.train_records,
+            cast(RecordFiles, self.train_records),
             batch_size=batch_size,
             start_step=start_step,
             worker_index=worker_index,
@@ -76,7 +76,7 @@ class PretrainingTask:
     ) -> tf.data.Dataset:
         """The first `max_steps` batches in file order, with the same masks every time."""
         return evaluation_dataset(
-            self.eval_records,
+            cast(RecordFiles, self.eval_records),
             batch_size=batch_size,
             max_steps=max_steps,
             worker_index=worker_index,
@@ -122,7 +122,9 @@ class PretrainingTask:
         """
         train = self.train_dataset(64, 0, 0, 1).take(train_steps)
         counts = target_counts(train, vocab_size) + 1.0
-        held_out = target_counts(self.eval_dataset(eval_batch_size, max_eval_steps, 0, 1), vocab_size)
+        held_out = target_counts(
+            self.eval_dataset(eval_batch_size, max_eval_steps, 0, 1), vocab_size
+        )
         total = held_out.sum()
         results = {
             "masked_lm_loss": float(-(held_out * np.log(counts / counts.sum())).sum() / total),

@@ -114,6 +114,8 @@ def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 
     @tf.function
     def total(value: tf.Tensor) -> tf.Tensor:
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(tf.identity, (value,)), None)
+        return strategy.reduce(
+            tf.distribute.ReduceOp.SUM, strategy.run(tf.identity, (value,)), None
+        )
 
     return bool(total(tf.constant(float(flag))).numpy() > 0)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 
+
 class Device(NamedTuple):
     """Dense peak FLOP/s with float32 storage (TF32 where there is) and with 16 bit; memory."""
 

@@ -38,7 +38,9 @@ class MetricsLog:
     def restore(self, step: int, pending: Row) -> None:
         """Goes back to `step`: drops later lines and takes up its pending sums."""
         self.pending = dict(pending)
-        lines = [json.dumps(line) + "\n" for line in read_metrics(self.path) if line["step"] <= step]
+        lines = [
+            json.dumps(line) + "\n" for line in read_metrics(self.path) if line["step"] <= step
+        ]
         with atomic_write(self.path) as file:
             file.writelines(lines)
 

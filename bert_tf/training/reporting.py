@@ -1,4 +1,4 @@
-"""What a person sees of a run: progress with rate and time left, TensorBoard, a table of weights."""
+"""What a person sees of a run: progress with rate and time left, scalars, a table of weights."""
 
 import sys
 import time

@@ -167,9 +167,7 @@ class Trainer:
             self.progress.show(self.step, line)
             scalars.write(self.step, {**line, **self.progress.rates()})
         elif self.progress.is_due():
-            self.progress.show(
-                self.step, ratios(row, self.task.sum_names, self.task.loss_names)
-            )
+            self.progress.show(self.step, ratios(row, self.task.sum_names, self.task.loss_names))
 
     def _steps_of_call(self) -> int:
         """Returns how many steps fit in a call: to the next save or evaluation at most."""
@@ -189,9 +187,7 @@ class Trainer:
         return (self.step // interval + 1) * interval
 
     def _check_finite(self, row: dict[str, float]) -> None:
-        bad = [
-            name for name in self.task.loss_names if not math.isfinite(row[f"{name}_total"])
-        ]
+        bad = [name for name in self.task.loss_names if not math.isfinite(row[f"{name}_total"])]
         overflow_is_handled = self.config.precision == "mixed_float16"
         if not math.isfinite(row["gradient_norm"]) and not overflow_is_handled:
             bad.append("gradient_norm")

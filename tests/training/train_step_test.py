@@ -65,9 +65,7 @@ def whole_batch():
 def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
     columns, weights = run(strategy(), 20, **options)
     np.testing.assert_allclose(losses(columns), losses(whole_batch[0]), rtol=1e-5)
-    np.testing.assert_allclose(
-        columns["gradient_norm"], whole_batch[0]["gradient_norm"], rtol=1e-4
-    )
+    np.testing.assert_allclose(columns["gradient_norm"], whole_batch[0]["gradient_norm"], rtol=1e-4)
     assert losses(columns)[-1] < losses(columns)[0] - 0.1
     for value, expected in zip(weights, whole_batch[1], strict=True):
         np.testing.assert_allclose(value, expected, atol=2e-4)

@@ -1,0 +1,146 @@
+"""Checkpoints: whole or absent, exact, and refused where they do not fit."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import OptimizerConfig
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.training import checkpointing
+from bert_tf.training.checkpointing import RunDirectory, load_weights, model_variables
+from tests.training.toy_task import TOY, ToyTask
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return RunDirectory(tmp_path, {"a/kernel": tf.Variable([1.0, 2.0]), "b": tf.Variable(3)}, 2)
+
+
+def test_restore_gives_back_values_step_and_loop_state(directory):
+    directory.save(7, {"pending": {"x": 0.1}})
+    directory.variables["a/kernel"].assign([9.0, 9.0])
+    directory.variables["b"].assign(0)
+    assert directory.restore() == (7, {"pending": {"x": 0.1}})
+    np.testing.assert_array_equal(directory.variables["a/kernel"].numpy(), [1.0, 2.0])
+    assert directory.variables["b"].numpy() == 3
+
+
+def test_tensorflow_itself_reads_the_checkpoint(directory):
+    directory.save(7, {})
+    prefix = tf.train.latest_checkpoint(directory.path)
+    assert prefix == directory.prefix(7)
+    assert tf.train.load_checkpoint(prefix).get_tensor("global_step") == 7
+    np.testing.assert_array_equal(tf.train.load_checkpoint(prefix).get_tensor("a/kernel"), [1, 2])
+
+
+def test_newest_and_best_are_kept(directory):
+    directory.save(1, {})
+    directory.mark_best(1, 0.5)
+    for step in (2, 3, 4):
+        directory.save(step, {})
+        directory.mark_best(step, 0.9)
+    assert directory.steps() == [1, 3, 4]
+    assert directory.best() == {"step": 1, "loss": 0.5}
+
+
+def test_what_a_killed_save_left_is_deleted_and_never_restored(directory):
+    directory.save(5, {})
+    whole = (directory.path / "model.ckpt-5.data-00000-of-00001").read_bytes()
+    (directory.path / "model.ckpt-6.data-00000-of-00001").write_bytes(whole[:10])
+    (directory.path / "model.ckpt-6.data-00000-of-00001.tempstate123").write_bytes(b"x")
+    assert directory.restore()[0] == 5
+    assert {p.name for p in directory.path.glob("model*")} == {
+        "model.ckpt-5.index",
+        "model.ckpt-5.data-00000-of-00001",
+    }
+
+
+def test_failed_save_keeps_the_last_good_checkpoint(directory, monkeypatch):
+    directory.save(5, {})
+
+    def full(**options):
+        (directory.path / "model.ckpt-6.data-00000-of-00001").write_bytes(b"half")
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
+    with pytest.raises(OSError, match="No space left.*last good checkpoint is model.ckpt-5"):
+        directory.save(6, {})
+    assert not list(directory.path.glob("model.ckpt-6*"))
+    assert directory.restore()[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"a/kernel": tf.Variable([0.0, 0.0])}, r"unused \['b'\]"),
+        ({"a/kernel": tf.Variable([0.0]), "b": tf.Variable(0)}, r"\(2,\) instead of \(1,\)"),
+        (
+            {k: tf.Variable(0) for k in ("c", "b")} | {"a/kernel": tf.Variable([0.0, 0.0])},
+            r"missing \['c'\]",
+        ),
+    ],
+)
+def test_checkpoint_of_another_model_is_refused(directory, variables, message):
+    directory.save(5, {})
+    with pytest.raises(ValueError, match=message):
+        RunDirectory(directory.path, variables).restore()
+
+
+def test_damaged_checkpoint_is_named(directory):
+    directory.save(5, {})
+    data = directory.path / "model.ckpt-5.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-4])
+    with pytest.raises(ValueError, match="model.ckpt-5 is not a readable"):
+        directory.restore()
+
+
+def test_every_variable_of_a_model_and_its_optimizer_is_saved(tmp_path):
+    keras.utils.set_random_seed(0)
+    model = ToyTask().model
+    optimizer = build_optimizer(OptimizerConfig())
+    optimizer.build(model.trainable_variables)
+    directory = RunDirectory(tmp_path, {**model_variables(model), **optimizer.named_variables()})
+    directory.save(0, {})
+    saved = {name for name, _ in tf.train.list_variables(directory.prefix(0))}
+    weights = {v.path for v in model.trainable_variables}
+    assert "bert/encoder/layer_1/attention/self/query/kernel" in weights
+    for path in weights:
+        assert {path, f"{path}/adam_m", f"{path}/adam_v"} <= saved
+    # Three a weight, step counts of run and optimizer, loop state, and the seed of dropout.
+    assert len(saved) == 3 * len(weights) + 3 + (len(model.variables) - len(weights))
+
+
+def test_weights_alone_start_another_run(tmp_path):
+    keras.utils.set_random_seed(0)
+    model = ToyTask().model
+    optimizer = build_optimizer(OptimizerConfig())
+    optimizer.build(model.trainable_variables)
+    RunDirectory(tmp_path, {**model_variables(model), **optimizer.named_variables()}).save(9, {})
+    keras.utils.set_random_seed(1)
+    other = ToyTask().model
+    load_weights(other, str(tmp_path))
+    for ours, theirs in zip(model.trainable_variables, other.trainable_variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    assert checkpointing.has_next_sentence(str(tmp_path))
+
+
+def test_weights_of_another_size_are_refused(tmp_path):
+    RunDirectory(tmp_path, model_variables(ToyTask().model)).save(0, {})
+    wider = TOY.from_dict({**TOY.to_dict(), "hidden_size": 20})
+    with pytest.raises(ValueError, match="other shapes.*word_embeddings"):
+        load_weights(ToyTask(wider).model, str(tmp_path))
+
+
+def test_directory_without_checkpoint_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no checkpoint"):
+        load_weights(ToyTask().model, str(tmp_path))
+
+
+def test_best_survives_in_json(directory):
+    directory.save(3, {})
+    directory.mark_best(3, 1.5)
+    text = (directory.path / "best_checkpoint.json").read_text(encoding="utf8")
+    assert json.loads(text) == {"step": 3, "loss": 1.5}

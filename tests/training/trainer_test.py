@@ -1,0 +1,139 @@
+"""The loop: resumed to the same bits, stopped by signals, stopped by a loss that is not finite."""
+
+import os
+import signal
+
+import keras
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import OptimizerConfig, TrainingConfig
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.reporting import Progress
+from bert_tf.training.trainer import Stopped, Trainer, write_eval_results
+from tests.training.toy_task import TOY, ToyTask
+
+STEPS = 12
+DROPPING = TOY.from_dict({**TOY.to_dict(), "hidden_dropout_prob": 0.1})
+
+
+def make_trainer(path, task=None, **options):
+    keras.utils.set_random_seed(5)
+    task = task or ToyTask(DROPPING)
+    optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-2, num_warmup_steps=2))
+    optimizer.build(task.model.trainable_variables)
+    options = {"save_checkpoints_steps": 5, "log_steps": 4, **options}
+    config = TrainingConfig(
+        output_dir=str(path),
+        train_batch_size=8,
+        eval_batch_size=8,
+        max_eval_steps=2,
+        gradient_accumulation_steps=1,
+        **options,
+    )
+    trainer = Trainer(
+        task,
+        optimizer,
+        tf.distribute.get_strategy(),
+        config,
+        num_train_steps=STEPS,
+        random_seed=5,
+        progress=Progress(STEPS, 8, 12, 1e6, 0.0),
+    )
+    trainer.restore()
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole")
+    make_trainer(path).train()
+    return path
+
+
+def test_lines_are_at_the_logged_steps(whole_run):
+    lines = read_metrics(whole_run / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 4, 8, 12]
+    assert lines[-1]["loss"] == pytest.approx(
+        lines[-1]["masked_lm_loss"] + lines[-1]["next_sentence_loss"]
+    )
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+
+def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
+    """Dies after 7 steps, two beyond the checkpoint at 5, within a line's steps."""
+    trainer = make_trainer(tmp_path)
+    add, seen = trainer.log.add, []
+
+    def die(step, row):
+        seen.append(step)
+        if step == 7:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = die
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    with (tmp_path / "metrics.jsonl").open("a", encoding="utf8") as file:
+        file.write('{"step": 8, "lo')  # A line that the kill cut.
+    again = make_trainer(tmp_path)
+    assert again.step == 5
+    again.train()
+    ours, expected = (p / "metrics.jsonl" for p in (tmp_path, whole_run))
+    assert ours.read_bytes() == expected.read_bytes()
+    names = [f"model.ckpt-{STEPS}.data-00000-of-00001"]
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
+
+
+def test_sigterm_saves_and_says_so(whole_run, tmp_path):
+    trainer = make_trainer(tmp_path)
+    add = trainer.log.add
+
+    def interrupt(step, row):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return add(step, row)
+
+    trainer.log.add = interrupt
+    with pytest.raises(Stopped) as stopped:
+        trainer.train()
+    assert stopped.value.signal_number == signal.SIGTERM
+    assert trainer.directory.steps()[-1] == trainer.step >= 3
+    make_trainer(tmp_path).train()
+    ours, expected = (p / "metrics.jsonl" for p in (tmp_path, whole_run))
+    assert ours.read_bytes() == expected.read_bytes()
+
+
+def test_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, ToyTask(DROPPING, nan_from_step=7))
+    with pytest.raises(FloatingPointError, match=r"masked_lm_loss.*at step 8 .*model.ckpt-5"):
+        trainer.train()
+    assert trainer.directory.steps() == [5]
+
+
+def test_finished_run_does_nothing_more(whole_run):
+    trainer = make_trainer(whole_run)
+    before = (whole_run / "metrics.jsonl").read_bytes()
+    trainer.train()
+    assert trainer.step == STEPS
+    assert (whole_run / "metrics.jsonl").read_bytes() == before
+
+
+def test_evaluation_while_training_marks_the_best(tmp_path):
+    trainer = make_trainer(tmp_path, eval_steps=6)
+    trainer.train()
+    lines = read_metrics(tmp_path / "eval_metrics.jsonl")
+    assert [line["step"] for line in lines] == [6, 12]
+    best = min(lines, key=lambda line: line["loss"])
+    assert trainer.directory.best() == {"step": best["step"], "loss": best["loss"]}
+    assert trainer.evaluate() == pytest.approx({k: v for k, v in lines[1].items() if k != "step"})
+
+
+def test_eval_results_have_googles_form(tmp_path):
+    results = {"loss": 2.5, "masked_lm_accuracy": 0.5}
+    write_eval_results(tmp_path / "eval_results.txt", 12, results, {"masked_lm_loss": 3.0})
+    assert (tmp_path / "eval_results.txt").read_text(encoding="utf8") == (
+        "global_step = 12\nloss = 2.5\nmasked_lm_accuracy = 0.5\nunigram_masked_lm_loss = 3.0\n"
+    )

@@ -178,7 +178,7 @@ def read_checkpoint(prefix: str) -> Values:
         return {
             name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
         }
-    except (tf.errors.OpError, ValueError) as error:
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
         raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
 
 

@@ -220,15 +220,21 @@ class EvalStep:
     ) -> None:
         self.task = task
         self.strategy = strategy
-        compiled = {"jit_compile": True} if jit_compile else {}
-        if isinstance(strategy, tf.distribute.TPUStrategy):
-            compiled = {}
-        self._sums = tf.function(self._sums, **compiled)  # type: ignore[method-assign] # as above
+        is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        options = {"jit_compile": True} if jit_compile and not is_tpu else {}
+        # One function a replica: a traced function holds its first caller's copy of the variables.
+        replicas = range(1 if is_tpu else strategy.num_replicas_in_sync)
+        self._functions = [tf.function(self._sums, **options) for _ in replicas]
 
     @tf.function
     def __call__(self, batch: Any) -> tf.Tensor:
         """Returns float32 [2 * sums] of one global batch: all totals, then all weights."""
-        return self.strategy.reduce(SUM, self.strategy.run(self._sums, (batch,)), axis=None)
+        return self.strategy.reduce(SUM, self.strategy.run(self._replica, (batch,)), axis=None)
+
+    def _replica(self, batch: Batch) -> tf.Tensor:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        index = replica if isinstance(replica, int) else tf.get_static_value(replica)
+        return self._functions[(index or 0) % len(self._functions)](batch)
 
     def _sums(self, batch: Batch) -> tf.Tensor:
         sums = self.task.sums(batch, self.task.model(batch, training=False))

@@ -100,13 +100,14 @@ def test_dropout_seeds_differ_by_step_and_part_and_repeat():
     assert int(step_seed(1, tf.constant(3), tf.constant(2))) == seeds[16 + 3 * 4 + 2]
 
 
-def test_replicas_and_steps_drop_different_units():
+def test_dropout_repeats_with_the_seed_and_differs_between_cuts():
     dropping = TOY.from_dict({**TOY.to_dict(), "hidden_dropout_prob": 0.5})
-    one, _ = run(tf.distribute.get_strategy(), 2, config=dropping)
-    again, _ = run(tf.distribute.get_strategy(), 2, config=dropping)
+    one, _ = run(tf.distribute.get_strategy(), 12, config=dropping)
+    again, _ = run(tf.distribute.get_strategy(), 12, config=dropping)
     np.testing.assert_array_equal(losses(one), losses(again))
-    two, _ = run(two_devices(), 2, config=dropping)
-    assert abs(losses(two)[0] - losses(one)[0]) > 1e-4
+    # Replicas have masks of their own, so two halves are not the whole: far beyond rounding.
+    two, _ = run(two_devices(), 12, config=dropping)
+    assert np.abs(losses(two) - losses(one)).max() > 1e-3
 
 
 def test_loss_scale_skips_an_overflow_and_halves():

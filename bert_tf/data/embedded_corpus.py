@@ -6,8 +6,8 @@ library and of the installed packages of requirements.txt. Code, signatures, tab
 removed; a sentence is kept once. A document is the text of a class with its methods, or of
 neighbouring functions of a module.
 
-Texts are found by a pattern, not with `ast`: twenty times faster, and it also finds documentation
-that is passed to a function, as NumPy does for its C code.
+Texts are found by a pattern, not with `ast`: it also finds documentation that is passed to a
+function, as NumPy does for its C code.
 """
 
 import ast

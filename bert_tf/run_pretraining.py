@@ -57,12 +57,22 @@ def main(_: list[str]) -> int:
     except FloatingPointError as error:
         raise ValueError(error) from error
     except tf.errors.InvalidArgumentError as error:  # What the input pipeline found in a file.
-        raise ValueError(error.message) from error
+        raise ValueError(input_fault(error.message)) from error
     if training.do_eval:
         results = trainer.evaluate()
         if is_chief(strategy):
             report_results(trainer, configs, results)
     return 0
+
+
+def input_fault(message: str) -> str:
+    """Returns the pipeline's own words out of a TensorFlow error.
+
+    >>> input_fault("Graph execution error:\\n ...\\nValueError: Corrupt data in record 3.\\n")
+    'Corrupt data in record 3.'
+    """
+    own = [line for line in message.splitlines() if line.startswith("ValueError: ")]
+    return own[-1].removeprefix("ValueError: ") if own else message
 
 
 def read_configs() -> Configs:

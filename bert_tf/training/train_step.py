@@ -22,6 +22,35 @@ Gradients = list[tf.Tensor]
 SUM = tf.distribute.ReduceOp.SUM
 
 
+class ReplicaFunction:
+    """A compiled function, traced once for each replica.
+
+    A traced function holds the first caller's copies of the variables: replicas that shared one
+    would all read the first replica's.
+
+    Args:
+      function: takes and returns tensors.
+      strategy: as made by `make_strategy`.
+      jit_compile: compile with XLA.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], strategy: tf.distribute.Strategy, jit_compile: bool
+    ) -> None:
+        # A TPU compiles whatever its replicas run; asking again is neither needed nor allowed.
+        is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        options = {"jit_compile": True} if jit_compile and not is_tpu else {}
+        # On a TPU one trace serves all replicas, and their number is a tensor.
+        replicas = 1 if is_tpu else strategy.num_replicas_in_sync
+        self._functions = [tf.function(function, **options) for _ in range(replicas)]
+
+    def __call__(self, *args: Any) -> Any:
+        if len(self._functions) == 1:
+            return self._functions[0](*args)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return self._functions[int(tf.get_static_value(tf.convert_to_tensor(replica)))](*args)
+
+
 class LossScale:
     """The dynamic loss scale of float16: halved on overflow, doubled after `PERIOD` good steps."""
 
@@ -92,13 +121,8 @@ class TrainStep:
             "learning_rate",
             "gradient_norm",
         )
-        compiled = {"jit_compile": True} if jit_compile else {}
-        # A TPU compiles whatever a replica runs; asking again is neither needed nor allowed.
-        if isinstance(strategy, tf.distribute.TPUStrategy):
-            compiled = {}
-        # mypy wants no method replaced; here each is, by its own graph.
-        self._micro_batch = tf.function(self._micro_batch, **compiled)  # type: ignore[method-assign]
-        self._whole_step = tf.function(self._whole_step, **compiled)  # type: ignore[method-assign]
+        self._run_micro_batch = ReplicaFunction(self._micro_batch, strategy, jit_compile)
+        self._run_whole_step = ReplicaFunction(self._whole_step, strategy, jit_compile)
 
     @tf.function
     def __call__(
@@ -121,7 +145,7 @@ class TrainStep:
 
     def _step(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
         if self.strategy.num_replicas_in_sync == 1:
-            return self.strategy.run(self._whole_step, (batch, step))
+            return self.strategy.run(self._run_whole_step, (batch, step))
         gradients, sums = self.strategy.run(self._reduced_gradients, (batch, step))
         sums = self.strategy.experimental_local_results(sums)[0]
         return self._apply(gradients, sums, lambda grads: self.strategy.run(self._update, (grads,)))
@@ -151,7 +175,7 @@ class TrainStep:
         """
         count = self.accumulation_steps
         if count == 1:
-            return self._micro_batch(batch, weights, step_seed(self.random_seed, step, part))
+            return self._run_micro_batch(batch, weights, step_seed(self.random_seed, step, part))
         parts = {
             name: tf.reshape(value, [count, value.shape[0] // count, *value.shape[1:]])
             for name, value in batch.items()
@@ -161,7 +185,7 @@ class TrainStep:
         for index in tf.range(count):
             micro = {name: value[index] for name, value in parts.items()}
             seed = step_seed(self.random_seed, step, part + index)
-            more, more_sums = self._micro_batch(micro, weights, seed)
+            more, more_sums = self._run_micro_batch(micro, weights, seed)
             gradients = [old + new for old, new in zip(gradients, more, strict=True)]
             sums += more_sums
         return gradients, sums
@@ -220,21 +244,12 @@ class EvalStep:
     ) -> None:
         self.task = task
         self.strategy = strategy
-        is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        options = {"jit_compile": True} if jit_compile and not is_tpu else {}
-        # One function a replica: a traced function holds its first caller's copy of the variables.
-        replicas = range(1 if is_tpu else strategy.num_replicas_in_sync)
-        self._functions = [tf.function(self._sums, **options) for _ in replicas]
+        self._run_sums = ReplicaFunction(self._sums, strategy, jit_compile)
 
     @tf.function
     def __call__(self, batch: Any) -> tf.Tensor:
         """Returns float32 [2 * sums] of one global batch: all totals, then all weights."""
-        return self.strategy.reduce(SUM, self.strategy.run(self._replica, (batch,)), axis=None)
-
-    def _replica(self, batch: Batch) -> tf.Tensor:
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        index = replica if isinstance(replica, int) else tf.get_static_value(replica)
-        return self._functions[(index or 0) % len(self._functions)](batch)
+        return self.strategy.reduce(SUM, self.strategy.run(self._run_sums, (batch,)), axis=None)
 
     def _sums(self, batch: Batch) -> tf.Tensor:
         sums = self.task.sums(batch, self.task.model(batch, training=False))

@@ -1,6 +1,7 @@
 """Checkpoints: whole or absent, exact, and refused where they do not fit."""
 
 import json
+import resource
 
 import keras
 import numpy as np
@@ -58,16 +59,17 @@ def test_what_a_killed_save_left_is_deleted_and_never_restored(directory):
     }
 
 
-def test_failed_save_keeps_the_last_good_checkpoint(directory, monkeypatch):
+def test_full_disk_keeps_the_last_good_checkpoint(directory):
+    directory.variables["a/kernel"] = tf.Variable(tf.zeros([100_000]))
     directory.save(5, {})
-
-    def full(**options):
-        (directory.path / "model.ckpt-6.data-00000-of-00001").write_bytes(b"half")
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
-    with pytest.raises(OSError, match="No space left.*last good checkpoint is model.ckpt-5"):
-        directory.save(6, {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The system itself refuses to write more than this into a file.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large.*last good checkpoint is model.ckpt-5"):
+            directory.save(6, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(directory.path.glob("model.ckpt-6*"))
     assert directory.restore()[0] == 5
 

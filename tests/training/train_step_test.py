@@ -14,13 +14,22 @@ from tests.training.toy_task import TOY, ToyTask
 RECIPE = OptimizerConfig(learning_rate=1e-2, num_train_steps=40, num_warmup_steps=4)
 
 
-def run(strategy, num_steps, batch_size=32, jit_compile=True, accumulation_steps=1, **options):
+def run(
+    strategy,
+    num_steps,
+    batch_size=32,
+    jit_compile=True,
+    accumulation_steps=1,
+    scaled=False,
+    **options,
+):
     """Returns (rows by column name, weights after training)."""
     keras.utils.set_random_seed(3)
     with strategy.scope():
         task = ToyTask(**options)
         optimizer = build_optimizer(RECIPE)
         optimizer.build(task.model.trainable_variables)
+        loss_scale = LossScale() if scaled else None
     step = TrainStep(
         task,
         optimizer,
@@ -28,6 +37,7 @@ def run(strategy, num_steps, batch_size=32, jit_compile=True, accumulation_steps
         random_seed=1,
         accumulation_steps=accumulation_steps,
         jit_compile=jit_compile,
+        loss_scale=loss_scale,
     )
     data = distribute(strategy, lambda *worker: task.train_dataset(batch_size, 0, *worker))
     rows = step(iter(data), tf.constant(0), tf.constant(num_steps)).numpy()
@@ -69,6 +79,17 @@ def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
     assert losses(columns)[-1] < losses(columns)[0] - 0.1
     for value, expected in zip(weights, whole_batch[1], strict=True):
         np.testing.assert_allclose(value, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])
+def test_sixteen_bits_train_like_thirty_two(whole_batch, policy, strategy):
+    keras.config.set_dtype_policy(policy)
+    scaled = policy == "mixed_float16"
+    columns, _ = run(strategy(), 20, scaled=scaled)
+    np.testing.assert_allclose(losses(columns), losses(whole_batch[0]), rtol=0.02)
+    np.testing.assert_allclose(columns["gradient_norm"], whole_batch[0]["gradient_norm"], rtol=0.2)
+    assert losses(columns)[-1] < losses(columns)[0] - 0.1
 
 
 def test_rows_are_those_of_the_model_called_by_hand():

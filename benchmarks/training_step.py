@@ -34,18 +34,18 @@ def step_flops() -> float:
     return 3.0 * (L * layer + heads)
 
 
-def make_batch() -> dict[str, np.ndarray]:
-    """Draws a batch without padding."""
+def make_batch(b: int = B, t: int = T, p: int = P) -> dict[str, np.ndarray]:
+    """Draws a batch of `b` examples of `t` positions and `p` predictions, without padding."""
     draw = np.random.default_rng(0)
     return {
-        "input_word_ids": draw.integers(0, V, (B, T)).astype(np.int32),
-        "input_mask": np.ones((B, T), np.int32),
-        "input_type_ids": np.repeat(np.arange(T)[None] > T // 2, B, 0).astype(np.int32),
-        "masked_lm_positions": np.sort(draw.integers(0, T, (B, P)), 1).astype(np.int32),
-        "masked_lm_ids": draw.integers(0, V, (B, P)).astype(np.int32),
-        "masked_lm_weights": np.ones((B, P), np.float32),
-        "next_sentence_labels": draw.integers(0, 2, B).astype(np.int32),
-        "next_sentence_weights": np.ones(B, np.float32),
+        "input_word_ids": draw.integers(0, V, (b, t)).astype(np.int32),
+        "input_mask": np.ones((b, t), np.int32),
+        "input_type_ids": np.repeat(np.arange(t)[None] > t // 2, b, 0).astype(np.int32),
+        "masked_lm_positions": np.sort(draw.integers(0, t, (b, p)), 1).astype(np.int32),
+        "masked_lm_ids": draw.integers(0, V, (b, p)).astype(np.int32),
+        "masked_lm_weights": np.ones((b, p), np.float32),
+        "next_sentence_labels": draw.integers(0, 2, b).astype(np.int32),
+        "next_sentence_weights": np.ones(b, np.float32),
     }
 
 

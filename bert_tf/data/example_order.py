@@ -11,7 +11,7 @@ Reference: Black and Rogaway 2002, "Ciphers with arbitrary finite domains" (cycl
 
 import numpy as np
 
-from bert_tf.data.random_bits import numpy_random_bits
+from bert_tf.data.splitmix import numpy_random_bits
 
 HALF_ROUNDS = 8  # a few more than the 4 rounds after which a Feistel network is pseudo-random
 MIN_BITS = 2  # one for each half

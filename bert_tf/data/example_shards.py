@@ -24,7 +24,8 @@ from bert_tf.data.sentence_pairs import (
     full_sentences,
     sentence_pairs,
 )
-from bert_tf.data.static_masks import hash64, mask_rows
+from bert_tf.data.splitmix import hash64
+from bert_tf.data.static_masks import mask_rows
 from bert_tf.data.tfrecords import RecordWriter, encode_examples
 from bert_tf.data.token_store import TokenStore
 from bert_tf.files import atomic_write

@@ -25,7 +25,7 @@ from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.embedded_corpus import gather_embedded_corpus
 from bert_tf.data.example_shards import check_documents, read_receipt, write_shards
 from bert_tf.data.processes import count_workers
-from bert_tf.data.static_masks import uniform
+from bert_tf.data.splitmix import uniform
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.data.token_store import TokenStore, tokenize_corpus
 from bert_tf.files import atomic_write

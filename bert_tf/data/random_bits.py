@@ -1,21 +1,12 @@
-"""Random numbers that are a pure function of a seed and counters, in TensorFlow and in NumPy.
-
-The n-th output of SplitMix64 is `mix64(seed + (n + 1) * GAMMA)`: a stream can be entered anywhere,
-and nothing has to be carried from one draw to the next. For several counters (epoch, example, draw,
-position) each output seeds the stream that the next counter enters.
+"""Random numbers in the graph: those of `splitmix.py`, bit for bit.
 
 TensorFlow's stateless_* ops take one seed for a whole tensor, so a row's numbers would depend on
 its place in the batch; here they depend on the counters alone.
-
-Reference: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", figure 17.
 """
 
-import numpy as np
 import tensorflow as tf
 
-GAMMA = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, odd
-MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-SHIFTS = (30, 27, 31)
+from bert_tf.data.splitmix import GAMMA, MULTIPLIERS, SHIFTS
 
 
 def random_bits(seed: int, *counters: tf.Tensor | int) -> tf.Tensor:
@@ -59,15 +50,3 @@ def mix64(state: tf.Tensor) -> tf.Tensor:
         state = tf.bitwise.bitwise_xor(state, shifted) * tf.constant(multiplier, tf.uint64)
     shifted = tf.bitwise.right_shift(state, tf.constant(SHIFTS[-1], tf.uint64))
     return tf.bitwise.bitwise_xor(state, shifted)
-
-
-def numpy_random_bits(seed: int, *counters: np.ndarray | int) -> np.ndarray:
-    """Returns exactly what `random_bits` returns, as an array."""
-    bits = np.array(seed, np.uint64)
-    with np.errstate(over="ignore"):  # modulo 2**64 is meant
-        for counter in counters:
-            bits = bits + (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * np.uint64(GAMMA)
-            for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
-                bits = (bits ^ bits >> np.uint64(shift)) * np.uint64(multiplier)
-            bits = bits ^ bits >> np.uint64(SHIFTS[-1])
-    return bits

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.config import MaskingConfig
+from bert_tf.data.splitmix import uniform
 from bert_tf.text.vocab import Vocab
 
-UNIT = 2.0**-53
 SELECT, ACTION, REPLACEMENT = range(3)  # what a draw is for
 
 
@@ -32,25 +32,6 @@ class MaskedRows(NamedTuple):
     masked_lm_positions: np.ndarray
     masked_lm_ids: np.ndarray
     masked_lm_weights: np.ndarray
-
-
-def hash64(*keys: np.ndarray | int) -> np.ndarray:
-    """Mixes integers to one of 64 bits with the finalizer of SplitMix64; keys broadcast."""
-    state = np.zeros(1, np.uint64)
-    for key in keys:
-        if isinstance(key, int):
-            key = key & 0xFFFFFFFFFFFFFFFF
-        state = state * np.uint64(0x9E3779B97F4A7C15) + np.asarray(key).astype(np.uint64)
-        state += np.uint64(0x9E3779B97F4A7C15)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state ^= state >> np.uint64(31)
-    return state
-
-
-def uniform(*keys: np.ndarray | int) -> np.ndarray:
-    """Returns float64 in [0, 1), a pure function of the keys."""
-    return (hash64(*keys) >> np.uint64(11)) * UNIT
 
 
 def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:

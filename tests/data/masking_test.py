@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.data import masking
-from bert_tf.data.random_bits import numpy_random_bits
+from bert_tf.data.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import shared_data
 

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.random_bits import numpy_random_bits, random_bits, random_integers
+from bert_tf.data.random_bits import random_bits, random_integers
+from bert_tf.data.splitmix import numpy_random_bits
 
 WORD = 2**64
 

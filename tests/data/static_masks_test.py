@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bert_tf.config import MaskingConfig
-from bert_tf.data.static_masks import count_predictions, hash64, mask_rows
+from bert_tf.data.splitmix import hash64
+from bert_tf.data.static_masks import count_predictions, mask_rows
 from bert_tf.text.vocab import Vocab
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -97,7 +98,8 @@ def greedy_words(ids, order, budget):
 
 
 def test_whole_words_equal_the_original_rule():
-    from bert_tf.data.static_masks import SELECT, uniform
+    from bert_tf.data.splitmix import uniform
+    from bert_tf.data.static_masks import SELECT
 
     config = MaskingConfig(max_predictions_per_seq=10, do_whole_word_mask=True)
     ids, lengths, keys = make_rows(300, 64, seed=5)

@@ -1,0 +1,176 @@
+"""Times the parts of a pre-training step, and how a step grows with length and batch.
+
+    python -m benchmarks.step_parts --plot=docs/step_parts.png
+
+4 layers x 512 (8 heads, 2,048 inside), vocabulary 30,522, 20 predictions per 128 positions, dropout
+0.1, float32, XLA. A part is its forward and backward pass alone, compiled as a function of its own;
+the optimizer is clipping and update. "whole" is the real step. All cases are timed in turn, and
+the table holds medians over the rounds. The parts do not sum to the whole exactly: compiled
+together they share work, alone they also write their gradients down.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from absl import app, flags
+
+from benchmarks.training_step import D, F, L, N, make_batch
+from bert_tf.config import ModelConfig, OptimizerConfig
+from bert_tf.files import atomic_write
+from bert_tf.modeling.attention import attention_bias
+from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+from bert_tf.optimization.optimizers import build_optimizer
+
+CASES = [(64, 64), (32, 128), (16, 256), (8, 512), (8, 128), (16, 128), (64, 128)]  # (B, T)
+ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed calls of each part.")
+PLOT = flags.DEFINE_string("plot", "", "PNG file to draw.")
+
+SEED = tf.constant(7)  # of dropout
+PARTS = ("embedding", "attention", "feed-forward", "vocabulary product", "optimizer", "whole")
+
+
+def compiled(function: Callable[..., Any], variables: list[Any], *inputs: Any) -> Callable:
+    """Returns a call of forward and backward pass: gradients of the summed output."""
+    values = [variable.value for variable in variables]
+
+    @tf.function(jit_compile=True)
+    def run(*args: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([x for x in args if x.dtype.is_floating])
+            total = tf.reduce_sum(function(*args))
+        wanted = values + [x for x in args if x.dtype.is_floating]
+        return [tf.convert_to_tensor(g) for g in tape.gradient(total, wanted)]
+
+    return lambda: run(*inputs)[0].numpy()
+
+
+def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, Callable]:
+    """Returns a call for each part but the optimizer; of the layers, one."""
+    encoder, layer, heads = model.bert, model.bert.layer_0, model.predictions
+    batch_size, length = batch["input_word_ids"].shape
+    rows = tf.random.normal([batch_size * length, D])
+    sequence = tf.reshape(rows, [batch_size, length, D])
+    table = tf.convert_to_tensor(encoder.embeddings.word_embeddings)
+    bias = attention_bias(batch["input_mask"])
+
+    def embed(ids: tf.Tensor) -> tf.Tensor:
+        return encoder.embeddings(ids, batch["input_type_ids"], SEED)
+
+    def attend(x: tf.Tensor) -> tf.Tensor:
+        return layer.attention_output(layer.self_attention(x, bias, SEED), x, SEED)
+
+    def feed_forward(x: tf.Tensor) -> tf.Tensor:
+        return layer.feed_forward_output(layer.intermediate(x), x, SEED)
+
+    def predict(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+        logits = heads(x, batch["masked_lm_positions"], table)
+        return pretraining_losses(batch, {"masked_lm_logits": logits})["masked_lm_loss"].mean()
+
+    attention = [layer.self_attention, layer.attention_output]
+    inside = [layer.intermediate, layer.feed_forward_output]
+    return {
+        "embedding": compiled(embed, variables_of([encoder.embeddings]), batch["input_word_ids"]),
+        "attention": compiled(attend, variables_of(attention), rows),
+        "feed-forward": compiled(feed_forward, variables_of(inside), rows),
+        "vocabulary product": compiled(predict, variables_of([heads]), sequence, table),
+    }
+
+
+def make_steps(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, Callable]:
+    """Returns a call of the optimizer alone, and one of the whole step."""
+    variables = model.trainable_variables
+    optimizer = build_optimizer(OptimizerConfig())
+    optimizer.build(variables)
+
+    @tf.function(jit_compile=True)
+    def update() -> tf.Tensor:
+        return optimizer.apply_summed([v.value * 1e-3 for v in variables], variables)
+
+    @tf.function(jit_compile=True)
+    def whole() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = model(batch, training=True, dropout_seed=SEED)
+            loss = sum(part.mean() for part in pretraining_losses(batch, outputs).values())
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        return optimizer.apply_summed(gradients, variables)
+
+    return {"optimizer": lambda: update().numpy(), "whole": lambda: whole().numpy()}
+
+
+def make_calls(batch_size: int, length: int) -> dict[str, Callable]:
+    """Returns a call for each of PARTS."""
+    config = ModelConfig(
+        hidden_size=D, num_hidden_layers=L, num_attention_heads=N, intermediate_size=F
+    )
+    model = BertPretrainer(config)
+    values = make_batch(batch_size, length, 20 * length // 128)
+    batch = {name: tf.constant(value) for name, value in values.items()}
+    return make_parts(model, batch) | make_steps(model, batch)
+
+
+def variables_of(layers: list[Any]) -> list[Any]:
+    return [variable for layer in layers for variable in layer.trainable_variables]
+
+
+def measure(rounds: int) -> dict[tuple[int, int], dict[str, float]]:
+    """Returns the median seconds of every part in every case; layers count L times."""
+    calls = {case: make_calls(*case) for case in CASES}
+    seconds: dict[Any, list[float]] = {(case, part): [] for case in CASES for part in PARTS}
+    for index in range(-1, rounds):  # The first round compiles.
+        for case in CASES:
+            for part in PARTS:
+                start = time.perf_counter()
+                calls[case][part]()
+                if index >= 0:
+                    seconds[case, part].append(time.perf_counter() - start)
+    times = {"attention": L, "feed-forward": L}
+    return {
+        case: {part: times.get(part, 1) * statistics.median(seconds[case, part]) for part in PARTS}
+        for case in CASES
+    }
+
+
+def draw(path: str, table: dict[tuple[int, int], dict[str, float]]) -> None:
+    """Draws two stacked bar charts: over length with B * T fixed, and over batch with T fixed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    charts = {
+        "length (4,096 tokens a step)": [(f"{t}", (b, t)) for b, t in CASES if b * t == 4096],
+        "batch (length 128)": [(f"{b}", (b, t)) for b, t in sorted(CASES) if t == 128],
+    }
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
+    for axis, (title, cases) in zip(axes, charts.items(), strict=True):
+        labels, below = [label for label, _ in cases], [0.0] * len(cases)
+        for part in PARTS[:-1]:
+            heights = [table[case][part] * 1e6 / (case[0] * case[1]) for _, case in cases]
+            axis.bar(labels, heights, bottom=below, label=part, width=0.6)
+            below = [b + h for b, h in zip(below, heights, strict=True)]
+        whole = [table[case]["whole"] * 1e6 / (case[0] * case[1]) for _, case in cases]
+        axis.plot(labels, whole, "k_", markersize=36, label="whole step")
+        axis.set_xlabel(title)
+    axes[0].set_ylabel("microseconds a token")
+    axes[1].legend(fontsize=8)
+    with atomic_write(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
+
+
+def main(_: list[str]) -> None:
+    table = measure(ROUNDS.value)
+    print("| batch | length |", " | ".join(f"{part}, ms" for part in PARTS), "| tokens/s |")
+    print("|" + "---:|" * (len(PARTS) + 3))
+    for (batch_size, length), row in table.items():
+        cells = " | ".join(f"{1e3 * row[part]:.0f}" for part in PARTS)
+        rate = batch_size * length / row["whole"]
+        print(f"| {batch_size} | {length} | {cells} | {rate:,.0f} |")
+    if PLOT.value:
+        draw(PLOT.value, table)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,210 @@
+"""The main job as a user runs it: text in, a trained model out, on one device or several."""
+
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.run_pretraining import input_fault
+from bert_tf.training.metrics_log import read_metrics
+from tests.conftest import CORPUS
+
+VOCAB_SIZE = 200
+FLAGS = {
+    "do_train": "true",
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0,
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    "train_batch_size": 8,
+    "eval_batch_size": 8,
+    "max_eval_steps": 2,
+    "optimizer": "adamw",
+    "learning_rate": 1e-2,
+    "num_warmup_steps": 5,
+    "num_train_steps": 30,
+    "log_steps": 10,
+    "num_workers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pretraining")
+    (path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
+    return path
+
+
+def start(program, *arguments, environment=(), **flags):
+    """Starts a program; returns its process."""
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    return subprocess.Popen(
+        [sys.executable, "-m", f"bert_tf.{program}", *arguments, *given],
+        env={**os.environ, **dict(environment)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def pretrain(folder, output_dir, environment=(), **changed):
+    """Starts run_pretraining with FLAGS, some of them changed, on the corpus in `folder`."""
+    flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
+    return start("run_pretraining", environment=environment, **{**flags, **changed})
+
+
+def finish(process):
+    """Returns what the program printed; its exit status must be 0."""
+    printed = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, printed
+    return printed
+
+
+@pytest.fixture(scope="module")
+def one_device(folder):
+    """A run with evaluations; returns (its directory, what it printed)."""
+    printed = finish(pretrain(folder, "one", do_eval="true", eval_steps=15))
+    return folder / "one", printed
+
+
+def test_text_becomes_a_trained_model(one_device):
+    path, printed = one_device
+    lines = read_metrics(path / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 10, 20, 30]
+    assert lines[0]["loss"] == pytest.approx(math.log(VOCAB_SIZE) + math.log(2), rel=0.01)
+    assert lines[-1]["masked_lm_loss"] < lines[0]["masked_lm_loss"] - 0.5
+    names = {file.name for file in path.iterdir()}
+    assert names >= {"run.flags", "bert_config.json", "vocab.txt", "curves.png", "train"}
+    assert names >= {"model.ckpt-30.index", "model.ckpt-15.index", "best_checkpoint.json"}
+    results = dict(
+        line.split(" = ") for line in (path / "eval_results.txt").read_text().splitlines()
+    )
+    google = {"global_step", "loss"} | {
+        f"{task}_{what}" for task in ("masked_lm", "next_sentence") for what in ("accuracy", "loss")
+    }
+    assert set(results) - {name for name in results if name.startswith("unigram_")} == google
+    assert results["global_step"] == "30"
+    evaluations = read_metrics(path / "eval_metrics.jsonl")
+    assert [line["step"] for line in evaluations] == [15, 30]
+    assert float(results["masked_lm_loss"]) == evaluations[-1]["masked_lm_loss"]
+    assert "step 30/30" in printed and "examples/s" in printed and "left" in printed
+
+
+def test_run_flags_repeat_the_run(one_device, folder):
+    record = f"--flagfile={one_device[0] / 'run.flags'}"
+    finish(start("run_pretraining", record, output_dir=folder / "again"))
+    assert (folder / "again/metrics.jsonl").read_bytes() == (
+        one_device[0] / "metrics.jsonl"
+    ).read_bytes()
+
+
+def test_masks_are_filled_in(one_device):
+    text = "The [MASK] stood on the slow [MASK]."
+    printed = finish(start("fill_mask", output_dir=one_device[0], text=text, top_k=3))
+    lines = printed[printed.index(text) :].splitlines()
+    vocab = (one_device[0] / "vocab.txt").read_text(encoding="utf8").split("\n")
+    assert len(lines) == 3
+    for line in lines[1:]:
+        pieces, probabilities = line.split()[::2], list(map(float, line.split()[1::2]))
+        assert len(pieces) == 3 and set(pieces) <= set(vocab)
+        assert probabilities == sorted(probabilities, reverse=True) and sum(probabilities) <= 1
+
+
+def test_a_second_phase_starts_from_the_first(one_device, folder):
+    first = read_metrics(one_device[0] / "metrics.jsonl")
+    finish(
+        pretrain(
+            folder,
+            "phase2",
+            init_checkpoint=one_device[0],
+            max_seq_length=64,
+            max_predictions_per_seq=10,
+            learning_rate=0,
+            num_train_steps=2,
+        )
+    )
+    lines = read_metrics(folder / "phase2" / "metrics.jsonl")
+    assert lines[0]["masked_lm_loss"] < first[0]["masked_lm_loss"] - 0.4
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("localhost", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def test_two_processes_train_like_one(one_device, folder):
+    workers = [f"localhost:{port}" for port in free_ports(2)]
+    processes = [
+        pretrain(
+            folder,
+            "workers",
+            distribution="multi_worker",
+            do_eval="true",
+            environment={
+                "TF_CONFIG": json.dumps(
+                    {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+                )
+            },
+        )
+        for index in range(2)
+    ]
+    try:
+        for process in processes:
+            finish(process)
+    finally:
+        for process in processes:
+            process.kill()
+    check_same_training(folder / "workers", one_device[0])
+
+
+def test_two_devices_train_like_one(one_device, folder):
+    finish(pretrain(folder, "mirrored", distribution="mirrored", num_devices=2, do_eval="true"))
+    check_same_training(folder / "mirrored", one_device[0])
+
+
+def check_same_training(path, expected_path):
+    lines, expected = (read_metrics(p / "metrics.jsonl") for p in (path, expected_path))
+    assert [line["step"] for line in lines] == [1, 10, 20, 30]
+    for line, wanted in zip(lines, expected, strict=True):
+        assert line == pytest.approx(wanted, rel=1e-3)
+    np.testing.assert_allclose(lines[0]["loss"], expected[0]["loss"], rtol=1e-5)
+    results, wanted = ((p / "eval_results.txt").read_text() for p in (path, expected_path))
+    for line, other in zip(results.splitlines(), wanted.splitlines(), strict=True):
+        (name, value), (_, reference) = line.split(" = "), other.split(" = ")
+        assert float(value) == pytest.approx(float(reference), rel=1e-2), name
+
+
+def test_ctrl_c_saves_and_names_the_command(folder):
+    process = pretrain(folder, "stopped", num_train_steps=100000, log_steps=1)
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if "step 2/" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    printed += process.communicate(timeout=60)[0]
+    assert process.returncode == 130, printed
+    assert "Saved at step" in printed
+    assert f"--flagfile={folder / 'stopped' / 'run.flags'}" in printed
+    assert list((folder / "stopped").glob("model.ckpt-*.index"))
+
+
+def test_fault_of_the_input_is_told_in_its_own_words():
+    message = "Graph execution error:\n ...\nValueError: Corrupt data in record 3.\n\t [[{{node"
+    assert input_fault(message) == "Corrupt data in record 3."
+    assert input_fault("no words of ours") == "no words of ours"

@@ -1,0 +1,68 @@
+"""Strategies, and which rows of a batch each replica gets."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import TrainingConfig
+from bert_tf.training.distribution import (
+    any_worker,
+    distribute,
+    is_chief,
+    make_strategy,
+    worker_of,
+)
+
+
+def config(**options):
+    return TrainingConfig(output_dir="unused", **options)
+
+
+def numbers(worker_index, num_workers):
+    assert (worker_index, num_workers) == (0, 1)
+    return tf.data.Dataset.range(12).batch(6, drop_remainder=True).map(lambda x: {"x": x})
+
+
+def test_one_device_reads_the_dataset_itself():
+    strategy = make_strategy(config())
+    assert strategy.num_replicas_in_sync == 1
+    assert worker_of(strategy) == (0, 1) and is_chief(strategy)
+    rows = [batch["x"].numpy().tolist() for batch in distribute(strategy, numbers)]
+    assert rows == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+
+
+def test_replicas_get_their_rows_of_one_batch():
+    strategy = make_strategy(config(distribution="mirrored", num_devices=2))
+    assert strategy.num_replicas_in_sync == 2
+    batches = [
+        [part.numpy().tolist() for part in strategy.experimental_local_results(batch["x"])]
+        for batch in distribute(strategy, numbers)
+    ]
+    assert batches == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
+
+
+def test_devices_beyond_those_set_up_are_refused():
+    tf.constant(0)  # TensorFlow has started with the two devices of the tests.
+    with pytest.raises(ValueError, match="--num_devices=9 must be set before TensorFlow starts"):
+        make_strategy(config(distribution="mirrored", num_devices=9))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_any_worker_of_one(flag):
+    assert any_worker(make_strategy(config()), flag) is flag
+
+
+def test_missing_tpu_is_said(monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises((ValueError, RuntimeError, tf.errors.OpError)) as caught:
+        make_strategy(config(distribution="tpu"))
+    assert "TPU" in str(caught.value)
+
+
+def test_copies_of_a_variable_stay_equal():
+    strategy = make_strategy(config(distribution="mirrored", num_devices=2))
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+    copies = strategy.experimental_local_results(variable)
+    assert len(copies) == 2
+    np.testing.assert_array_equal([c.numpy() for c in copies], [1.0, 1.0])

@@ -1,0 +1,54 @@
+"""The work of a step, against a count by hand and TensorFlow's own."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.models import BertPretrainer
+from bert_tf.training.flops import forward_flops, measure_matrix_product, training_flops
+
+
+def test_one_layer_of_width_one_by_hand():
+    config = ModelConfig(
+        vocab_size=7,
+        hidden_size=1,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=1,
+    )
+    # Projections 8, scores and values 4, feed-forward 4, pooler 2, next-sentence head 4.
+    assert forward_flops(config, length=1, predictions=0) == 22
+    # A prediction: transform 2, vocabulary 14.
+    assert forward_flops(config, length=1, predictions=3) == 22 + 3 * 16
+    # Only the scores grow with the square of the length.
+    assert forward_flops(config, 10, 0) == 10 * 12 + 100 * 4 + 6
+    assert training_flops(config, 1, 0) == 66
+
+
+def test_count_is_that_of_tensorflows_profiler():
+    config = ModelConfig(
+        vocab_size=1000,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+    )
+    model, b, t, p = BertPretrainer(config), 2, 32, 5
+
+    @tf.function
+    def forward(ids, positions):
+        batch = {name: ids for name in ("input_word_ids", "input_mask", "input_type_ids")}
+        return model({**batch, "masked_lm_positions": positions}, training=False)
+
+    graph = forward.get_concrete_function(
+        tf.TensorSpec([b, t], tf.int32), tf.TensorSpec([b, p], tf.int32)
+    ).graph
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
+    profile = profiler.profile(graph, options=options.with_empty_output().build())
+    # The profiler also counts what is no matrix product, and the one-hot gathers.
+    assert profile.total_float_ops == pytest.approx(b * forward_flops(config, t, p), rel=0.05)
+
+
+def test_a_product_is_measured():
+    assert 1e8 < measure_matrix_product(size=256, repeats=3) < 1e14

@@ -1,0 +1,37 @@
+"""Micro-batches: the fewest that fit."""
+
+import pytest
+
+from bert_tf.config import ModelConfig
+from bert_tf.training.memory import (
+    ACTIVATION_SHARE,
+    activation_bytes,
+    device_bytes,
+    micro_batches,
+)
+
+
+def test_fewest_that_fit():
+    assert micro_batches(256, bytes_per_example=100e6, memory_bytes=8e9) == 16
+    assert micro_batches(256, bytes_per_example=100e6, memory_bytes=1e12) == 1
+    assert micro_batches(7, bytes_per_example=100e6, memory_bytes=1.5e9) == 7
+    for memory in (4e9, 16e9, 64e9):
+        count = micro_batches(96, 40e6, memory)
+        assert 96 % count == 0 and 96 // count * 40e6 <= ACTIVATION_SHARE * memory
+
+
+def test_one_example_that_does_not_fit_is_tried_alone():
+    assert micro_batches(32, bytes_per_example=1e12, memory_bytes=8e9) == 32
+
+
+def test_estimate_grows_as_it_should():
+    base = ModelConfig()
+    short, long = (activation_bytes(base, t, 0, recompute=False) for t in (128, 512))
+    assert 4 < long / short < 16  # the scores grow with the square, all else with the length
+    assert activation_bytes(base, 512, 76, recompute=True) < long / 4
+    words = activation_bytes(base, 128, 20, False) - short
+    assert words == pytest.approx(4 * 3 * 20 * base.vocab_size)
+
+
+def test_device_has_memory():
+    assert device_bytes() > 1e9

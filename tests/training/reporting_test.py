@@ -1,0 +1,60 @@
+"""What a person sees: rates, time left, the table of weights."""
+
+import logging
+
+import keras
+import pytest
+
+from bert_tf.training.reporting import Progress, duration, parameter_table
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.6, "1 min 0 s"),
+        (75, "1 min 15 s"),
+        (7260, "2 h 1 min"),
+        (86400 * 2 + 7 * 3600, "2 d 7 h"),
+    ],
+)
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_rates_leave_the_compilation_out():
+    progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=1e8)
+    progress.add(seconds=30.0, num_steps=1)
+    assert progress.rates() == {}
+    progress.add(seconds=2.0, num_steps=4)
+    assert progress.rates() == {
+        "examples_per_second": 16.0,
+        "tokens_per_second": 256.0,
+        "share_of_peak": 0.16,
+    }
+    progress.add(seconds=1.0, num_steps=1)  # slower: moves the mean by a tenth
+    assert progress.step_seconds == pytest.approx(0.55)
+
+
+def test_line_has_losses_rate_and_time_left(caplog):
+    progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=0.0)
+    progress.add(30.0, 1)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        progress.show(1, {"loss": 7.5})
+        progress.add(2.0, 1)
+        progress.show(40, {"loss": 7.25, "next_sentence_accuracy": 0.5})
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first == "step 1/100  loss 7.5  first step took 30 s, compilation included"
+    assert second == (
+        "step 40/100  loss 7.25  nsp acc 0.5  4 examples/s  64 tokens/s  2 min 0 s left"
+    )
+
+
+def test_table_counts_and_marks_the_decayed():
+    layer = keras.layers.Dense(3, name="dense")
+    layer.build((None, 4))
+    table = parameter_table(layer.trainable_variables, lambda path: "bias" not in path)
+    title, kernel, bias = table.splitlines()
+    assert title == "15 trainable parameters"
+    assert kernel.split() == ["dense/kernel", "(4,", "3)", "float32", "decayed"]
+    assert bias.split() == ["dense/bias", "(3,)", "float32"]

@@ -83,7 +83,7 @@ def run(main: Callable[[list[str]], int | None]) -> None:
     """Runs a program: parses flags, logs plainly, and turns bad input into one clear line.
 
     ValueError and OSError are what the library raises for bad input: their message is printed
-    without the traceback, which --verbosity=1 shows; the exit status is 1.
+    without the traceback, which --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
     """
 
     def guarded(arguments: list[str]) -> int | None:
@@ -100,5 +100,8 @@ def run(main: Callable[[list[str]], int | None]) -> None:
                 traceback.print_exc()
             print(f"ERROR: {error}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            print("Interrupted. What was finished is kept.", file=sys.stderr)
+            return 130
 
     app.run(guarded)

@@ -204,6 +204,20 @@ def test_ctrl_c_saves_and_names_the_command(folder):
     assert list((folder / "stopped").glob("model.ckpt-*.index"))
 
 
+def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
+    process = pretrain(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if "training a vocabulary" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    printed += process.communicate(timeout=60)[0]
+    assert process.returncode == 130, printed
+    assert printed.splitlines()[-1] == "Interrupted. What was finished is kept."
+    assert "Traceback" not in printed
+
+
 def test_fault_of_the_input_is_told_in_its_own_words():
     message = "Graph execution error:\n ...\nValueError: Corrupt data in record 3.\n\t [[{{node"
     assert input_fault(message) == "Corrupt data in record 3."

@@ -14,7 +14,7 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     devices. `multi_worker` reads TF_CONFIG. `tpu` connects to `tpu_name` (empty: the local TPU).
 
     Raises:
-      ValueError: if more devices are asked for than the machine has.
+      ValueError: if more devices are asked for than the machine has, or no TPU answers.
     """
     kind = "tpu" if config.use_tpu else config.distribution
     if kind == "mirrored":
@@ -28,6 +28,12 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
         )
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     if kind == "tpu":
+        return _tpu_strategy(config)
+    return tf.distribute.get_strategy()
+
+
+def _tpu_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
+    try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             tpu=config.tpu_name or "local",
             zone=config.tpu_zone or None,
@@ -36,7 +42,12 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    return tf.distribute.get_strategy()
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"--distribution=tpu: no TPU answers as {config.tpu_name or 'local'!r} "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}). Give --tpu_name, and "
+            f"--tpu_zone and --gcp_project where it is not this machine's own."
+        ) from error
 
 
 def _local_devices(num_devices: int) -> list[str]:

@@ -54,9 +54,8 @@ def test_any_worker_of_one(flag):
 
 def test_missing_tpu_is_said(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
-    with pytest.raises((ValueError, RuntimeError, tf.errors.OpError)) as caught:
+    with pytest.raises(ValueError, match="no TPU answers as 'local'.*Give --tpu_name"):
         make_strategy(config(distribution="tpu"))
-    assert "TPU" in str(caught.value)
 
 
 def test_copies_of_a_variable_stay_equal():

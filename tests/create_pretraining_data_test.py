@@ -58,6 +58,29 @@ def test_writes_unmasked_examples_and_says_so(folder):
     assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
 
 
+def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    texts = (folder / "text.txt").read_text().split("\n\n")
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="bert_tf_lines",
+        version="1.0.0",
+        data_dir=folder / "tfds",
+        split_datasets={"train": [(n, {"text": text}) for n, text in enumerate(texts)]},
+        features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
+        disable_shuffling=True,
+    )
+    assert run(folder)[0] == 0
+    monkeypatch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
+    dataset = ("--input_file=tfds:bert_tf_lines", "--num_workers=2")
+    status, printed = run(folder, *dataset, output="from_dataset/x.tfrecord")
+    assert status == 0, printed
+    file, dataset = (
+        json.loads((folder / name / "manifest.json").read_text())
+        for name in ("out", "from_dataset")
+    )
+    assert file["corpus"] == dataset["corpus"] and file["tokens"] == dataset["tokens"]
+
+
 def test_google_identical_deals_examples_in_turn(folder):
     arguments = ("--google_identical", "--dupe_factor=3")
     assert run(folder, *arguments)[0] == 0

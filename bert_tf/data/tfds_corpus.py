@@ -28,7 +28,8 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
       (NAME:SPLIT, first example, past the last example) of each part.
 
     Raises:
-      ValueError: if there is no such data set or split, or tensorflow_datasets is missing.
+      ValueError: if there is no such data set or split, if it cannot be prepared, or if
+        tensorflow_datasets is missing.
     """
     name, _, split = name.partition(":")
     split = split or "train"
@@ -38,7 +39,13 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
         builder = tfds.builder(name)
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(f"tfds:{name} is no TensorFlow dataset: {error}") from None
-    builder.download_and_prepare()
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # A builder is someone else's code: anything may be raised.
+        raise ValueError(
+            f"tfds:{name} could not be prepared ({type(error).__name__}: {error}). Where there is "
+            "no network, or a package is missing, prepare it elsewhere and set TFDS_DATA_DIR."
+        ) from error
     if split not in builder.info.splits:
         raise ValueError(
             f"tfds:{name} has no split {split!r}; it has {sorted(builder.info.splits)}."

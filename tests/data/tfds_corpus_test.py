@@ -61,6 +61,17 @@ def test_split_and_errors(installed):
         list_parts("tfds:no_such_set")
 
 
+def test_data_set_that_cannot_be_downloaded_is_named(installed, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    def fail(self):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    with pytest.raises(ValueError, match="bert_tf_tiny could.*no route to host.*TFDS_DATA_DIR"):
+        list_parts("tfds:bert_tf_tiny")
+
+
 def test_records_written_by_tensorflow_are_detected(data_dir):
     part, *_ = list_parts(f"{data_dir}/bert_tf_tiny/1.0.0/*.tfrecord*")
     assert part.format == "tfrecord"

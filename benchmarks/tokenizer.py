@@ -1,24 +1,30 @@
 """Measures the tokenizers side by side on one text: plain Python, in the graph, tensorflow-text's.
 
-    python benchmarks/tokenizer.py --vocab_file=vocab.txt --input_file=articles.jsonl.xz
+    python -m benchmarks.tokenizer --vocab_file=vocab.txt --input_file=articles.jsonl.xz
 
 FastBertTokenizer is faster by design and gives other pieces (see bert_tf/text/tokenizer.py); how
 many of the texts differ is printed. "cold" and "warm": the Python cache empty, and filled by a
 first pass over the same text.
 """
 
-import argparse
 import itertools
 import time
 from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_text as tf_text
+from absl import app, flags
 
 from bert_tf.data import corpus
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import UNK, Vocab
 from bert_tf.text.wordpiece import WordPiece
+
+VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary.", required=True)
+INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in build_vocab.", required=True)
+LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
+MEGABYTES = flags.DEFINE_float("megabytes", 10.0, "Text to tokenize.")
+BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Strings a call of the graph.")
 
 
 def read_texts(path: str, megabytes: float) -> list[str]:
@@ -51,18 +57,11 @@ def in_batches(tokenize: Callable, texts: list[str], batch: int) -> list[list[in
     return [row for ragged in dataset for row in ragged.to_list()]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vocab_file", required=True)
-    parser.add_argument("--input_file", required=True)
-    parser.add_argument("--cased", action="store_true")
-    parser.add_argument("--megabytes", type=float, default=10)
-    parser.add_argument("--batch_size", type=int, default=256)
-    args = parser.parse_args()
+def main(_: list[str]) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    vocab, lower = Vocab.read(args.vocab_file), not args.cased
-    texts = read_texts(args.input_file, args.megabytes)
+    vocab, lower = Vocab.read(VOCAB_FILE.value), LOWER.value
+    texts = read_texts(INPUT_FILE.value, MEGABYTES.value)
     print(f"{len(texts):,} strings, {sum(len(t.encode()) for t in texts) / 1e6:.1f} MB, one core")
 
     python = WordPiece(vocab, lower)
@@ -84,11 +83,11 @@ def main() -> None:
         ("in the graph, with offsets", with_offsets),
         ("tensorflow-text FastBertTokenizer", fast.tokenize),
     ):
-        in_batches(tokenize, texts[: args.batch_size], args.batch_size)  # traces
+        in_batches(tokenize, texts[: BATCH_SIZE.value], BATCH_SIZE.value)  # traces
         run = in_batches
-        got = measure(name, texts, lambda: run(tokenize, texts, args.batch_size))  # noqa: B023
+        got = measure(name, texts, lambda: run(tokenize, texts, BATCH_SIZE.value))  # noqa: B023
         print(f"  texts that differ: {sum(a != b for a, b in zip(got, want, strict=True))}")
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)

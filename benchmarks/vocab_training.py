@@ -1,22 +1,30 @@
 """Measures vocabulary training: time, memory, and pieces a word on text held out.
 
-    python benchmarks/vocab_training.py --input_file='wiki/*.jsonl.xz' [--peer] [--vocab_file=...]
+    python -m benchmarks.vocab_training --input_file='wiki/*.jsonl.xz' [--peer] [--vocab_file=...]
 
 Every 20th document is held out. --peer trains with tensorflow-text's learner, too, on the same
 word counts; --vocab_file measures a ready vocabulary on the same held-out text.
 """
 
-import argparse
 import collections
 import itertools
 import resource
 import time
 from collections.abc import Iterator
 
+from absl import app, flags
+
 from bert_tf.data import corpus
 from bert_tf.text import vocab_training
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
+
+INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in build_vocab.", required=True)
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "Rows of the vocabulary.")
+LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
+WORKERS = flags.DEFINE_integer("num_workers", 2, "Processes that count words.")
+VOCAB_FILE = flags.DEFINE_string("vocab_file", "", "A ready vocabulary to measure, too.")
+PEER = flags.DEFINE_bool("peer", False, "Train with tensorflow-text's learner, too.")
 
 HOLD_OUT = 20
 
@@ -52,39 +60,31 @@ def print_quality(
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input_file", required=True)
-    parser.add_argument("--vocab_size", type=int, default=30522)
-    parser.add_argument("--cased", action="store_true")
-    parser.add_argument("--num_workers", type=int, default=0)
-    parser.add_argument("--vocab_file", default="")
-    parser.add_argument("--peer", action="store_true")
-    args = parser.parse_args()
-    lower, count_parts = not args.cased, vocab_training.count_words_of_parts
-    parts = corpus.list_parts(args.input_file)
+def main(_: list[str]) -> None:
+    lower, count_parts = LOWER.value, vocab_training.count_words_of_parts
+    parts = corpus.list_parts(INPUT_FILE.value)
     start = time.perf_counter()
-    words = count_parts(parts, read_kept, lower, args.num_workers)
+    words = count_parts(parts, read_kept, lower, WORKERS.value)
     counted = time.perf_counter() - start
-    tokens = vocab_training.train_vocab(words, args.vocab_size)
+    tokens = vocab_training.train_vocab(words, VOCAB_SIZE.value)
     seconds = time.perf_counter() - start
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     memory = [resource.getrusage(kind).ru_maxrss / 1e6 for kind in kinds]
     print(f"{words.total():,} words, {len(words):,} distinct, counted in {counted:.1f} s")
     print(f"peak memory: {memory[0]:.2f} GB, largest worker {memory[1]:.2f} GB")
-    held_out = count_parts(parts, read_held_out, lower, args.num_workers)
+    held_out = count_parts(parts, read_held_out, lower, WORKERS.value)
     print_quality("bert_tf, counting included", tokens, held_out, lower, seconds)
-    if args.vocab_file:
-        print_quality("file", list(Vocab.read(args.vocab_file).tokens), held_out, lower, 0.0)
-    if args.peer:
+    if VOCAB_FILE.value:
+        print_quality("file", list(Vocab.read(VOCAB_FILE.value).tokens), held_out, lower, 0.0)
+    if PEER.value:
         from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as peer
 
-        head = vocab_training._head_rows(args.vocab_size)
+        head = vocab_training._head_rows(VOCAB_SIZE.value)
         start = time.perf_counter()
-        learned = peer.learn(list(words.items()), args.vocab_size, head)
+        learned = peer.learn(list(words.items()), VOCAB_SIZE.value, head)
         seconds = time.perf_counter() - start
         print_quality("tensorflow-text, learning", learned, held_out, lower, seconds)
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)

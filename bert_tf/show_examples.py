@@ -44,9 +44,16 @@ def main(_: list[str]) -> None:
 def read_examples(
     data: DataConfig, masking: MaskingConfig, vocab: Vocab, num_examples: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the first examples of the files, masked; the features of a batch without B."""
-    from bert_tf.data.pipeline import evaluation_dataset
-    from bert_tf.data.tfrecords import RecordFiles, describe_records, list_record_files
+    """Yields the first examples of the files, masked; the features of a batch without B.
+
+    Raises:
+      ValueError: naming the record, if one cannot be read or is of another vocabulary.
+    """
+    import tensorflow as tf
+
+    from bert_tf.data.pipeline import evaluation_dataset, raise_input_fault
+    from bert_tf.data.record_form import describe_records
+    from bert_tf.data.tfrecords import RecordFiles, list_record_files
 
     records = RecordFiles(list_record_files(data.input_file))
     form = describe_records(records)
@@ -61,8 +68,11 @@ def read_examples(
         seed=data.random_seed,
         max_steps=num_examples,
     )
-    for batch in dataset.as_numpy_iterator():
-        yield {name: values[0] for name, values in batch.items()}
+    try:
+        for batch in dataset.as_numpy_iterator():
+            yield {name: values[0] for name, values in batch.items()}
+    except tf.errors.InvalidArgumentError as error:
+        raise_input_fault(error, records)
 
 
 def format_example(example: dict[str, np.ndarray], vocab: Vocab, use_colour: bool) -> str:

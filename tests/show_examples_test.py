@@ -97,3 +97,13 @@ def test_text_is_not_taken_for_records(folder):
     data = DataConfig(input_file=f"{folder}/text")
     with pytest.raises(ValueError, match="Corrupt length in record 0 of .*text.*Not a TFRecord"):
         list(show_examples.read_examples(data, MaskingConfig(), VOCAB, 1))
+
+
+def test_records_of_another_vocabulary_give_one_line(folder):
+    Vocab(VOCAB.tokens[:-1]).write(folder / "vocab.txt")
+    command = [sys.executable, "-m", "bert_tf.show_examples"]
+    command += [f"--input_file={folder}/masked.tfrecord", f"--vocab_file={folder / 'vocab.txt'}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    message = f"ERROR: Piece id 12 in record 0 of {folder}/masked.tfrecord, but the vocabulary has"
+    assert message in done.stderr and "Traceback" not in done.stderr

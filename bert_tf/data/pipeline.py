@@ -8,7 +8,7 @@ makes its own slice of the global batch, and the pipeline holds no state. All sh
 """
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,8 @@ from bert_tf.config import MaskingConfig
 from bert_tf.data import features
 from bert_tf.data.example_order import place_examples
 from bert_tf.data.masking import mask_batch
-from bert_tf.data.tfrecords import RecordFiles, RecordForm, check_form, describe_records
+from bert_tf.data.record_form import RecordForm, check_form, describe_records, find_fault
+from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.text.vocab import Vocab
 
 # A step -> serialized records, example ids and epochs of its rows.
@@ -58,8 +59,8 @@ def pretraining_dataset(
       Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
 
     Raises:
-      ValueError: if the records do not fit T, P or the masking, or W does not divide B. A piece
-        id beyond the vocabulary raises InvalidArgumentError when it is met, naming the record.
+      ValueError: if the records do not fit T, P or the masking, or W does not divide B. A bad
+        record or piece id raises InvalidArgumentError when it is met: see `raise_input_fault`.
     """
     rows = _worker_rows(batch_size, worker_index, num_workers)
 
@@ -105,6 +106,30 @@ def evaluation_dataset(
         num_steps = min(num_steps, max_steps)
     make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
     return _map_steps(tf.data.Dataset.range(num_steps), gather, make_batch, len(rows))
+
+
+def raise_input_fault(
+    error: tf.errors.InvalidArgumentError, *records: RecordFiles | None
+) -> NoReturn:
+    """Says in one line what of the input made a dataset of this module fail.
+
+    A program calls it with what came out of the dataset, or of a training step on its batches.
+
+    Args:
+      error: TensorFlow's error; what the pipeline said itself stands somewhere in its message.
+      records: the records that were read; None is passed over.
+
+    Raises:
+      ValueError: naming the record and what to do.
+      InvalidArgumentError: `error` again, if the records are not to blame.
+    """
+    own = [line for line in error.message.splitlines() if line.startswith("ValueError: ")]
+    if own:
+        raise ValueError(own[-1].removeprefix("ValueError: ")) from error
+    for files in records:
+        if files is not None:
+            find_fault(files)
+    raise error
 
 
 def _worker_rows(batch_size: int, worker_index: int, num_workers: int) -> np.ndarray:

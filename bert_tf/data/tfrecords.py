@@ -9,12 +9,14 @@ hops over the lengths once, so that any record can be read at any time: the trai
 Reference: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto.
 """
 
-import dataclasses
+import contextlib
+import errno
 import functools
 import glob
 import mmap
 import os
 import pathlib
+import resource
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -22,11 +24,12 @@ from typing import Any, Self
 import google_crc32c
 import numpy as np
 
-from bert_tf.data import features
 from bert_tf.files import atomic_write
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
+FEW_FILES = 64  # any limit of open files leaves room for so many
+SPARE_FILES = 256  # what else a training process opens
 
 
 def masked_crc(data: bytes) -> int:
@@ -171,13 +174,14 @@ class RecordFiles:
     Raises:
       ValueError: if there is no file or no record, or a file is missing, empty, compressed,
         truncated or not a TFRecord file; the message names file and record.
+      OSError: if the system lets the process open fewer files.
     """
 
     def __init__(self, paths: Sequence[str | os.PathLike]) -> None:
         if not paths:
             raise ValueError("Expected at least one TFRecord file, received an empty list.")
         self.paths = tuple(map(pathlib.Path, paths))
-        self._maps = [_map_file(path) for path in self.paths]
+        self._maps = _map_files(self.paths)
         offsets = [_find_records(*pair) for pair in zip(self.paths, self._maps, strict=True)]
         # Number of the first record of each file, and one past the last: int64 [files + 1].
         self.file_starts = np.cumsum([0, *map(len, offsets)])
@@ -212,6 +216,34 @@ class RecordFiles:
                 )
             records.append(record)
         return records
+
+
+def _map_files(paths: Sequence[pathlib.Path]) -> list[mmap.mmap]:
+    """Maps all files; each keeps a descriptor as long as it is mapped (until Python 3.13)."""
+    if len(paths) > FEW_FILES:
+        _allow_more_files(len(paths))
+    try:
+        return [_map_file(path) for path in paths]
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise OSError(
+            f"There are {len(paths)} TFRecord files to be kept open, but the limit of this process "
+            f"is {limit} open files. Raise it (ulimit -n {len(paths) + SPARE_FILES}), or write "
+            "fewer, larger files."
+        ) from None
+
+
+def _allow_more_files(count: int) -> None:
+    """Lets this process open `count` more files than before, as far as the hard limit goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = soft + count
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and wanted > soft:
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _map_file(path: pathlib.Path) -> mmap.mmap:
@@ -251,84 +283,3 @@ def _find_records(path: pathlib.Path, mapped: mmap.mmap) -> np.ndarray:
             "middle. Write or copy the file again."
         )
     return np.array(offsets, np.int64)
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordForm:
-    """What the records of some files look like.
-
-    Attributes:
-      is_masked: static records, with the three masked_lm_ features.
-      file_names: our feature name -> name in the files, for every feature to be read.
-      max_seq_length: T.
-      max_predictions_per_seq: P; 0 for unmasked records.
-    """
-
-    is_masked: bool
-    file_names: dict[str, str]
-    max_seq_length: int
-    max_predictions_per_seq: int
-
-
-def describe_records(records: RecordFiles) -> RecordForm:
-    """Looks at the first record of each file.
-
-    Raises:
-      ValueError: if a feature is missing, lists have unlike lengths or the files differ in form.
-    """
-    first_records = {}
-    for path, index in zip(records.paths, records.file_starts[:-1], strict=True):
-        first_records[path] = _describe_record(records, int(index))
-    (first_path, first), *others = first_records.items()
-    for path, form in others:
-        if form != first:
-            raise ValueError(
-                f"The record files differ in form: {first_path} holds {first}, {path} holds {form}."
-            )
-    return first
-
-
-def _describe_record(records: RecordFiles, index: int) -> RecordForm:
-    from tensorflow.core.example import example_pb2  # not needed, and slow, where examples are made
-
-    example = example_pb2.Example.FromString(records.read(np.array([index]))[0])
-    lengths = {
-        name: len(value.float_list.value or value.int64_list.value)
-        for name, value in example.features.feature.items()
-    }
-    is_masked = "masked_lm_ids" in lengths
-    expected = features.MASKED_FEATURES if is_masked else features.UNMASKED_FEATURES
-    file_names, axes = {}, {"": {1}, "T": set(), "P": set()}
-    for feature in expected:
-        # google-research/bert's name, or the Model Garden's
-        name = feature.file_name if feature.file_name in lengths else feature.name
-        if name not in lengths:
-            raise ValueError(
-                f"Feature {feature.file_name} is missing in {records.locate(index)}; "
-                f"it holds {sorted(lengths)}. Make the records with create_pretraining_data."
-            )
-        file_names[feature.name] = name
-        axes[feature.axis].add(lengths[name])
-    if any(len(sizes) > 1 for sizes in axes.values()):
-        raise ValueError(f"Unlike lengths of features in {records.locate(index)}: {lengths}.")
-    return RecordForm(is_masked, file_names, axes["T"].pop(), (axes["P"] or {0}).pop())
-
-
-def check_form(
-    records: RecordFiles, form: RecordForm, max_seq_length: int, max_predictions_per_seq: int
-) -> None:
-    """Checks the records' T and P against the configuration.
-
-    Raises:
-      ValueError: naming the flag to change.
-    """
-    wanted = {"max_seq_length": max_seq_length}
-    if form.is_masked:
-        wanted["max_predictions_per_seq"] = max_predictions_per_seq
-    for name, expected in wanted.items():
-        received = getattr(form, name)
-        if received != expected:
-            raise ValueError(
-                f"Records of {records.paths[0]} have {name} {received}, the configuration says "
-                f"{expected}. Pass --{name}={received}, or make the records again with {expected}."
-            )

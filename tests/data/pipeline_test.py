@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.data import features, masking
-from bert_tf.data.pipeline import evaluation_dataset, pretraining_dataset
+from bert_tf.data.pipeline import evaluation_dataset, pretraining_dataset, raise_input_fault
 from bert_tf.data.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 
@@ -233,6 +233,40 @@ def test_a_corrupt_record_is_named_while_training(tmp_path):
     records.paths[0].write_bytes(data)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Corrupt data in record 5 of"):
         collect(train(RecordFiles(records.paths), num_steps=4))
+
+
+def fault_of(records) -> str:
+    """Returns what a program says about records at which the dataset fails."""
+    try:
+        collect(train(records, num_steps=4))
+    except tf.errors.InvalidArgumentError as error:
+        with pytest.raises(ValueError) as raised:
+            raise_input_fault(error, None, records)
+        return str(raised.value)
+    pytest.fail("the dataset did not fail")
+
+
+def test_faults_in_the_pipelines_own_words(tmp_path):
+    columns = {name: values.copy() for name, values in EXAMPLES.items()}
+    columns["input_ids"][3, 3] = -1
+    message = fault_of(write(tmp_path, columns))
+    assert message.startswith(f"Piece id -1 in record 3 of {tmp_path}/0.tfrecord, but")
+    assert "\n" not in message
+
+
+def test_faults_that_tensorflow_does_not_name(tmp_path):
+    serialized = encode_examples(EXAMPLES)
+    short = encode_examples({name: values[:1, :20] for name, values in EXAMPLES.items()})
+    path = tmp_path / "mixed.tfrecord"
+    write_records(path, [*serialized[:4], *short, *serialized[4:]])
+    message = fault_of(RecordFiles([path]))
+    assert message.startswith(f"Another form in record 4 of {path}: received max_seq_length 20")
+
+
+def test_an_error_that_is_not_of_the_records_stays_itself(records):
+    error = tf.errors.InvalidArgumentError(None, None, "Matrix size-incompatible")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Matrix size-incompatible"):
+        raise_input_fault(error, records, None)
 
 
 def test_what_does_not_fit_is_refused(records):

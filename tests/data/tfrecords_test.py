@@ -156,43 +156,21 @@ def test_corrupt_data_are_found_when_read(path):
         records.read(np.array([3, 4]))
 
 
-@pytest.mark.parametrize("v2", [False, True])
-@pytest.mark.parametrize("predictions", [0, 3])
-def test_form_is_seen_in_the_first_record(tmp_path, predictions, v2):
-    tfrecords.write_records(tmp_path / "a", make_records(2, 8, predictions, v2))
-    form = tfrecords.describe_records(RecordFiles([tmp_path / "a"]))
-    assert (form.is_masked, form.max_seq_length, form.max_predictions_per_seq) == (
-        predictions > 0,
-        8,
-        predictions,
-    )
-    assert form.file_names["input_word_ids"] == ("input_word_ids" if v2 else "input_ids")
-    assert form.file_names["input_type_ids"] == ("input_type_ids" if v2 else "segment_ids")
-    assert ("masked_lm_ids" in form.file_names) == (predictions > 0)
-
-
-def test_wrong_forms_are_refused(tmp_path):
-    records = RecordFiles([_write(tmp_path / "masked", make_records(2, 8, predictions=3))])
-    form = tfrecords.describe_records(records)
-    tfrecords.check_form(records, form, 8, 3)
-    with pytest.raises(ValueError, match="masked have max_seq_length 8, .*128.*--max_seq_length=8"):
-        tfrecords.check_form(records, form, 128, 3)
-    with pytest.raises(ValueError, match="max_predictions_per_seq 3, .* 20"):
-        tfrecords.check_form(records, form, 8, 20)
-
-    mixed = [tmp_path / "masked", _write(tmp_path / "unmasked", make_records(2, 8))]
-    with pytest.raises(ValueError, match="differ in form"):
-        tfrecords.describe_records(RecordFiles(mixed))
-    _write(tmp_path / "odd", [encode_example({"input_ids": np.ones(4, int)})])
-    with pytest.raises(ValueError, match="input_mask is missing in record 0 of .*odd"):
-        tfrecords.describe_records(RecordFiles([tmp_path / "odd"]))
-    names = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
-    uneven = {name: np.ones(size, int) for name, size in zip(names, (4, 5, 4, 1), strict=True)}
-    _write(tmp_path / "uneven", [encode_example(uneven)])
-    with pytest.raises(ValueError, match="Unlike lengths"):
-        tfrecords.describe_records(RecordFiles([tmp_path / "uneven"]))
-
-
-def _write(path, records):
-    tfrecords.write_records(path, records)
-    return path
+def test_many_files_raise_the_limit_of_open_files(tmp_path):
+    """With a limit of 80 files, 100 are opened, unless the hard limit is 80 as well."""
+    for number in range(100):
+        tfrecords.write_records(tmp_path / f"{number:03d}", [b"record"])
+    code = """
+import pathlib, resource, sys
+from bert_tf.data.tfrecords import RecordFiles
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, int(sys.argv[2])))
+paths = sorted(pathlib.Path(sys.argv[1]).iterdir())
+for number in range(2):
+    print(len(RecordFiles(paths)), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run([*command, "1000"], capture_output=True, text=True)
+    assert done.stdout == "100 180\n100 280\n", done.stderr
+    done = subprocess.run([*command, "80"], capture_output=True, text=True)
+    assert "OSError: There are 100 TFRecord files" in done.stderr
+    assert "is 80 open files. Raise it (ulimit -n 356)" in done.stderr

@@ -26,11 +26,12 @@ FILE_LINES, TEST_LINES, FUNCTION_LINES = 400, 500, 50
 IMPORT_RULES: dict[str, tuple[str, str]] = {
     "config": ("", ""),
     "files": ("", ""),
+    "processes": ("", ""),
     "config_flags": ("config", "absl_py"),
-    "text": ("files", "absl_py numpy tensorflow tensorflow_text"),
+    "text": ("files processes", "absl_py numpy tensorflow tensorflow_text"),
     "run_record": ("config config_flags files text", ""),
     "data": (
-        "config files text",
+        "config files processes text",
         "absl_py google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
     ),
     "losses": ("", "keras"),

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.data.processes import map_in_processes
 from bert_tf.data.progress import Progress
 from bert_tf.data.sentence_pairs import (
     SentencePair,
@@ -29,6 +28,7 @@ from bert_tf.data.static_masks import mask_rows
 from bert_tf.data.tfrecords import RecordWriter, encode_examples
 from bert_tf.data.token_store import TokenStore
 from bert_tf.files import atomic_write
+from bert_tf.processes import map_in_processes
 from bert_tf.text.vocab import Vocab
 
 # Examples are shuffled among this many pieces; it also bounds the memory of a worker.

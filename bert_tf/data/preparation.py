@@ -24,11 +24,11 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.embedded_corpus import gather_embedded_corpus
 from bert_tf.data.example_shards import check_documents, read_receipt, write_shards
-from bert_tf.data.processes import count_workers
 from bert_tf.data.splitmix import uniform
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.data.token_store import TokenStore, tokenize_corpus
 from bert_tf.files import atomic_write
+from bert_tf.processes import count_workers
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
 

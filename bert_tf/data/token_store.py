@@ -24,9 +24,9 @@ from typing import IO
 import numpy as np
 
 from bert_tf.data.corpus import CorpusPart, read_documents
-from bert_tf.data.processes import map_in_processes
 from bert_tf.data.progress import Progress
 from bert_tf.files import atomic_write
+from bert_tf.processes import map_in_processes
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 

@@ -19,20 +19,19 @@ several minutes where this one takes seconds.
 import collections
 import heapq
 import itertools
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from absl import logging
 
+from bert_tf.processes import count_workers, map_in_order
 from bert_tf.text.unicode_tables import is_isolated
 from bert_tf.text.vocab import CLS, CONTINUATION_PREFIX, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 from bert_tf.text.wordpiece import split_chunks, split_words
 
 Part = TypeVar("Part")
 
-# Distinct chunks or words kept while counting, per process; about 170 bytes each.
+# Distinct words kept while counting, and as many chunks, per process; about 170 bytes each.
 MAX_DISTINCT = 2_000_000
 # The most frequent words, from which pieces are learned; about 2 kB each.
 MAX_LEARNING_WORDS = 1_000_000
@@ -53,20 +52,19 @@ def count_words(
 ) -> collections.Counter[str]:
     """Counts the words (`split_words`) of the texts, in memory that does not grow with them.
 
-    Raw chunks between white spaces are counted first, so each distinct one is split once. When
-    there are more than `max_distinct`, those with the lowest counts are forgotten until half
-    remain: exact below that size, and above it frequent words lose at most a few counts.
+    Raw chunks between white spaces are counted first, so each distinct one is split once, or once
+    each time that there are more than `max_distinct` of them, when all are turned into words. If
+    these are more than `max_distinct`, those with the lowest counts are forgotten until half
+    remain. So counts are exact up to `max_distinct` words, and beyond it a word loses what it had
+    whenever it was among the rarer half: little, if it is frequent throughout.
     """
     chunks: collections.Counter[str] = collections.Counter()
+    words: collections.Counter[str] = collections.Counter()
     for text in texts:
         chunks.update(split_chunks(text))
         if len(chunks) > max_distinct:
-            _prune(chunks, max_distinct)
-    words: collections.Counter[str] = collections.Counter()
-    while chunks:
-        chunk, count = chunks.popitem()
-        for word in split_words(chunk, do_lower_case):
-            words[word] += count
+            _move_words(chunks, words, do_lower_case, max_distinct)
+    _move_words(chunks, words, do_lower_case, max_distinct)
     return words
 
 
@@ -90,14 +88,13 @@ def count_words_of_parts(
     Returns:
       The counts. They do not depend on the number of processes: each part is counted (and, if
       too large, pruned) alone, and the parts are added in their order.
+
+    Raises:
+      OSError: if a process is killed, by lack of memory say.
     """
-    jobs = [(part, read_documents, do_lower_case, max_distinct) for part in parts]
-    num_workers = min(num_workers or len(os.sched_getaffinity(0)), len(jobs))
-    if num_workers <= 1:
-        return _add_counts(map(_count_part, jobs), max_distinct)
-    # Spawned, not forked: a fork of a process in which TensorFlow runs threads may hang.
-    with multiprocessing.get_context("spawn").Pool(num_workers) as pool:
-        return _add_counts(pool.imap(_count_part, jobs), max_distinct)
+    tasks = [(part, read_documents, do_lower_case, max_distinct) for part in parts]
+    counters = map_in_order(_count_part, tasks, count_workers(num_workers))
+    return _add_counts(counters, max_distinct)
 
 
 def train_vocab_on_parts(
@@ -168,8 +165,12 @@ def train_vocab(
     return [*head, *alphabet, *pieces, *(f"[unused{i}]" for i in extra)]
 
 
-def _count_part(job: tuple) -> collections.Counter[str]:
-    part, read_documents, do_lower_case, max_distinct = job
+def _count_part(
+    part: Part,
+    read_documents: Callable[[Part], Iterable[list[str]]],
+    do_lower_case: bool,
+    max_distinct: int,
+) -> collections.Counter[str]:
     texts = itertools.chain.from_iterable(read_documents(part))
     return count_words(texts, do_lower_case, max_distinct)
 
@@ -183,6 +184,24 @@ def _add_counts(
         if len(total) > max_distinct:
             _prune(total, max_distinct)
     return total
+
+
+def _move_words(
+    chunks: collections.Counter[str],
+    words: collections.Counter[str],
+    do_lower_case: bool,
+    max_distinct: int,
+) -> None:
+    """Empties `chunks` and adds their words to `words`.
+
+    Chunks are never forgotten: in a language without spaces nearly each occurs once.
+    """
+    while chunks:
+        chunk, count = chunks.popitem()
+        for word in split_words(chunk, do_lower_case):
+            words[word] += count
+    if len(words) > max_distinct:
+        _prune(words, max_distinct)
 
 
 def _prune(counter: collections.Counter[str], max_distinct: int) -> None:

@@ -1,7 +1,9 @@
 """Vocabulary training: rows, alphabet, merges by hand, memory bound, independence of processes."""
 
 import collections
+import os
 import random
+import signal
 
 import pytest
 
@@ -26,6 +28,12 @@ def read_words_of_part(part: int) -> list[list[str]]:
     """Stands for a corpus reader; worker processes import it from here."""
     rng = random.Random(part)
     return [[" ".join(rng.choices("the a cat Dog é runs, ran!".split(), k=9))] for _ in range(50)]
+
+
+def read_and_be_killed(part: int) -> list[list[str]]:
+    """Stands for a corpus reader for which memory does not do."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
 
 
 def test_merges_follow_the_counts() -> None:
@@ -147,6 +155,19 @@ def test_counting_keeps_the_frequent_words_in_bounded_memory() -> None:
     counts = count_words(texts, True, max_distinct=100)
     assert len(counts) <= 200
     assert all(counts[word] == 200 for word in frequent)
+
+
+def test_text_without_spaces_is_counted_whole_in_bounded_memory() -> None:
+    rng = random.Random(0)
+    # 300 ideographs, each a word, in 2,000 chunks of which no two are equal.
+    texts = ["".join(chr(0x4E00 + rng.randrange(300)) for _ in range(30)) for _ in range(2000)]
+    assert len(set(texts)) == 2000
+    assert count_words(texts, True, max_distinct=400) == Counter("".join(texts))
+
+
+def test_killed_process_is_one_clear_error() -> None:
+    with pytest.raises(OSError, match="worker process was killed"):
+        count_words_of_parts([1, 2, 3], read_and_be_killed, True, num_workers=2)
 
 
 def test_result_does_not_depend_on_the_number_of_processes() -> None:

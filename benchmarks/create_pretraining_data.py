@@ -83,7 +83,8 @@ def main(_: list[str]) -> None:
             ours = [sys.executable, "-m", "bert_tf.create_pretraining_data", *flag_list]
             ours += [f"--output_file={records}", "--num_shards=16"]
             used = measure([*ours, f"--num_workers={WORKERS.value}"])
-            manifest = json.loads((records.parent / "manifest.json").read_text(encoding="utf8"))
+            manifest_file = records.with_name(f"{records.name}-00000-of-00016.manifest.json")
+            manifest = json.loads(manifest_file.read_text(encoding="utf8"))
             tokens = manifest["corpus"]["tokens"]
             report(f"bert_tf, {WORKERS.value} processes", size, tokens, *used)
             if ORIGINAL.value and size == sizes[0]:

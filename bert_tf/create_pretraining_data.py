@@ -14,7 +14,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.google_examples import make_google_examples, pad_examples, read_google_documents
-from bert_tf.data.preparation import write_examples
+from bert_tf.data.preparation import manifest_path, write_examples
 from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -62,7 +62,7 @@ def main(_: list[str]) -> None:
         f"{manifest['tokens']:,}",
         len(output_files),
         manifest["bytes"] / 1e6,
-        output_files[0].parent / "manifest.json",
+        manifest_path(output_files),
     )
 
 

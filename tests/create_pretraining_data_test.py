@@ -1,5 +1,6 @@
 """The program itself: flags in, files out."""
 
+import concurrent.futures
 import json
 import subprocess
 import sys
@@ -42,13 +43,14 @@ def test_writes_unmasked_examples_and_says_so(folder):
     status, printed = run(folder, "--num_shards=2", "--num_workers=1")
     assert status == 0, printed
     paths = [folder / f"out/x.tfrecord-0000{i}-of-00002" for i in range(2)]
-    manifest = json.loads((folder / "out/manifest.json").read_text())
+    manifest = json.loads((folder / "out/x.tfrecord-00000-of-00002.manifest.json").read_text())
     assert [file["file"] for file in manifest["files"]] == [path.name for path in paths]
     records = RecordFiles(paths)
     form = describe_records(records)
     assert (form.is_masked, form.max_seq_length) == (False, 16)
     assert manifest["examples"] == len(records)
     assert f"Wrote {len(records):,} examples (masks drawn at reading" in printed
+    assert "see " + str(folder / "out/x.tfrecord-00000-of-00002.manifest.json") in printed
     assert not list((folder / "out").glob(".*"))  # nothing is left behind
 
     status, printed = run(folder, "--num_shards=2", "--num_workers=1")
@@ -57,6 +59,17 @@ def test_writes_unmasked_examples_and_says_so(folder):
     assert status == 0 and "made already" not in printed
     form = describe_records(RecordFiles(paths))
     assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
+
+
+def test_two_equal_commands_at_once(folder):
+    text = (folder / "text.txt").read_text()
+    (folder / "text.txt").write_text("\n\n".join([text] * 200))
+    flags = ("--num_shards=20", "--num_workers=1")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        results = list(pool.map(lambda _: run(folder, *flags), range(3)))
+    assert [status for status, _ in results] == [0, 0, 0], results
+    assert sum("made already" in printed for _, printed in results) == 2
+    assert not list((folder / "out").glob(".*"))
 
 
 def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
@@ -76,7 +89,7 @@ def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
     status, printed = run(folder, *dataset, output="from_dataset/x.tfrecord")
     assert status == 0, printed
     file, dataset = (
-        json.loads((folder / name / "manifest.json").read_text())
+        json.loads((folder / name / "x.tfrecord.manifest.json").read_text())
         for name in ("out", "from_dataset")
     )
     assert file["corpus"] == dataset["corpus"] and file["tokens"] == dataset["tokens"]

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -99,9 +100,7 @@ def write_shards(
     documents_file = receipts / "documents.npy"
     with atomic_write(documents_file, "wb") as file:
         np.save(file, np.asarray(documents, np.int64)[order])
-    for path in paths:  # left by a killed run
-        for temporary in path.parent.glob(f".{path.name}.*.tmp"):
-            temporary.unlink()
+    _delete_temporary(paths)
     limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
     records: dict[int, dict[str, Any]] = {}
     tasks = []
@@ -128,6 +127,15 @@ def write_shards(
         progress.add(documents=record["documents"], tokens=record["tokens"])
         records[number] = record
     return [records[number] for number in range(len(paths))]
+
+
+def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
+    """Deletes what `atomic_write` of a killed run left of these files, and of no others."""
+    for folder in filter(pathlib.Path.is_dir, {path.parent for path in paths}):
+        for temporary in folder.iterdir():
+            match = re.fullmatch(r"\.(.+)\.\d+\.tmp", temporary.name)
+            if match and folder / match[1] in paths:
+                temporary.unlink()
 
 
 def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool) -> None:

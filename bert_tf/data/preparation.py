@@ -7,13 +7,11 @@ input files' names, sizes and times, the parameters, the version of this package
 finds them; a changed parameter makes a new folder; a killed run goes on with what is missing.
 """
 
-import contextlib
-import fcntl
 import hashlib
-import json
 import pathlib
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +22,19 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.embedded_corpus import gather_embedded_corpus
 from bert_tf.data.example_shards import check_documents, read_receipt, write_shards
+from bert_tf.data.locks import locked
+from bert_tf.data.manifests import (
+    describe_parts,
+    file_hash,
+    fingerprint_given,
+    fingerprint_made,
+    key_of,
+    read_manifest,
+    write_manifest,
+)
 from bert_tf.data.splitmix import uniform
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.data.token_store import TokenStore, tokenize_corpus
-from bert_tf.files import atomic_write
 from bert_tf.processes import count_workers
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
@@ -44,11 +51,15 @@ class PreparedData(NamedTuple):
     Attributes:
       train_files, eval_files: TFRecord files; no eval_files if nothing is to be held out.
       vocab_file: the vocabulary of their ids; "" if TFRecords came without one.
+      fingerprint: 12 hex digits that change when the training examples change: of the content of
+        prepared files, of the names and sizes of given TFRecords. Where the files lie, and when
+        they were made, does not change it.
     """
 
     train_files: list[str]
     eval_files: list[str]
     vocab_file: str
+    fingerprint: str
 
 
 def prepare_pretraining_data(
@@ -58,6 +69,7 @@ def prepare_pretraining_data(
     vocab_size: int,
     do_lower_case: bool,
     cache_dir: str,
+    do_eval: bool = True,
 ) -> PreparedData:
     """Makes what is missing between the input and TFRecord files.
 
@@ -66,17 +78,20 @@ def prepare_pretraining_data(
       masking: how pieces are masked; only static masks are drawn here.
       vocab_size: size of a vocabulary that is to be trained, and the most a given one may have.
       do_lower_case: casing of the vocabulary and the tokenizer.
-      cache_dir: where everything is kept.
+      cache_dir: where everything is kept; not touched if the input is TFRecords.
+      do_eval: whether an evaluation follows. If not, all given TFRecords are for training; of text
+        documents are held out all the same, so that a later evaluation sees new ones.
 
     Raises:
-      ValueError: if the input is missing, empty, of mixed kinds, or too small.
+      ValueError: if the input is missing, empty, of mixed kinds, or too small, or cache_dir cannot
+        be written.
     """
+    parts = _list_parts(data, data.input_file) if data.input_file else []
+    if _are_records(parts):
+        return _use_records(data, parts, do_eval)
     cache = pathlib.Path(cache_dir)
-    with _locked(cache):
-        input_file = data.input_file or str(_embedded_corpus(cache))
-        parts = list_parts(input_file, data.input_format, data.text_field)
-        if _are_records(parts):
-            return _use_records(data, parts)
+    with locked(cache / ".lock", "cache_dir"):
+        parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
         vocab_file = data.vocab_file or str(
             _trained_vocabulary(cache, parts, vocab_size, do_lower_case, data.num_workers)
         )
@@ -89,22 +104,22 @@ def prepare_pretraining_data(
         train, held_out = np.arange(store.num_documents), np.arange(0)
         if not data.eval_file:
             train, held_out = split_documents(store.num_documents, data)
-        train_files = _examples(
+        train_files, fingerprint = _examples(
             cache, "train", store, train, vocab_file, passes(data, masking), data, masking
         )
-        if not data.eval_file:
-            eval_files = train_files if len(held_out) == store.num_documents else []
-            if len(held_out) and not eval_files:
-                eval_files = _examples(cache, "eval", store, held_out, vocab_file, 1, data, masking)
-            return PreparedData(train_files, eval_files, vocab_file)
-        eval_parts = list_parts(data.eval_file, data.input_format, data.text_field)
-        if _are_records(eval_parts):
-            eval_files = _record_paths(eval_parts)
-        else:
+        if data.eval_file:
+            eval_parts = _list_parts(data, data.eval_file)
+            if _are_records(eval_parts):
+                eval_files = _record_paths(eval_parts)
+                return PreparedData(train_files, eval_files, vocab_file, fingerprint)
             store = _tokens(cache, eval_parts, vocab_file, do_lower_case, data.num_workers)
-            everything = np.arange(store.num_documents)
-            eval_files = _examples(cache, "eval", store, everything, vocab_file, 1, data, masking)
-        return PreparedData(train_files, eval_files, vocab_file)
+            held_out = np.arange(store.num_documents)
+        elif len(held_out) == store.num_documents:
+            return PreparedData(train_files, train_files, vocab_file, fingerprint)
+        eval_files = []
+        if len(held_out):
+            eval_files, _ = _examples(cache, "eval", store, held_out, vocab_file, 1, data, masking)
+        return PreparedData(train_files, eval_files, vocab_file, fingerprint)
 
 
 def passes(data: DataConfig, masking: MaskingConfig) -> int:
@@ -146,7 +161,8 @@ def write_examples(
     """Makes all examples of a corpus in files of the user's choice; a killed run is taken up.
 
     Pieces and receipts lie in a hidden folder beside the first file until all is done; then
-    `manifest.json` is written there. If it says that these very files are made, they are kept.
+    `manifest_path` is written. If it says that these very files are made, they are kept. A second
+    process that is to write the same files waits for the first.
 
     Args:
       output_files: one TFRecord file a shard.
@@ -158,50 +174,61 @@ def write_examples(
       The manifest: key, parameters, totals and a record a file.
 
     Raises:
-      ValueError: if the input is missing, empty or too small.
+      ValueError: if the input is missing, empty or too small, or the folder cannot be written.
     """
-    folder, name = output_files[0].parent, output_files[0].name
-    parts = list_parts(data.input_file, data.input_format, data.text_field)
+    parts = _list_parts(data, data.input_file)
     parameters = {
         **_rules(data, masking),
         "passes": passes(data, masking),
         "do_lower_case": do_lower_case,
-        "vocabulary": _file_hash(data.vocab_file),
-        "input": _describe_parts(parts),
+        "vocabulary": file_hash(data.vocab_file),
+        "input": describe_parts(parts),
         "output": [str(path) for path in output_files],
     }
-    key, manifest_file = _key(parameters), folder / MANIFEST
-    if manifest_file.exists():
-        manifest = json.loads(manifest_file.read_text(encoding="utf8"))
+    key, manifest_file = key_of(parameters), manifest_path(output_files)
+    folder, name = output_files[0].parent, output_files[0].name
+    with locked(folder / f".{name}.lock", "output_file"):
+        manifest = read_manifest(manifest_file, key)
         sizes = [path.stat().st_size if path.exists() else -1 for path in output_files]
-        if manifest.get("key") == key and [f["bytes"] for f in manifest["files"]] == sizes:
+        if manifest and [file["bytes"] for file in manifest["files"]] == sizes:
             logging.info("%s says that these examples are made already.", manifest_file)
             return manifest
-    work = folder / f".{name}.{key}.work"
-    for stale in {*folder.glob(f".{name}.*.work")} - {work}:
-        shutil.rmtree(stale)
-    num_workers = count_workers(data.num_workers)
-    store = tokenize_corpus(
-        parts,
-        work / "tokens",
-        vocab_file=data.vocab_file,
-        do_lower_case=do_lower_case,
-        num_workers=num_workers,
-    )
-    files = write_shards(
-        store,
-        np.arange(store.num_documents),
-        output_files,
-        work,
-        vocab_file=data.vocab_file,
-        num_duplicates=passes(data, masking),
-        data=data,
-        masking=masking,
-        num_workers=num_workers,
-    )
-    manifest = _write_manifest(manifest_file, key, parameters, store, files)
-    shutil.rmtree(work)
-    return manifest
+        work = folder / f".{name}.{key}.work"
+        _delete_stale_work(folder, name, work)
+        store = tokenize_corpus(
+            parts,
+            work / "tokens",
+            vocab_file=data.vocab_file,
+            do_lower_case=do_lower_case,
+            num_workers=count_workers(data.num_workers),
+        )
+        everything = np.arange(store.num_documents)
+        files = write_shards(
+            store,
+            everything,
+            output_files,
+            work,
+            vocab_file=data.vocab_file,
+            num_duplicates=passes(data, masking),
+            data=data,
+            masking=masking,
+            num_workers=count_workers(data.num_workers),
+        )
+        manifest = write_manifest(manifest_file, key, parameters, store, files)
+        shutil.rmtree(work)
+        return manifest
+
+
+def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Returns where `write_examples` says what it made: one manifest an output, not a folder."""
+    return output_files[0].with_name(f"{output_files[0].name}.{MANIFEST}")
+
+
+def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> None:
+    """Deletes what killed runs of this output, with other parameters, have left."""
+    for path in folder.iterdir():
+        if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
+            shutil.rmtree(path)
 
 
 # Steps ----------------------------------------------------------------------------------------
@@ -217,6 +244,10 @@ def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
     return path if path.exists() else gather_embedded_corpus(path)
 
 
+def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
+    return list_parts(input_file, data.input_format, data.text_field)
+
+
 def _are_records(parts: Sequence[CorpusPart]) -> bool:
     formats = {part.format for part in parts}
     if "tfrecord" in formats and len(formats) > 1:
@@ -228,10 +259,12 @@ def _record_paths(parts: Sequence[CorpusPart]) -> list[str]:
     return list(dict.fromkeys(str(part.path) for part in parts))
 
 
-def _use_records(data: DataConfig, parts: Sequence[CorpusPart]) -> PreparedData:
+def _use_records(data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool) -> PreparedData:
     """Passes TFRecord files through; without eval_file the last of several is held out."""
     train_files = _record_paths(parts)
-    if data.eval_file:
+    if not do_eval:
+        eval_files = []
+    elif data.eval_file:
         eval_files = [str(path) for path in list_record_files(data.eval_file)]
     elif not data.eval_fraction:
         eval_files = []
@@ -241,7 +274,7 @@ def _use_records(data: DataConfig, parts: Sequence[CorpusPart]) -> PreparedData:
     else:
         eval_files = train_files
         logging.warning("One record file and no --eval_file: the evaluation sees training data.")
-    return PreparedData(train_files, eval_files, data.vocab_file)
+    return PreparedData(train_files, eval_files, data.vocab_file, fingerprint_given(train_files))
 
 
 def _trained_vocabulary(
@@ -251,8 +284,8 @@ def _trained_vocabulary(
     do_lower_case: bool,
     num_workers: int,
 ) -> pathlib.Path:
-    key = _key(
-        {"input": _describe_parts(parts), "size": vocab_size, "do_lower_case": do_lower_case}
+    key = key_of(
+        {"input": describe_parts(parts), "size": vocab_size, "do_lower_case": do_lower_case}
     )
     path = cache / f"vocabulary-{key}" / "vocab.txt"
     if not path.exists():
@@ -271,10 +304,10 @@ def _tokens(
     do_lower_case: bool,
     num_workers: int,
 ) -> TokenStore:
-    key = _key(
+    key = key_of(
         {
-            "input": _describe_parts(parts),
-            "vocabulary": _file_hash(vocab_file),
+            "input": describe_parts(parts),
+            "vocabulary": file_hash(vocab_file),
             "do_lower_case": do_lower_case,
         }
     )
@@ -296,8 +329,8 @@ def _examples(
     num_duplicates: int,
     data: DataConfig,
     masking: MaskingConfig,
-) -> list[str]:
-    """Makes one set of examples in a folder of the cache and returns its files."""
+) -> tuple[list[str], str]:
+    """Makes one set of examples in a folder of the cache; returns its files and fingerprint."""
     check_documents(len(documents), 1, data.use_next_sentence)
     parameters = {
         **_rules(data, masking),
@@ -305,30 +338,29 @@ def _examples(
         "tokens": store.paths[0].parent.name,
         "documents": hashlib.sha256(np.asarray(documents, "<i8").tobytes()).hexdigest(),
     }
-    key = _key(parameters)
+    key = key_of(parameters)
     folder = cache / f"{name}-{key}"
     share = store.num_pieces * len(documents) / store.num_documents
     count = min(MAX_SHARDS, len(documents), 1 + int(share / PIECES_PER_SHARD))
     paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
-    if not (folder / MANIFEST).exists() or any(
+    manifest = read_manifest(folder / MANIFEST, key)
+    if not manifest or any(
         read_receipt(folder / "receipts", number, path) is None for number, path in enumerate(paths)
     ):
+        receipts = folder / "receipts"
         files = write_shards(
             store,
             documents,
             paths,
-            folder / "receipts",
+            receipts,
             vocab_file=vocab_file,
             num_duplicates=num_duplicates,
             data=data,
             masking=masking,
             num_workers=count_workers(data.num_workers),
         )
-        _write_manifest(folder / MANIFEST, key, parameters, store, files)
-    return [str(path) for path in paths]
-
-
-# Keys -----------------------------------------------------------------------------------------
+        manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
+    return [str(path) for path in paths], fingerprint_made(manifest)
 
 
 def _rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
@@ -337,54 +369,3 @@ def _rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
     rules = {name: getattr(data, name) for name in names}
     rules["masking"] = "static" if masking.masking == "static" else "dynamic"
     return rules | (masking.to_dict() if masking.masking == "static" else {})
-
-
-def _describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
-    """Returns name, size and time of each input file, and how it is read."""
-    described: list[list[Any]] = []
-    for part in parts:
-        path = pathlib.Path(part.path)
-        status = path.stat() if path.is_file() else None
-        stamp = [status.st_size, status.st_mtime_ns] if status else []
-        file = [str(path.resolve() if status else path), part.format, part.text_field, *stamp]
-        if not described or described[-1] != file:
-            described.append(file)
-    return described
-
-
-def _file_hash(path: str) -> str:
-    with pathlib.Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _key(values: dict[str, Any]) -> str:
-    text = json.dumps([bert_tf.__version__, values], sort_keys=True)
-    return hashlib.sha256(text.encode("utf8")).hexdigest()[:12]
-
-
-def _write_manifest(
-    path: pathlib.Path,
-    key: str,
-    parameters: dict[str, Any],
-    store: TokenStore,
-    files: list[dict[str, Any]],
-) -> dict[str, Any]:
-    corpus = {"documents": store.num_documents, "tokens": store.num_pieces}
-    totals = {name: sum(file[name] for file in files) for name in ("examples", "tokens", "bytes")}
-    manifest = {"key": key, "parameters": parameters, "corpus": corpus, **totals, "files": files}
-    with atomic_write(path) as file:
-        json.dump(manifest, file, indent=1)
-    return manifest
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Lets one process at a time work in a folder; the system frees the lock of a killed one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logging.info("Another process prepares data in %s; waiting for it.", folder)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

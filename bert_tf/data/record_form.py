@@ -86,7 +86,8 @@ def _feature_sizes(records: RecordFiles, index: int) -> tuple[dict[str, int], di
             f"No tf.train.Example in {records.locate(index)} ({error}). Make the "
             "records with create_pretraining_data."
         ) from None
-    lengths, kinds = {}, {}
+    lengths: dict[str, int] = {}
+    kinds: dict[str, type] = {}
     for name, value in example.features.feature.items():
         lengths[name] = len(value.float_list.value or value.int64_list.value)
         kinds[name] = np.float32 if value.float_list.value else np.int64

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -9,7 +10,12 @@ import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data import preparation
-from bert_tf.data.preparation import prepare_pretraining_data, split_documents
+from bert_tf.data.preparation import (
+    manifest_path,
+    prepare_pretraining_data,
+    split_documents,
+    write_examples,
+)
 from bert_tf.data.tfrecords import write_records
 from bert_tf.data.token_store import TokenStore
 from bert_tf.text.vocab import Vocab
@@ -30,13 +36,14 @@ def corpus(tmp_path):
     )
 
 
-def prepare(corpus, masking="dynamic", vocab_size=300):
+def prepare(corpus, masking="dynamic", vocab_size=300, cache="cache", **options):
     return prepare_pretraining_data(
         corpus,
         MaskingConfig(masking=masking),
         vocab_size=vocab_size,
         do_lower_case=True,
-        cache_dir=str(pathlib.Path(corpus.input_file).parent / "cache"),
+        cache_dir=str(pathlib.Path(corpus.input_file).parent / cache),
+        **options,
     )
 
 
@@ -141,10 +148,13 @@ def test_records_pass_through(tmp_path):
         write_records(tmp_path / f"{name}.tfrecord", [b"x" * 40])
     files = [str(tmp_path / f"{name}.tfrecord") for name in "abc"]
     several = DataConfig(input_file=f"{tmp_path}/*.tfrecord", vocab_file="v")
-    assert prepare(several) == (files[:2], files[2:], "v")
+    assert prepare(several)[:3] == (files[:2], files[2:], "v")
     single = dataclasses.replace(several, input_file=files[0])
-    assert prepare(single) == (files[:1], files[:1], "v")
-    assert prepare(dataclasses.replace(single, eval_file=files[1])) == (files[:1], files[1:2], "v")
+    assert prepare(single)[:3] == (files[:1], files[:1], "v")
+    with_eval = dataclasses.replace(single, eval_file=files[1])
+    assert prepare(with_eval)[:3] == (files[:1], files[1:2], "v")
+    for data, train_files in ((several, files), (single, files[:1]), (with_eval, files[:1])):
+        assert prepare(data, do_eval=False)[:3] == (train_files, [], "v")
     (tmp_path / "text.txt").write_text("Some text.\n\nMore text.\n")
     mixed = dataclasses.replace(several, input_file=f"{files[0]},{tmp_path}/text.txt")
     with pytest.raises(ValueError, match="mixes TFRecords and text"):
@@ -196,3 +206,86 @@ def test_one_document_and_a_too_large_vocabulary(corpus, tmp_path):
     given = dataclasses.replace(corpus, vocab_file=str(tmp_path / "v"))
     with pytest.raises(ValueError, match="has 6 pieces, but the model's vocab_size is 5"):
         prepare(given, vocab_size=5)
+
+
+def test_fingerprint_of_text_is_that_of_the_training_examples(corpus):
+    first = prepare(corpus).fingerprint
+    assert len(first) == 12 and int(first, 16)
+    os.utime(corpus.input_file, (1, 1))
+    assert prepare(corpus, cache="other").fingerprint == first
+    for changed in ({"max_seq_length": 32}, {"random_seed": 1}, {"eval_fraction": 0.3}):
+        assert prepare(dataclasses.replace(corpus, **changed)).fingerprint != first
+    assert prepare(corpus, "static").fingerprint != first
+
+
+def test_fingerprint_of_records_is_that_of_names_and_sizes(tmp_path):
+    def fingerprint(folder, sizes):
+        for name, size in sizes.items():
+            write_records(tmp_path / folder / name, [b"x" * size])
+        data = DataConfig(input_file=f"{tmp_path}/{folder}/*", vocab_file="v")
+        return prepare(data, do_eval=False).fingerprint
+
+    first = fingerprint("a", {"1": 40, "2": 40})
+    assert fingerprint("b", {"1": 40, "2": 40}) == first
+    others = [fingerprint("c", {"1": 40, "3": 40}), fingerprint("d", {"1": 40, "2": 41})]
+    assert len({first, *others, fingerprint("e", {"1": 40})}) == 4
+
+
+def test_records_need_no_cache(corpus, tmp_path):
+    """A file stands where the cache's folder should be made."""
+    write_records(tmp_path / "a.tfrecord", [b"x" * 40])
+    (tmp_path / "file").write_text("")
+    records = dataclasses.replace(corpus, input_file=str(tmp_path / "a.tfrecord"))
+    assert prepare(records, cache="file/cache").train_files == [records.input_file]
+    with pytest.raises(ValueError, match="Cannot write in the folder .*file/cache.*--cache_dir"):
+        prepare(corpus, cache="file/cache")
+
+
+def test_a_manifest_that_cannot_be_read_is_made_again(corpus):
+    prepared = prepare(corpus)
+    manifest = pathlib.Path(prepared.train_files[0]).with_name("manifest.json")
+    content = manifest.read_text()
+    manifest.write_text(content[:50])
+    assert prepare(corpus) == prepared
+    assert manifest.read_text() == content
+
+
+def write(corpus, *names, **changes):
+    """Writes the examples to files in the folder of the text; returns files and manifest."""
+    root = pathlib.Path(corpus.input_file).parent
+    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,x", "word", "##x"))
+    vocab.write(root / "vocab.txt")
+    data = dataclasses.replace(corpus, vocab_file=str(root / "vocab.txt"), **changes)
+    paths = [root / "out" / name for name in names]
+    return paths, write_examples(paths, data, MaskingConfig(), do_lower_case=True)
+
+
+def test_each_output_has_a_manifest_of_its_own(corpus, tmp_path):
+    foreign = tmp_path / "out" / "manifest.json"
+    foreign.parent.mkdir()
+    foreign.write_text('["of another program"]')
+    first, made = write(corpus, "a", "b")
+    write(corpus, "c", max_seq_length=32)
+    before = snapshot(tmp_path / "out")
+    assert write(corpus, "a", "b")[1] == made
+    assert snapshot(tmp_path / "out") == before
+    assert sorted(path.name for path in before) == [
+        *("a", "a.manifest.json", "b", "c", "c.manifest.json", "manifest.json")
+    ]
+    assert json.loads(manifest_path(first).read_text()) == made
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"key": 1}', "no JSON"])
+def test_what_is_no_manifest_counts_as_not_made(corpus, tmp_path, content):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.manifest.json").write_text(content)
+    paths, made = write(corpus, "a")
+    assert paths[0].exists() and json.loads(manifest_path(paths).read_text()) == made
+
+
+def test_only_work_of_the_same_output_is_deleted(corpus, tmp_path):
+    kept = [".a.b.0123456789ab.work", ".a.0123.work", ".a.0123456789ab.work.old"]
+    for name in (".a.0123456789ab.work", *kept):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    write(corpus, "a")
+    assert {path.name for path in (tmp_path / "out").glob(".*")} == set(kept)

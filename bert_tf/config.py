@@ -115,20 +115,33 @@ class ModelConfig(Config):
         return self.hidden_size // self.num_attention_heads
 
     @classmethod
-    def read(cls, path: str | pathlib.Path) -> Self:
+    def read(cls, path: str | pathlib.Path, others: Self | None = None) -> Self:
         """Reads a bert_config.json, ours or google-research/bert's.
 
         Keys that are not ours are ignored as the original does (some releases carry pooler_*);
         `"hidden_act": "gelu"` is read as `gelu_tanh`, the form of google-research/bert.
+
+        Args:
+          path: the file.
+          others: has the fields that the file lacks (Google's has no casing); None: the defaults.
+
+        Raises:
+          ValueError: if it is no JSON object, or a value does not fit its field.
         """
         try:
             values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is not JSON: {error}.") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"{path} holds no JSON object but a {type(values).__name__}.")
         if values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_tanh"
         known = {field.name for field in dataclasses.fields(cls)}
-        return cls.from_dict({key: value for key, value in values.items() if key in known})
+        values = {key: value for key, value in values.items() if key in known}
+        try:
+            return cls.from_dict({**(others.to_dict() if others else {}), **values})
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def to_json(self) -> str:
         """Returns the text of bert_config.json."""

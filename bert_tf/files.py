@@ -1,6 +1,7 @@
 """Files that are either whole or absent: written to a temporary name, then renamed."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 from collections.abc import Iterator
@@ -25,3 +26,20 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def exclusive(path: str | os.PathLike) -> Iterator[bool]:
+    """Locks a file, made if missing, and yields whether that worked: false if another has it.
+
+    The system frees the lock of a process that ends, however it ends.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        except BlockingIOError:
+            is_ours = False
+        yield is_ours

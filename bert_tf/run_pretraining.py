@@ -5,6 +5,7 @@
 The run directory is self-contained, and the same command resumes a run that was stopped.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import typing
@@ -14,7 +15,8 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.run_record import check_same_run, write_run_record
+from bert_tf.files import exclusive
+from bert_tf.run_record import check_same_run, recorded, write_run_record
 
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.pretraining import PretrainingTask
@@ -36,19 +38,49 @@ class Configs(NamedTuple):
 def main(_: list[str]) -> int:
     configs = read_configs()
     training = configs.training
-    check_same_run(training.output_dir, *configs)
+    # An evaluation may use other data and batches; the model must be the same.
+    check_same_run(training.output_dir, *(configs if training.do_train else [configs.model]))
 
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
-    import tensorflow as tf
-
+    from bert_tf.training.checkpointing import has_next_sentence
     from bert_tf.training.distribution import is_chief, make_strategy
-    from bert_tf.training.trainer import Stopped
 
     strategy = make_strategy(training)
+    check_batch_sizes(training, strategy.num_replicas_in_sync)
+    if training.init_checkpoint:
+        has_next_sentence(training.init_checkpoint)  # It can be read.
+    with contextlib.ExitStack() as stack:
+        if training.do_train and is_chief(strategy):
+            lock = pathlib.Path(training.output_dir, ".lock")
+            if not stack.enter_context(exclusive(lock)):
+                raise ValueError(
+                    f"Another process trains in {training.output_dir}; wait for its end, or give "
+                    f"another --output_dir."
+                )
+        return train_and_evaluate(configs, strategy)
+
+
+def train_and_evaluate(configs: Configs, strategy: Any) -> int:
+    """Does what the flags ask for; returns the exit status.
+
+    Raises:
+      ValueError: with all that is wrong with flags, input or numbers.
+    """
+    import tensorflow as tf
+
+    from bert_tf.data.pipeline import raise_input_fault
+    from bert_tf.training.distribution import is_chief
+    from bert_tf.training.trainer import Stopped
+
+    training = configs.training
     trainer = build_trainer(configs, strategy)
     try:
         if training.do_train:
             trainer.train()
+        if training.do_eval:
+            results = trainer.evaluate()
+            if is_chief(strategy):
+                report_results(trainer, configs, results)
     except Stopped as stop:
         record = f"{training.output_dir}/run.flags"
         logging.info("Saved at step %d. To go on, give the same command again, or:", trainer.step)
@@ -56,23 +88,10 @@ def main(_: list[str]) -> int:
         return 128 + stop.signal_number
     except FloatingPointError as error:
         raise ValueError(error) from error
-    except tf.errors.InvalidArgumentError as error:  # What the input pipeline found in a file.
-        raise ValueError(input_fault(error.message)) from error
-    if training.do_eval:
-        results = trainer.evaluate()
-        if is_chief(strategy):
-            report_results(trainer, configs, results)
+    except tf.errors.InvalidArgumentError as error:
+        task = typing.cast("PretrainingTask", trainer.task)
+        raise_input_fault(error, task.train_records, task.eval_records)
     return 0
-
-
-def input_fault(message: str) -> str:
-    """Returns the pipeline's own words out of a TensorFlow error.
-
-    >>> input_fault("Graph execution error:\\n ...\\nValueError: Corrupt data in record 3.\\n")
-    'Corrupt data in record 3.'
-    """
-    own = [line for line in message.splitlines() if line.startswith("ValueError: ")]
-    return own[-1].removeprefix("ValueError: ") if own else message
 
 
 def read_configs() -> Configs:
@@ -88,7 +107,8 @@ def read_configs() -> Configs:
     if not (training.do_train or training.do_eval):
         raise ValueError("At least one of --do_train and --do_eval must be true.")
     if training.bert_config_file:
-        configs = configs._replace(model=ModelConfig.read(training.bert_config_file))
+        model = ModelConfig.read(training.bert_config_file, others=configs.model)
+        configs = configs._replace(model=model)
     if data.max_seq_length > configs.model.max_position_embeddings:
         raise ValueError(
             f"--max_seq_length={data.max_seq_length} is above the model's "
@@ -113,20 +133,19 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.text.vocab import Vocab
     from bert_tf.training.checkpointing import load_weights
+    from bert_tf.training.distribution import is_chief
     from bert_tf.training.reporting import parameter_table
     from bert_tf.training.trainer import Trainer
 
-    model_config, data, masking, optimization, training = configs
     prepared = prepare(configs, strategy)
-    if not prepared.vocab_file:
-        raise ValueError("The input is TFRecords; give the --vocab_file they were made with.")
+    configs = configs._replace(training=choose_micro_batches(configs, strategy))
+    model_config, data, masking, optimization, training = configs
     if training.do_eval and not prepared.eval_files:
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
     vocab = Vocab.read(prepared.vocab_file)
     check_vocabulary(len(vocab), model_config, prepared.vocab_file)
-    check_batch_sizes(training, strategy.num_replicas_in_sync)
-    write_run_record(training.output_dir, vocab, *configs)
-    training = choose_micro_batches(configs, strategy.num_replicas_in_sync)
+    if training.do_train and is_chief(strategy):
+        write_run_record(training.output_dir, vocab, *configs)
 
     keras.utils.set_random_seed(data.random_seed)
     keras.mixed_precision.set_global_policy(training.precision)
@@ -145,10 +164,17 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
         training,
         num_train_steps=optimization.num_train_steps,
         random_seed=data.random_seed,
-        progress=make_progress(configs, strategy.num_replicas_in_sync),
+        progress=make_progress(configs, strategy),
+        data_fingerprint=prepared.fingerprint,
     )
-    if not trainer.restore() and training.init_checkpoint:
-        load_weights(model, training.init_checkpoint)
+    if not trainer.restore():
+        if training.init_checkpoint:
+            load_weights(model, training.init_checkpoint)
+        elif not training.do_train:
+            raise ValueError(
+                f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "
+                f"--output_dir of a run, or weights as --init_checkpoint."
+            )
     return trainer
 
 
@@ -157,18 +183,44 @@ def prepare(configs: Configs, strategy: Any) -> Any:
     from bert_tf.data.preparation import prepare_pretraining_data
     from bert_tf.training.distribution import any_worker, is_chief
 
+    vocab_file = vocabulary_of_weights(configs.data, configs.training)
+
     def prepare_here() -> Any:
         return prepare_pretraining_data(
-            configs.data,
+            dataclasses.replace(configs.data, vocab_file=vocab_file),
             configs.masking,
             vocab_size=configs.model.vocab_size,
             do_lower_case=configs.model.do_lower_case,
             cache_dir=configs.data.cache_dir,
+            do_eval=configs.training.do_eval,
         )
 
     prepared = prepare_here() if is_chief(strategy) else None
     any_worker(strategy, False)  # The others wait here, then find everything made.
-    return prepared or prepare_here()
+    prepared = prepared or prepare_here()
+    if not prepared.vocab_file:
+        raise ValueError("The input is TFRecords; give the --vocab_file they were made with.")
+    return prepared
+
+
+def vocabulary_of_weights(data: DataConfig, training: TrainingConfig) -> str:
+    """Returns the vocabulary to use: the one given, else that of the weights to start from.
+
+    Returns:
+      A path; "" if the weights are random, so that a vocabulary may be trained.
+
+    Raises:
+      ValueError: if weights are given and no vocabulary.
+    """
+    if data.vocab_file:
+        return data.vocab_file
+    start = pathlib.Path(training.init_checkpoint or training.output_dir)
+    for folder in (pathlib.Path(training.output_dir), start if start.is_dir() else start.parent):
+        if (folder / "vocab.txt").exists():
+            return str(folder / "vocab.txt")
+    if training.init_checkpoint or not training.do_train:
+        raise ValueError(f"{start} has no vocab.txt; give its vocabulary as --vocab_file.")
+    return ""
 
 
 def check_vocabulary(size: int, model: ModelConfig, vocab_file: str) -> None:
@@ -195,8 +247,12 @@ def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
             )
 
 
-def choose_micro_batches(configs: Configs, replicas: int) -> TrainingConfig:
-    """Returns the loop's configuration with a number of micro-batches that fits in memory."""
+def choose_micro_batches(configs: Configs, strategy: Any) -> TrainingConfig:
+    """Returns the loop's configuration with the run's number of micro-batches.
+
+    Where the flag is 0: the number the run began with, since the dropout masks depend on it, or
+    for a new run the smallest that fits in memory.
+    """
     from bert_tf.training.memory import activation_bytes, device_bytes, micro_batches
 
     training, length = configs.training, configs.data.max_seq_length
@@ -204,26 +260,33 @@ def choose_micro_batches(configs: Configs, replicas: int) -> TrainingConfig:
         return training
     predictions = configs.masking.max_predictions_per_seq
     example = activation_bytes(configs.model, length, predictions, training.recompute)
-    batch_size = training.train_batch_size // replicas
-    count = micro_batches(batch_size, example, device_bytes())
+    batch_size = training.train_batch_size // strategy.num_replicas_in_sync
+    before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
+    count = before or micro_batches(batch_size, example, device_bytes())
     if count > 1:
         logging.info("A step takes %d micro-batches of %d.", count, batch_size // count)
-    return dataclasses.replace(training, gradient_accumulation_steps=count)
+    training = dataclasses.replace(training, gradient_accumulation_steps=count)
+    check_batch_sizes(training, strategy.num_replicas_in_sync)
+    return training
 
 
-def make_progress(configs: Configs, replicas: int) -> Any:
+def make_progress(configs: Configs, strategy: Any) -> Any:
     """Makes the report of rates, with the work of an example and the machine's peak."""
     import tensorflow as tf
 
+    from bert_tf.training.distribution import worker_of
     from bert_tf.training.flops import peak_flops, training_flops
     from bert_tf.training.reporting import Progress
 
     data, training = configs.data, configs.training
     peak, source = training.peak_flops, "--peak_flops"
-    if not peak:
+    devices = strategy.num_replicas_in_sync
+    if not peak and not isinstance(strategy, tf.distribute.TPUStrategy):
         peak, source = peak_flops(training.precision)
-    logging.info("Peak of one device: %.4g FLOP/s (%s).", peak, source)
-    devices = replicas if tf.config.list_physical_devices("GPU") else 1
+        if not tf.config.list_physical_devices("GPU"):
+            devices = worker_of(strategy)[1]  # All logical devices of a host share its CPU.
+    if peak:
+        logging.info("Peak of one device: %.4g FLOP/s (%s).", peak, source)
     predictions = configs.masking.max_predictions_per_seq
     return Progress(
         configs.optimizer.num_train_steps,
@@ -245,7 +308,9 @@ def report_results(trainer: "Trainer", configs: Configs, results: dict[str, floa
         configs.model.vocab_size, training.eval_batch_size, training.max_eval_steps
     )
     folder = pathlib.Path(training.output_dir)
-    note_evaluation(folder, trainer.step, results)
+    if training.do_train:
+        note_evaluation(folder, trainer.step, results)
+        trainer.directory.mark_best(trainer.step, results["loss"])
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     names = ("metrics.jsonl", "eval_metrics.jsonl")
     steps, evaluations = (read_metrics(folder / name) for name in names)
@@ -254,7 +319,8 @@ def report_results(trainer: "Trainer", configs: Configs, results: dict[str, floa
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""
         logging.info("  %-24s %.4f%s", name, value, beside)
-    logging.info("Curves: %s", folder / "curves.png")
+    if steps:
+        logging.info("Curves: %s", folder / "curves.png")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.files import atomic_write
 from bert_tf.text.vocab import Vocab
 
-# Fields that change where and how a run is computed and shown, but not its numbers.
+# Fields that change where and how a run is computed and shown: its numbers stay the same up to
+# rounding and to the dropout masks, which are drawn for each replica and micro-batch.
 FREE_FIELDS = frozenset(
     "output_dir cache_dir num_workers do_train do_eval max_eval_steps eval_batch_size eval_steps "
     "save_checkpoints_steps keep_checkpoint_max iterations_per_loop log_steps distribution "
@@ -39,16 +40,32 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
         )
 
 
+def recorded(output_dir: str, name: str) -> str:
+    """Returns a field's value as the run directory records it; "" if it does not."""
+    path = pathlib.Path(output_dir, "run.flags")
+    return read_flagfile(path).get(name, "") if path.exists() else ""
+
+
 def _values(*configs: Config) -> dict[str, str]:
     lines = [line[2:] for line in flagfile(*configs).splitlines() if line.startswith("--")]
     return dict(line.split("=", 1) for line in lines)
 
 
 def write_run_record(output_dir: str, vocab: Vocab, model: ModelConfig, *others: Config) -> None:
-    """Writes run.flags, bert_config.json and vocab.txt into the run directory."""
+    """Writes run.flags, bert_config.json and vocab.txt into the run directory.
+
+    Raises:
+      ValueError: if the directory has another vocabulary already.
+    """
     folder = pathlib.Path(output_dir)
+    vocab_file = folder / "vocab.txt"
+    if vocab_file.exists() and Vocab.read(vocab_file).tokens != vocab.tokens:
+        raise ValueError(
+            f"{vocab_file}, with which this run began, differs from the vocabulary of the input. "
+            f"Give --vocab_file={vocab_file}, or another --output_dir."
+        )
     with atomic_write(folder / "run.flags") as file:
         file.write(flagfile(model, *others))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    vocab.write(folder / "vocab.txt")
+    vocab.write(vocab_file)

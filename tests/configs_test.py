@@ -7,7 +7,8 @@ import pytest
 
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
-from bert_tf.run_record import check_same_run
+from bert_tf.run_record import check_same_run, recorded, write_run_record
+from bert_tf.text.vocab import Vocab
 from tests.shared_data import ROOT
 
 SIZES = {  # Layers, width, heads: google-research/bert's README.
@@ -89,3 +90,34 @@ def test_googles_config_is_read_with_its_form_of_gelu(tmp_path):
     path.write_text('{"hidden_act": "gelu", "hidden_size": 24, "pooler_fc_size": 1}', "utf8")
     config = ModelConfig.read(path)
     assert (config.hidden_act, config.hidden_size) == ("gelu_tanh", 24)
+    # What the file does not say, casing above all, is as the flags say.
+    others = ModelConfig(do_lower_case=False, hidden_size=48, layer_norm_eps=1e-5)
+    config = ModelConfig.read(path, others)
+    assert (config.do_lower_case, config.layer_norm_eps) == (False, 1e-5)
+    assert (config.hidden_act, config.hidden_size) == ("gelu_tanh", 24)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"hidden_size": "24"}', "bert_config.json: hidden_size: expected int, received '24'"),
+        ('{"hidden_size": 25}', "bert_config.json: .*not a multiple"),
+        ("[1]", "bert_config.json holds no JSON object but a list"),
+        ("{", "bert_config.json is not JSON"),
+    ],
+)
+def test_wrong_bert_config_file_is_named(tmp_path, text, message):
+    path = tmp_path / "bert_config.json"
+    path.write_text(text, "utf8")
+    with pytest.raises(ValueError, match=message):
+        ModelConfig.read(path)
+
+
+def test_run_directory_keeps_its_vocabulary(tmp_path):
+    first, second = (Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", w)) for w in "ab")
+    write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))
+    write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))
+    assert recorded(str(tmp_path), "hidden_size") == "24"
+    with pytest.raises(ValueError, match="vocab.txt, with which this run began, differs"):
+        write_run_record(str(tmp_path), second, ModelConfig(hidden_size=24))
+    assert Vocab.read(tmp_path / "vocab.txt").tokens == first.tokens

@@ -12,7 +12,6 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.run_pretraining import input_fault
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
 
@@ -69,6 +68,14 @@ def finish(process):
     """Returns what the program printed; its exit status must be 0."""
     printed = process.communicate(timeout=300)[0]
     assert process.returncode == 0, printed
+    return printed
+
+
+def fail(process):
+    """Returns what the program printed; it must end with status 1 and one clear line."""
+    printed = process.communicate(timeout=300)[0]
+    assert process.returncode == 1, printed
+    assert "Traceback" not in printed and "\nERROR: " in printed
     return printed
 
 
@@ -137,6 +144,31 @@ def test_a_second_phase_starts_from_the_first(one_device, folder):
     )
     lines = read_metrics(folder / "phase2" / "metrics.jsonl")
     assert lines[0]["masked_lm_loss"] < first[0]["masked_lm_loss"] - 0.4
+
+
+def test_weights_are_evaluated_in_a_fresh_directory(one_device, folder):
+    flags = {"do_train": "false", "do_eval": "true"}
+    finish(pretrain(folder, "evaluated", init_checkpoint=one_device[0], **flags))
+    results = (folder / "evaluated/eval_results.txt").read_text().splitlines()
+    expected = (one_device[0] / "eval_results.txt").read_text().splitlines()
+    assert results[0] == "global_step = 0"
+    assert results[1:] == expected[1:]
+    assert not (folder / "evaluated/run.flags").exists()
+    printed = fail(pretrain(folder, "mistyped", **flags))
+    assert "mistyped has no vocab.txt" in printed
+
+
+def test_changed_input_is_refused(folder):
+    corpus = folder / "growing.txt"
+    corpus.write_text(CORPUS, encoding="utf8")
+    flags = {"input_file": corpus, "save_checkpoints_steps": 2, "num_train_steps": 4}
+    finish(pretrain(folder, "grown", **flags))
+    for path in (folder / "grown").glob("model.ckpt-4*"):
+        path.unlink()
+    before = {path: path.read_bytes() for path in (folder / "grown").glob("*.*")}
+    corpus.write_text(CORPUS + "\n\n" + CORPUS.replace("river", "lake"), encoding="utf8")
+    assert "was trained on other examples" in fail(pretrain(folder, "grown", **flags))
+    assert {path: path.read_bytes() for path in (folder / "grown").glob("*.*")} == before
 
 
 def free_ports(count):
@@ -216,9 +248,3 @@ def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
     assert process.returncode == 130, printed
     assert printed.splitlines()[-1] == "Interrupted. What was finished is kept."
     assert "Traceback" not in printed
-
-
-def test_fault_of_the_input_is_told_in_its_own_words():
-    message = "Graph execution error:\n ...\nValueError: Corrupt data in record 3.\n\t [[{{node"
-    assert input_fault(message) == "Corrupt data in record 3."
-    assert input_fault("no words of ours") == "no words of ours"

@@ -118,7 +118,9 @@ class BertPretrainer(keras.Model):
         training: bool = True,
     ) -> Any:
         """Adds the means of the batch's losses; `fit` and `evaluate` call this."""
-        return sum(loss.mean() for loss in pretraining_losses(x, y_pred).values())
+        total = sum(loss.mean() for loss in pretraining_losses(x, y_pred).values())
+        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
+        return self._aggregate_additional_loss(total)
 
     def get_config(self) -> dict[str, Any]:
         return {

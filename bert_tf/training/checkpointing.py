@@ -13,6 +13,7 @@ in Python lists. The index file is renamed into place last: a checkpoint without
 """
 
 import json
+import os
 import pathlib
 import re
 from typing import Any
@@ -29,6 +30,7 @@ STEP_NAME = "global_step"
 LOOP_STATE_NAME = "loop_state"  # JSON: what the loop must know to go on as if never stopped.
 
 Values = dict[str, np.ndarray]
+READING_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
 def variable_name(variable: Any, model: keras.Model) -> str:
@@ -57,12 +59,14 @@ class RunDirectory:
         self.path = pathlib.Path(path)
         self.variables = variables
         self.keep = keep
+        self._unreadable: set[int] = set()
         self.path.mkdir(parents=True, exist_ok=True)
 
     def steps(self) -> list[int]:
         """Returns the steps of the whole checkpoints, ascending."""
         names = [p.name for p in self.path.glob(f"{PREFIX}-*.index")]
-        return sorted(int(re.findall(r"-(\d+)\.index$", name)[0]) for name in names)
+        steps = {int(re.findall(r"-(\d+)\.index$", name)[0]) for name in names}
+        return sorted(steps - self._unreadable)
 
     def prefix(self, step: int) -> str:
         """Returns the checkpoint's prefix, as `tf.train.load_checkpoint` takes it."""
@@ -88,6 +92,8 @@ class RunDirectory:
                     shape_and_slices=[""] * len(names),
                     tensors=values,
                 )
+            self._flush(step)
+            self._unreadable.discard(step)
             self._write_state(best=self.best())
         except (tf.errors.OpError, OSError) as error:
             self._delete(step)
@@ -112,23 +118,29 @@ class RunDirectory:
         return json.loads(path.read_text(encoding="utf8")) if path.exists() else None
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
-        """Assigns the newest checkpoint to the variables.
+        """Assigns the newest checkpoint that can be read to the variables.
 
         Returns:
           (step, loop state), or None if there is no checkpoint.
 
         Raises:
-          ValueError: if its variables differ from the run's in name or shape.
+          ValueError: if its variables differ from the run's in name or shape, or if there are
+            checkpoints and none can be read.
         """
-        self._delete_leftovers()
-        steps = self.steps()
-        if not steps:
-            return None
-        values = read_checkpoint(self.prefix(steps[-1]))
-        step = int(values.pop(STEP_NAME))
-        loop_state = json.loads(values.pop(LOOP_STATE_NAME).item())
-        assign(self.variables, values, source=self.prefix(step))
-        return step, loop_state
+        for step in reversed(self.steps()):
+            try:
+                values = read_checkpoint(self.prefix(step))
+            except ValueError as error:
+                self._unreadable.add(step)
+                if not self.steps():
+                    raise
+                logging.warning("%s. Going back to the checkpoint before it.", error)
+                continue
+            step = int(values.pop(STEP_NAME))
+            loop_state = json.loads(values.pop(LOOP_STATE_NAME).item())
+            assign(self.variables, values, source=self.prefix(step))
+            return step, loop_state
+        return None
 
     def _write_state(self, best: dict[str, Any] | None) -> None:
         if best is not None:
@@ -155,9 +167,18 @@ class RunDirectory:
         for path in self.path.glob(f"{PREFIX}-{step}.*"):
             path.unlink(missing_ok=True)
 
-    def _delete_leftovers(self) -> None:
-        """Deletes what a killed save left behind."""
-        whole = {f"{PREFIX}-{step}" for step in self.steps()}
+    def _flush(self, step: int) -> None:
+        """Waits until the checkpoint is on the disk: a power cut then leaves it whole."""
+        for path in [*self.path.glob(f"{PREFIX}-{step}.*"), self.path]:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def delete_leftovers(self) -> None:
+        """Deletes what a killed save left behind; only the process that saves may call it."""
+        whole = {f"{PREFIX}-{step}" for step in {*self.steps(), *self._unreadable}}
         for path in self.path.glob(f"{PREFIX}-*"):
             is_data = re.fullmatch(rf"({PREFIX}-\d+)\.(index|data-\d+-of-\d+)", path.name)
             if not is_data or is_data[1] not in whole:
@@ -178,7 +199,7 @@ def read_checkpoint(prefix: str) -> Values:
         return {
             name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
         }
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+    except READING_ERRORS as error:
         raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
 
 
@@ -243,6 +264,14 @@ def checkpoint_prefix(path: str) -> str:
 
 
 def has_next_sentence(path: str) -> bool:
-    """True if the checkpoint has an NSP head."""
-    values = tf.train.list_variables(checkpoint_prefix(path))
+    """True if the checkpoint has an NSP head.
+
+    Raises:
+      ValueError: if there is no readable checkpoint.
+    """
+    prefix = checkpoint_prefix(path)
+    try:
+        values = tf.train.list_variables(prefix)
+    except READING_ERRORS as error:
+        raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
     return any(name.startswith("cls/seq_relationship/") for name, _ in values)

@@ -14,7 +14,7 @@ def draw_curves(
     evaluation: list[dict[str, Any]],
     baseline: dict[str, float],
 ) -> None:
-    """Draws losses and accuracies against steps.
+    """Draws losses and accuracies against steps; nothing if there are no lines.
 
     Args:
       path: the PNG written.
@@ -32,13 +32,17 @@ def draw_curves(
         ("next_sentence_loss", "NSP loss (nats)"),
         ("next_sentence_accuracy", "NSP accuracy"),
     ]
-    panels = [panel for panel in panels if any(panel[0] in line for line in training)]
+    lines = [*training, *evaluation]
+    panels = [panel for panel in panels if any(panel[0] in line for line in lines)]
+    if not panels:
+        return
     rows = math.ceil(len(panels) / 2)
     figure = Figure(figsize=(10, 3.4 * rows), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (name, title) in zip(figure.subplots(rows, 2).flat, panels, strict=False):
         points = [(line["step"], line[name]) for line in training if name in line]
-        axes.plot(*zip(*points, strict=True), label="training", linewidth=1.2)
+        if points:
+            axes.plot(*zip(*points, strict=True), label="training", linewidth=1.2)
         points = [(line["step"], line[name]) for line in evaluation if name in line]
         if points:
             axes.plot(*zip(*points, strict=True), "o", label="held-out documents", markersize=4)

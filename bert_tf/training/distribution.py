@@ -1,5 +1,7 @@
 """Devices: the strategy behind one flag, and batches split over its replicas."""
 
+import json
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -14,22 +16,37 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     devices. `multi_worker` reads TF_CONFIG. `tpu` connects to `tpu_name` (empty: the local TPU).
 
     Raises:
-      ValueError: if more devices are asked for than the machine has, or no TPU answers.
+      ValueError: if more devices are asked for than the machine has, if TF_CONFIG names no hosts,
+        or if no TPU answers.
     """
     kind = "tpu" if config.use_tpu else config.distribution
     if kind == "mirrored":
         return tf.distribute.MirroredStrategy(_local_devices(config.num_devices))
     if kind == "multi_worker":
-        # RING works on CPU and GPU alike; NCCL is chosen by TensorFlow where all hosts have GPUs.
-        gpus = tf.config.list_physical_devices("GPU")
-        communication = tf.distribute.experimental.CommunicationImplementation
-        options = tf.distribute.experimental.CommunicationOptions(
-            implementation=communication.AUTO if gpus else communication.RING
-        )
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        return _multi_worker_strategy()
     if kind == "tpu":
         return _tpu_strategy(config)
     return tf.distribute.get_strategy()
+
+
+def _multi_worker_strategy() -> tf.distribute.Strategy:
+    try:
+        hosts = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    except (json.JSONDecodeError, AttributeError) as error:
+        raise ValueError(f"TF_CONFIG is no JSON object: {error}.") from None
+    if not {"worker", "chief"} & set(hosts):
+        raise ValueError(
+            "--distribution=multi_worker needs the hosts in the environment variable TF_CONFIG, "
+            'say {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+            '"task": {"type": "worker", "index": 0}}.'
+        )
+    # RING works on CPU and GPU alike; NCCL is chosen by TensorFlow where all hosts have GPUs.
+    gpus = tf.config.list_physical_devices("GPU")
+    communication = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=communication.AUTO if gpus else communication.RING
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def _tpu_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
@@ -73,10 +90,20 @@ def _logical_cpus(count: int) -> list[str]:
 
 def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     """Returns (index of this host, number of hosts) among those that read data."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 0, 1
     resolver = strategy.cluster_resolver
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return resolver.task_id, len(resolver.cluster_spec().as_dict()["worker"])
-    return 0, 1
+    return place(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
+
+
+def place(hosts: dict[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:
+    """Returns (index, number) of a host: one of type "chief" comes before those of "worker".
+
+    >>> place({"chief": ["a"], "worker": ["b", "c"]}, "worker", 1)
+    (2, 3)
+    """
+    chiefs, workers = (len(hosts.get(kind, [])) for kind in ("chief", "worker"))
+    return task_id + (chiefs if task_type == "worker" else 0), chiefs + workers
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -120,8 +147,23 @@ def _is_remote(strategy: tf.distribute.Strategy) -> bool:
 
 def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     """True on every host if `flag` is true on any of them."""
+    return bool(_sum(strategy, [float(flag)])[0] > 0)
+
+
+def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
+    """Raises ValueError on every host if the hosts are at different steps."""
+    total, squares, count = _sum(strategy, [float(step), float(step) ** 2, 1.0])
+    if count * squares != total**2:  # Equal only if all are (Cauchy and Schwarz).
+        raise ValueError(
+            f"The hosts resume at different steps, this one at {step}: they must share one "
+            f"--output_dir."
+        )
+
+
+def _sum(strategy: tf.distribute.Strategy, values: list[float]) -> list[float]:
+    """Returns the sums of the values over the replicas of all hosts."""
     if worker_of(strategy)[1] == 1:
-        return flag
+        return values
 
     @tf.function
     def total(value: tf.Tensor) -> tf.Tensor:
@@ -129,4 +171,4 @@ def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
             tf.distribute.ReduceOp.SUM, strategy.run(tf.identity, (value,)), None
         )
 
-    return bool(total(tf.constant(float(flag))).numpy() > 0)
+    return total(tf.constant(values, tf.float64)).numpy().tolist()

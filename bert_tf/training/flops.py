@@ -1,5 +1,6 @@
 """The floating-point work of a step, and the rate the machine could do it at."""
 
+import re
 import time
 from typing import NamedTuple
 
@@ -34,9 +35,13 @@ def known_gpu() -> tuple[str, Device | None]:
     if not gpus:
         return "", None
     name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
-    # The longest name first: A10 is part of A100.
-    keys = [key for key in sorted(DEVICES, key=len, reverse=True) if key in name]
-    return name, DEVICES[keys[0]] if keys else None
+    return name, data_sheet(name)
+
+
+def data_sheet(name: str) -> Device | None:
+    """Returns what is known of a GPU, by a whole word of its name: an L40S is no L4."""
+    words = re.split(r"[\s\-_]+", name)
+    return next((DEVICES[word] for word in words if word in DEVICES), None)
 
 
 def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:

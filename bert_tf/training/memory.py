@@ -1,6 +1,7 @@
 """How many micro-batches a step needs so that its activations fit in memory."""
 
 import os
+import pathlib
 
 import tensorflow as tf
 
@@ -47,10 +48,13 @@ def micro_batches(batch_size: int, bytes_per_example: float, memory_bytes: float
 
 
 def device_bytes() -> float:
-    """Returns the memory of one device: the machine's on a CPU."""
+    """Returns the memory of one device: on a CPU the machine's, or the container's if smaller."""
     name, device = known_gpu()
     if device:
         return device.memory_bytes
     if name or tf.config.list_logical_devices("TPU"):
         return ACCELERATOR_BYTES
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = pathlib.Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return machine if text == "max" else min(machine, float(text))

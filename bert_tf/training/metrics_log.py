@@ -1,6 +1,7 @@
 """metrics.jsonl: a line a logged step, the same bits whether the run was interrupted or not."""
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -56,6 +57,12 @@ class MetricsLog:
         self.pending = {}
         self.write(line)
         return line
+
+    def flush(self) -> None:
+        """Waits until all lines are on the disk."""
+        if self.path.exists():
+            with self.path.open("a", encoding="utf8") as file:
+                os.fsync(file.fileno())
 
     def write(self, line: dict[str, Any]) -> None:
         """Appends a line."""

@@ -15,12 +15,19 @@ from absl import logging
 from bert_tf.config import TrainingConfig
 from bert_tf.files import atomic_write
 from bert_tf.training.checkpointing import RunDirectory, model_variables
-from bert_tf.training.distribution import any_worker, distribute, is_chief, worker_of
+from bert_tf.training.distribution import (
+    any_worker,
+    check_same_step,
+    distribute,
+    is_chief,
+    worker_of,
+)
 from bert_tf.training.metrics_log import MetricsLog, ratios, read_metrics
 from bert_tf.training.reporting import Progress, Scalars
 from bert_tf.training.task import Task
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
+EVALUATIONS = "eval_metrics.jsonl"
 CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
 
 
@@ -43,6 +50,7 @@ class Trainer:
       num_train_steps: optimizer steps of the whole run.
       random_seed: seed of dropout.
       progress: what reports the rate.
+      data_fingerprint: changes with the training examples; kept in the checkpoints.
     """
 
     def __init__(
@@ -55,12 +63,14 @@ class Trainer:
         num_train_steps: int,
         random_seed: int,
         progress: Progress,
+        data_fingerprint: str = "",
     ) -> None:
         self.task = task
         self.strategy = strategy
         self.config = config
         self.num_train_steps = num_train_steps
         self.progress = progress
+        self.data_fingerprint = data_fingerprint
         self.is_chief = is_chief(strategy)
         variables = {**model_variables(task.model), **optimizer.named_variables()}
         loss_scale = None
@@ -83,34 +93,42 @@ class Trainer:
         )
         self.eval_step = EvalStep(task, strategy, config.jit_compile)
         self.step = 0
+        self._loop_state: dict[str, Any] = {}
         self._signal = 0
 
     def restore(self) -> bool:
-        """Takes up the newest checkpoint of the run directory; true if there was one."""
+        """Takes up the newest checkpoint of the run directory; true if there was one.
+
+        Changes nothing in the directory: another process may be training there.
+        """
         restored = self.directory.restore()
         if restored is None:
-            if self.is_chief:
-                self.log.restore(0, {})
             return False
-        self.step, loop_state = restored
-        if self.is_chief:
-            self.log.restore(self.step, loop_state["pending"])
-        logging.info("Resumed %s at step %d.", self.config.output_dir, self.step)
+        self.step, self._loop_state = restored
+        logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
 
     def train(self) -> None:
         """Trains from the current step to the last.
 
         Raises:
+          ValueError: if the checkpoint is of other training examples.
           Stopped: after SIGTERM or SIGINT, with the state saved.
           FloatingPointError: at a loss that is not finite; nothing after it is saved.
         """
-        if self.step >= self.num_train_steps:
+        if self.step >= self.num_train_steps and not self._evaluation_is_due():
             return
+        self._check_resumable()
+        if self.is_chief:
+            self.directory.delete_leftovers()
+            self.log.restore(self.step, self._loop_state.get("pending", {}))
+            forget_evaluations(self.directory.path, after=self.step)
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
         restore_handlers = self._catch_signals()
         try:
-            iterator = iter(self._train_data())
+            if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
+                self._evaluate_and_note(scalars)
+            iterator = iter(self._train_data()) if self.step < self.num_train_steps else None
             while self.step < self.num_train_steps:
                 self._run_call(iterator, scalars)
                 is_stopped = any_worker(self.strategy, bool(self._signal))
@@ -119,7 +137,7 @@ class Trainer:
                     self.save()
                 if is_stopped:
                     raise Stopped(self._signal or signal.SIGTERM)
-                if self.config.eval_steps and self.step % self.config.eval_steps == 0:
+                if self._evaluation_is_due():
                     self._evaluate_and_note(scalars)
         finally:
             restore_handlers()
@@ -127,7 +145,9 @@ class Trainer:
     def save(self) -> None:
         """Writes a checkpoint of the current step, unless it is there already."""
         if self.is_chief and self.step not in self.directory.steps():
-            self.directory.save(self.step, {"pending": self.log.pending})
+            self.log.flush()
+            state = {"pending": self.log.pending, "data_fingerprint": self.data_fingerprint}
+            self.directory.save(self.step, state)
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums."""
@@ -142,13 +162,32 @@ class Trainer:
         values = dict(zip(columns, sums.tolist(), strict=True))
         return ratios(values, self.task.sum_names, self.task.loss_names)
 
+    def _check_resumable(self) -> None:
+        check_same_step(self.strategy, self.step)
+        before = self._loop_state.get("data_fingerprint", self.data_fingerprint)
+        if before != self.data_fingerprint:
+            path = self.config.output_dir
+            raise ValueError(
+                f"{path} was trained on other examples (fingerprint {before}) than the input now "
+                f"gives ({self.data_fingerprint}): were input files added, changed or removed? "
+                f"Restore them, or give another --output_dir with --init_checkpoint={path} and "
+                f"--vocab_file={path}/vocab.txt to train on from its weights."
+            )
+
+    def _evaluation_is_due(self) -> bool:
+        """True at a step of `eval_steps` that has no evaluation yet."""
+        if not self.config.eval_steps or self.step % self.config.eval_steps:
+            return False
+        lines = read_metrics(self.directory.path / EVALUATIONS)
+        return self.step not in [line["step"] for line in lines]
+
     def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         size, step = self.config.train_batch_size, self.step
         return distribute(
             self.strategy, lambda *worker: self.task.train_dataset(size, step, *worker)
         )
 
-    def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> None:
+    def _run_call(self, iterator: Iterator | None, scalars: Scalars | None) -> None:
         """Does the steps of one graph call and reports them."""
         num_steps = self._steps_of_call()
         start = time.monotonic()
@@ -230,10 +269,18 @@ class Trainer:
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:
     """Adds a line to eval_metrics.jsonl, in the place of an earlier one of the same step."""
-    file_path = path / "eval_metrics.jsonl"
-    lines = [line for line in read_metrics(file_path) if line["step"] < step]
-    with atomic_write(file_path) as file:
-        file.writelines(json.dumps(line) + "\n" for line in [*lines, {"step": step, **results}])
+    forget_evaluations(path, after=step - 1)
+    with (path / EVALUATIONS).open("a", encoding="utf8") as file:
+        file.write(json.dumps({"step": step, **results}) + "\n")
+
+
+def forget_evaluations(path: pathlib.Path, after: int) -> None:
+    """Drops the lines of eval_metrics.jsonl beyond a step: they are made again."""
+    lines = read_metrics(path / EVALUATIONS)
+    kept = [line for line in lines if line["step"] <= after]
+    if len(kept) < len(lines):
+        with atomic_write(path / EVALUATIONS) as file:
+            file.writelines(json.dumps(line) + "\n" for line in kept)
 
 
 def write_eval_results(

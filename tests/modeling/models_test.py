@@ -174,6 +174,31 @@ def test_fit_learns_one_batch(use_next_sentence):
     assert final < 0.5 * first
 
 
+@pytest.mark.filterwarnings("ignore:.*get_next_as_optional:UserWarning")  # TensorFlow's own
+def test_fit_on_two_devices_is_fit_on_one():
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = ModelConfig.from_dict({**CONFIG.to_dict(), **off})
+    rows = {name: value[:4] for name, value in make_batch().items()}
+    for name in ("masked_lm_weights", "next_sentence_weights"):
+        rows[name] = np.ones_like(rows[name])  # a mean of means is the mean if all weigh the same
+
+    def fit(strategy):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = BertPretrainer(config)
+            model.compile(optimizer=AdamW(1e-2), jit_compile=False)
+        data = tf.data.Dataset.from_tensor_slices(rows).batch(4).repeat(5)
+        return model.fit(data, epochs=1, shuffle=False, verbose=0).history["loss"], [
+            variable.numpy() for variable in model.trainable_variables
+        ]
+
+    loss, weights = fit(tf.distribute.get_strategy())
+    other_loss, other_weights = fit(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+    np.testing.assert_allclose(other_loss, loss, rtol=1e-4)
+    for value, expected in zip(other_weights, weights, strict=True):
+        np.testing.assert_allclose(value, expected, atol=1e-3)
+
+
 def test_initial_loss_is_that_of_guessing():
     keras.utils.set_random_seed(0)
     batch = make_batch()

@@ -53,6 +53,8 @@ def test_what_a_killed_save_left_is_deleted_and_never_restored(directory):
     (directory.path / "model.ckpt-6.data-00000-of-00001").write_bytes(whole[:10])
     (directory.path / "model.ckpt-6.data-00000-of-00001.tempstate123").write_bytes(b"x")
     assert directory.restore()[0] == 5
+    assert len(list(directory.path.glob("model*"))) == 4  # reading changes nothing
+    directory.delete_leftovers()
     assert {p.name for p in directory.path.glob("model*")} == {
         "model.ckpt-5.index",
         "model.ckpt-5.data-00000-of-00001",
@@ -97,6 +99,19 @@ def test_damaged_checkpoint_is_named(directory):
     data.write_bytes(data.read_bytes()[:-4])
     with pytest.raises(ValueError, match="model.ckpt-5 is not a readable"):
         directory.restore()
+
+
+def test_damaged_newest_checkpoint_falls_back_and_is_written_again(directory):
+    directory.save(5, {})
+    directory.save(6, {})
+    data = directory.path / "model.ckpt-6.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-3])
+    again = RunDirectory(directory.path, directory.variables, 2)
+    assert again.restore()[0] == 5
+    assert again.steps() == [5]
+    again.save(6, {})
+    assert again.steps() == [5, 6]
+    assert RunDirectory(directory.path, directory.variables, 2).restore()[0] == 6
 
 
 def test_every_variable_of_a_model_and_its_optimizer_is_saved(tmp_path):

@@ -10,6 +10,7 @@ from bert_tf.training.distribution import (
     distribute,
     is_chief,
     make_strategy,
+    place,
     worker_of,
 )
 
@@ -50,6 +51,26 @@ def test_devices_beyond_those_set_up_are_refused():
 @pytest.mark.parametrize("flag", [True, False])
 def test_any_worker_of_one(flag):
     assert any_worker(make_strategy(config()), flag) is flag
+
+
+@pytest.mark.parametrize(
+    ("hosts", "task", "expected"),
+    [
+        ({"worker": ["a", "b"]}, ("worker", 1), (1, 2)),
+        ({"chief": ["a"], "worker": ["b"]}, ("chief", 0), (0, 2)),
+        ({"chief": ["a"], "worker": ["b"]}, ("worker", 0), (1, 2)),
+        ({"chief": ["a"], "worker": ["b", "c"], "ps": ["d"]}, ("worker", 1), (2, 3)),
+    ],
+)
+def test_one_host_is_first(hosts, task, expected):
+    assert place(hosts, *task) == expected
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cluster": {}}', "host1:12345", "[1]"])
+def test_missing_hosts_are_said(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text) if text else monkeypatch.delenv("TF_CONFIG", False)
+    with pytest.raises(ValueError, match="TF_CONFIG"):
+        make_strategy(config(distribution="multi_worker"))
 
 
 def test_missing_tpu_is_said(monkeypatch):

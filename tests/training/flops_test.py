@@ -5,7 +5,13 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertPretrainer
-from bert_tf.training.flops import forward_flops, measure_matrix_product, training_flops
+from bert_tf.training.flops import (
+    DEVICES,
+    data_sheet,
+    forward_flops,
+    measure_matrix_product,
+    training_flops,
+)
 
 
 def test_one_layer_of_width_one_by_hand():
@@ -48,6 +54,21 @@ def test_count_is_that_of_tensorflows_profiler():
     profile = profiler.profile(graph, options=options.with_empty_output().build())
     # The profiler also counts what is no matrix product, and the one-hot gathers.
     assert profile.total_float_ops == pytest.approx(b * forward_flops(config, t, p), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A10", "A10"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA L40S", None),
+        ("NVIDIA GeForce RTX 4090", None),
+    ],
+)
+def test_data_sheet_is_that_of_the_gpu(name, key):
+    assert data_sheet(name) == (DEVICES[key] if key else None)
 
 
 def test_a_product_is_measured():

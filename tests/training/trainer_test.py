@@ -1,6 +1,7 @@
 """The loop: resumed to the same bits, stopped by signals, stopped by a loss that is not finite."""
 
 import os
+import shutil
 import signal
 
 import keras
@@ -111,6 +112,42 @@ def test_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_pa
     with pytest.raises(FloatingPointError, match=r"masked_lm_loss.*at step 8 .*model.ckpt-5"):
         trainer.train()
     assert trainer.directory.steps() == [5]
+
+
+def test_evaluation_that_a_kill_took_is_made_up_for(tmp_path):
+    options = {"eval_steps": 5, "save_checkpoints_steps": 5}
+    make_trainer(tmp_path / "whole", **options).train()
+    make_trainer(tmp_path / "cut", **options).train()
+    evaluations = tmp_path / "cut" / "eval_metrics.jsonl"
+    for path in (tmp_path / "cut").glob("model.ckpt-12*"):
+        path.unlink()
+    first, _ = evaluations.read_text().splitlines()
+    evaluations.write_text(first + "\n")  # killed after the save at step 10
+    make_trainer(tmp_path / "cut", **options).train()
+    expected = (tmp_path / "whole" / "eval_metrics.jsonl").read_text()
+    assert evaluations.read_text() == expected
+
+
+def test_other_examples_are_refused(whole_run, tmp_path):
+    path = tmp_path / "copy"
+    shutil.copytree(whole_run, path)
+    for file in path.glob("model.ckpt-12*"):
+        file.unlink()
+    trainer = make_trainer(path)
+    trainer.data_fingerprint = "0123456789ab"
+    with pytest.raises(ValueError, match="other examples .*0123456789ab.*--init_checkpoint="):
+        trainer.train()
+
+
+def test_reading_a_run_changes_nothing_in_it(whole_run, tmp_path):
+    path = tmp_path / "copy"
+    shutil.copytree(whole_run, path)
+    (path / "model.ckpt-13.data-00000-of-00001.tempstate1").write_bytes(b"being written")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 13}\n')
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    make_trainer(path).evaluate()
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
 
 
 def test_finished_run_does_nothing_more(whole_run):

@@ -51,6 +51,7 @@ def main(_: list[str]) -> None:
             raise ValueError(f"--{name} is empty; give it{hint}.")
     output_files = list_output_files(FLAGS.output_file, FLAGS.num_shards)
     if FLAGS.google_identical:
+        check_google_flags(data, FLAGS["masking"].value if FLAGS["masking"].present else "static")
         write_google_examples(output_files, data, masking)
         return
     manifest = write_examples(output_files, data, masking, do_lower_case=FLAGS.do_lower_case)
@@ -82,12 +83,29 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
     return list(map(pathlib.Path, names))
 
 
+def check_google_flags(data: DataConfig, masking: str) -> None:
+    """Raises ValueError if flags ask for what google-research/bert's program cannot do."""
+    fixed = {
+        "use_next_sentence": (data.use_next_sentence, (True,)),
+        "input_format": (data.input_format, ("auto", "lines")),
+        "masking": (masking, ("static",)),
+    }
+    for name, (received, possible) in fixed.items():
+        if received not in possible:
+            raise ValueError(
+                f"--{name}={str(received).lower()} has no counterpart in google-research/bert's "
+                "program; leave it out, or leave out --google_identical."
+            )
+
+
 def write_google_examples(
     output_files: list[pathlib.Path], data: DataConfig, masking: MaskingConfig
 ) -> None:
     """Writes the original program's examples, dealt to the files in turn as it does."""
     vocab = Vocab.read(data.vocab_file)
-    documents = read_google_documents(data.input_file, WordPiece(vocab, FLAGS.do_lower_case))
+    documents = read_google_documents(
+        data.input_file, WordPiece(vocab, FLAGS.do_lower_case), data.input_format
+    )
     examples = make_google_examples(documents, data, masking, vocab)
     records = encode_examples(
         pad_examples(examples, data.max_seq_length, masking.max_predictions_per_seq)

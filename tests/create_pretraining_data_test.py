@@ -97,7 +97,7 @@ def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
 
 def test_google_identical_deals_examples_in_turn(folder):
     arguments = ("--google_identical", "--dupe_factor=3")
-    assert run(folder, *arguments)[0] == 0
+    assert run(folder, *arguments, "--masking=static", "--input_format=lines")[0] == 0
     status, printed = run(folder, *arguments, output="a,b")
     assert status == 0, printed
     together, *two = [RecordFiles([folder / name]) for name in ("out/x.tfrecord", "a", "b")]
@@ -117,6 +117,10 @@ def test_google_identical_deals_examples_in_turn(folder):
         (("--input_file=/nowhere/*",), "no file matches '/nowhere/\\*'"),
         (("--max_seq_length=4",), "max_seq_length"),
         (("--num_shards=9",), "6 documents cannot fill 9 files"),
+        (("--google_identical", "--use_next_sentence=false"), "--use_next_sentence=false has no"),
+        (("--google_identical", "--input_format=prose"), "--input_format=prose has no counterpart"),
+        (("--google_identical", "--masking=dynamic"), "--masking=dynamic has no counterpart"),
+        (("--google_identical", "--masking=tf_text"), "leave out --google_identical"),
     ],
 )
 def test_bad_flags(folder, arguments, message):

@@ -9,13 +9,19 @@ Reference: google-research/bert's create_pretraining_data.py; Devlin et al. 2019
 """
 
 import dataclasses
+import gzip
+import lzma
 import pathlib
 import random
+import zlib
 from collections.abc import Iterable, Sequence
+from typing import IO
 
 import numpy as np
 
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.corpus import SAMPLE_BYTES
+from bert_tf.data.corpus_format import detect_format, open_decompressed
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -39,35 +45,65 @@ class GoogleExample:
     is_random_next: bool
 
 
-def read_google_documents(input_file: str, tokenizer: WordPiece) -> list[list[list[int]]]:
+def read_google_documents(
+    input_file: str, tokenizer: WordPiece, input_format: str = "auto"
+) -> list[list[list[int]]]:
     """Reads one sentence a line, blank lines between documents, as the original does.
 
+    Args:
+      input_file: comma-separated files and globs, also compressed by gzip, xz or bzip2.
+      tokenizer: makes pieces of the sentences.
+      input_format: "lines" takes each file as such; "auto" looks, and refuses what is no text.
+
     Raises:
-      ValueError: if no file matches, a line is not UTF-8, or there is no text.
+      ValueError: if no file matches, one is JSONL, TFRecords or damaged, a line is not UTF-8, or
+        there is no text.
     """
     documents: list[list[list[int]]] = [[]]
     for path in list_record_files(input_file):
-        _read_lines(path, tokenizer, documents)
+        try:
+            with open_decompressed(str(path)) as file:  # in bytes: only "\n" ends a line
+                if input_format == "auto":
+                    _check_format(path, file)
+                _read_lines(path, file, tokenizer, documents)
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise ValueError(
+                f"{path}: the compressed file is truncated or damaged ({error}); fetch it anew."
+            ) from error
     documents = [document for document in documents if document]
     if not documents:
         raise ValueError(f"No text found in {input_file!r}; expected one sentence a line.")
     return documents
 
 
-def _read_lines(path: pathlib.Path, tokenizer: WordPiece, documents: list[list[list[int]]]) -> None:
+def _check_format(path: pathlib.Path, file: IO[bytes]) -> None:
+    """Refuses a file of which the original would silently make examples of something else."""
+    sample = file.read(SAMPLE_BYTES)
+    file.seek(0)
+    form = detect_format(str(path), sample, len(sample) == SAMPLE_BYTES)
+    if form in ("jsonl", "tfrecord"):
+        raise ValueError(
+            f"{path} looks like {form}, and google-research/bert's program reads one sentence a "
+            "line. Give other input, leave out --google_identical, or insist with "
+            "--input_format=lines."
+        )
+
+
+def _read_lines(
+    path: pathlib.Path, file: IO[bytes], tokenizer: WordPiece, documents: list[list[list[int]]]
+) -> None:
     """Adds a file to the documents; its end does not end a document."""
-    with path.open("rb") as file:  # binary: only "\n" ends a line
-        for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf8").strip()
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}, line {number}: not UTF-8 ({error}); convert the file first."
-                ) from None
-            if not text:
-                documents.append([])
-            elif ids := tokenizer.encode(text):
-                documents[-1].append(ids)
+    for number, line in enumerate(file, start=1):
+        try:
+            text = line.decode("utf8").strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: not UTF-8 ({error}); convert the file first."
+            ) from None
+        if not text:
+            documents.append([])
+        elif ids := tokenizer.encode(text):
+            documents[-1].append(ids)
 
 
 def make_google_examples(

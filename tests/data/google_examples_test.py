@@ -1,5 +1,7 @@
 """Google-identical examples: golden records of the original program, and bad input."""
 
+import bz2
+import gzip
 import json
 import lzma
 
@@ -12,6 +14,7 @@ from bert_tf.data.google_examples import (
     pad_examples,
     read_google_documents,
 )
+from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import shared_data
@@ -59,9 +62,39 @@ def test_documents_end_at_blank_lines_but_not_at_the_end_of_a_file(tmp_path):
     assert documents == [[[5]], [[6], [7, 7]]]
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
+def test_compressed_files_are_read_as_plain_ones(tmp_path, compress):
+    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"))
+    text = b"a\n\nb\nc c\n" * 50_000
+    (tmp_path / "plain").write_bytes(text)
+    (tmp_path / "compressed").write_bytes(compress(text))
+    plain, compressed = (
+        read_google_documents(str(tmp_path / name), WordPiece(vocab, True))
+        for name in ("plain", "compressed")
+    )
+    assert plain == compressed and len(plain) == 50_001
+
+
+def test_only_lines_takes_any_text(tmp_path):
+    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"))
+    (tmp_path / "text").write_bytes(b'{"a": 1}\n')
+    documents = read_google_documents(f"{tmp_path}/text", WordPiece(vocab, True), "lines")
+    assert len(documents) == 1
+    write_records(tmp_path / "records", encode_examples({"input_ids": np.ones((1, 8), int)}))
+    with pytest.raises(ValueError, match="records looks like tfrecord, .* one sentence a line"):
+        read_google_documents(f"{tmp_path}/records", WordPiece(vocab, True))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "No file matches"), (b"", "No text"), (b"good\nbad \xff\n", "line 2: not UTF-8")],
+    [
+        (None, "No file matches"),
+        (b"", "No text"),
+        (b"good\nbad \xff\n", "line 2: not UTF-8"),
+        (b'{"text": "a"}\n', "looks like jsonl, .*--input_format=lines"),
+        (gzip.compress(b"a\n" * 5_000_000)[:2000], "truncated or damaged"),
+        (lzma.compress(b"a\n" * 5_000_000)[:700] + bytes(300), "truncated or damaged"),
+    ],
 )
 def test_bad_input(tmp_path, content, message):
     vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))

@@ -51,7 +51,7 @@ def main(_: list[str]) -> None:
             raise ValueError(f"--{name} is empty; give it{hint}.")
     output_files = list_output_files(FLAGS.output_file, FLAGS.num_shards)
     if FLAGS.google_identical:
-        check_google_flags(data, FLAGS["masking"].value if FLAGS["masking"].present else "static")
+        check_google_flags(data, FLAGS.masking if FLAGS["masking"].present else "static")
         write_google_examples(output_files, data, masking)
         return
     manifest = write_examples(output_files, data, masking, do_lower_case=FLAGS.do_lower_case)

@@ -121,10 +121,7 @@ def read_configs() -> Configs:
 
 
 def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
-    """Prepares the data and builds vocabulary, model, optimizer, task and trainer, in this order.
-
-    The weights are those of the run's newest checkpoint, else of --init_checkpoint, else random.
-    """
+    """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
     import keras
 
     from bert_tf.data.tfrecords import RecordFiles
@@ -132,7 +129,6 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
     from bert_tf.optimization.optimizers import build_optimizer, decays
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.text.vocab import Vocab
-    from bert_tf.training.checkpointing import load_weights
     from bert_tf.training.distribution import is_chief
     from bert_tf.training.reporting import parameter_table
     from bert_tf.training.trainer import Trainer
@@ -167,15 +163,27 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
         progress=make_progress(configs, strategy),
         data_fingerprint=prepared.fingerprint,
     )
-    if not trainer.restore():
-        if training.init_checkpoint:
-            load_weights(model, training.init_checkpoint)
-        elif not training.do_train:
-            raise ValueError(
-                f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "
-                f"--output_dir of a run, or weights as --init_checkpoint."
-            )
+    load_start(trainer, training)
     return trainer
+
+
+def load_start(trainer: "Trainer", training: TrainingConfig) -> None:
+    """Loads the run's newest checkpoint, else the weights of --init_checkpoint, else nothing.
+
+    Raises:
+      ValueError: if an evaluation alone has no weights to evaluate.
+    """
+    from bert_tf.training.checkpointing import load_weights
+
+    if trainer.restore():
+        return
+    if training.init_checkpoint:
+        load_weights(trainer.task.model, training.init_checkpoint)
+    elif not training.do_train:
+        raise ValueError(
+            f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "
+            f"--output_dir of a run, or weights as --init_checkpoint."
+        )
 
 
 def prepare(configs: Configs, strategy: Any) -> Any:

@@ -2,19 +2,23 @@
 
 Formats, told apart by looking (`corpus_format.py`), each also compressed by gzip, xz or bzip2:
 
-  lines     one sentence a line, blank lines between documents (google-research/bert's form).
+  lines     one sentence a line, blank lines between documents (google-research/bert's form). A
+            document also ends at the first line past a multiple of 256 KiB in the file, if the
+            128 KiB before that multiple hold no blank line: one of less than 128 KiB is never cut.
   prose     paragraphs, hard-wrapped or a line each, parted by blank lines. A document ends at two
             blank lines or a form feed (unless only a title stands before them), before a heading
             (`CHAPTER II`, `# Markdown`, ` = Wikitext = `), and at the first paragraph past each
             multiple of 256 KiB. So a novel is not one document, of which next-sentence prediction
-            could make nothing, and memory stays bounded. Where each line is a document, only the
-            last rule ends one: put such text in JSONL.
+            could make nothing. Where each line is a document, only the last rule ends one: put
+            such text in JSONL.
   jsonl     a JSON object a line, a document each, its text in one field; sentences cut by rules.
   tfrecord  finished examples: listed here, read by `tfrecords.py`.
   tfds      a TensorFlow Datasets name, `tfds:NAME` or `tfds:NAME:SPLIT`; read as jsonl is.
 
 The input is cut in parts for parallel work. A part owns the documents that start in its bytes;
-which documents there are does not depend on the size of the parts.
+which documents there are does not depend on the size of the parts. Lines and prose are read in
+bounded memory: a line of more than 128 KiB may be cut, too (`text_lines.py`). Of jsonl and tfds
+the memory must hold the longest record, whose document is not cut.
 """
 
 import contextlib
@@ -35,16 +39,11 @@ from typing import IO
 
 from absl import logging
 
-from bert_tf.data.corpus_format import (
-    SENTENCE_END,
-    detect_format,
-    is_wrapped,
-    open_decompressed,
-)
+from bert_tf.data import text_lines
+from bert_tf.data.corpus_format import SENTENCE_END, detect_format, is_wrapped, open_decompressed
 from bert_tf.data.sentences import split_sentences
 from bert_tf.data.tfds_corpus import is_dataset_name, list_dataset_parts, read_dataset
 
-PROSE_DOCUMENT_BYTES = 1 << 18
 WRAPPED_LINE_BYTES = 160  # no hard-wrapped line is longer; such a line is a paragraph
 SAMPLE_BYTES = 1 << 16
 _NUMBER = r"(?:[IVXLCDM]+|\d+|One|Two|Three|Four|Five|Six|Seven|Eight|Nine|Ten|ONE|TWO|THREE)\b"
@@ -160,7 +159,7 @@ def _list_file(path: str, form: str, text_field: str, part_bytes: int) -> list[C
     if is_compressed or form == "tfrecord":
         return [CorpusPart(path, form, text_field=text_field)]
     if form == "prose":  # parts begin where documents are cut anyway
-        part_bytes = -(-part_bytes // PROSE_DOCUMENT_BYTES) * PROSE_DOCUMENT_BYTES
+        part_bytes = -(-part_bytes // text_lines.BLOCK_BYTES) * text_lines.BLOCK_BYTES
     starts = range(0, size, part_bytes)
     return [CorpusPart(path, form, at, min(at + part_bytes, size), text_field) for at in starts]
 
@@ -188,75 +187,35 @@ def _named_errors(path: str) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read: {error}.") from error
 
 
-def _text_lines(file: IO[bytes], path: str, start: int) -> Iterator[tuple[int, str]]:
-    """Yields (byte offset, line) of the lines that start at `start` or later."""
-    offset = 0
-    if start:
-        file.seek(start - 1)
-        offset = start - 1 + len(file.readline())
-    for line in file:
-        try:
-            text = line.decode("utf8" if offset else "utf-8-sig")
-        except UnicodeDecodeError as error:
-            bad = line[error.start : error.start + 1]
-            raise ValueError(
-                f"{path}, line {_line_number(path, offset)}: byte {bad!r} at offset "
-                f"{offset + error.start} is not UTF-8; convert the file, for instance: "
-                f"iconv -f LATIN1 -t UTF-8 {path} > new.txt"
-            ) from None
-        yield offset, text
-        offset += len(line)
-
-
-def _line_number(path: str, offset: int) -> int:
-    """Counts the lines before `offset` again: only errors need the number."""
-    number = 1
-    with open_decompressed(path) as file:
-        while offset > 0 and (block := file.read(min(offset, 1 << 20))):
-            number += block.count(b"\n")
-            offset -= len(block)
-    return number
-
-
-def _line_before(file: IO[bytes], start: int) -> bytes:
-    """Returns the line before the first one that starts at `start` or later, or b""."""
-    if not start:
-        return b""
-    file.seek(start - 1)
-    end = start - 1 + len(file.readline())
-    size = 256
-    while True:
-        begin = max(0, end - size)
-        file.seek(begin)
-        tail = file.read(end - begin)
-        newline = tail.rfind(b"\n", 0, -1)
-        if newline >= 0 or not begin:
-            return tail[newline + 1 :]
-        size *= 4
-
-
 def _read_lines(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
+    """Yields the documents parted by blank lines, and where a long one passes a multiple."""
     document: list[str] = []
-    is_ours = not _line_before(file, part.start).decode("utf8", "replace").strip()
-    for offset, line in _text_lines(file, part.path, part.start):
+    block = text_lines.BLOCK_BYTES
+    begin, before, blank = 0, -1, -1  # offsets: the document, the last line, the last blank one
+    for offset, line in text_lines.read_lines(file, part.path, part.start):
         sentence = line.strip()
-        if sentence and is_ours and (document or offset < part.stop):
-            document.append(sentence)
-            continue
-        if document:
-            yield document
+        multiple = offset // block * block
+        # Earlier cuts do not count: a reader that begins near here does not know them.
+        is_cut = before < multiple and blank < multiple - block // 2
+        if is_cut or not sentence:
+            if document and begin >= part.start:
+                yield document
             document = []
-        if offset >= part.stop:
-            return
-        is_ours = is_ours or not sentence
-    if document:
+        if not document:
+            if offset >= part.stop:
+                return
+            begin = offset
+        if sentence:
+            document.append(sentence)
+        else:
+            blank = offset
+        before = offset
+    if document and begin >= part.start:
         yield document
 
 
 def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
-    for offset, line in _text_lines(file, part.path, part.start):
-        if offset >= part.stop:
-            return
+    for offset, line in text_lines.read_whole_lines(file, part.path, part.start, part.stop):
         if line.isspace():
             continue
         try:
@@ -267,13 +226,13 @@ def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             if not isinstance(error, json.JSONDecodeError):
                 fields = sorted(record) if isinstance(record, dict) else type(record).__name__
                 problem = f"has no field {part.text_field!r} but {fields}; set text_field"
-            at = f"{part.path}, line {_line_number(part.path, offset)}"
+            at = f"{part.path}, line {text_lines.line_number(part.path, offset)}"
             raise ValueError(f"{at} {problem}.") from None
         if not isinstance(text, str):
-            at = f"{part.path}, line {_line_number(part.path, offset)}"
+            at = f"{part.path}, line {text_lines.line_number(part.path, offset)}"
             kind = type(text).__name__
             raise ValueError(f"{at}: field {part.text_field!r} holds {kind}, expected a string.")
-        if "\\ud" in line:  # half a surrogate pair is no character
+        if "\\ud" in line or "\\uD" in line:  # half a surrogate pair is no character
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if document := _split_text(text):
             yield document
@@ -291,18 +250,22 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
     """Yields the documents of running text; see the module's docstring for where they end.
 
     Every rule looks at one paragraph before the line only, and all state is forgotten at each
-    multiple of PROSE_DOCUMENT_BYTES: so a part that begins there sees what an uncut reading sees.
+    multiple of BLOCK_BYTES: so a part that begins there sees what an uncut reading sees.
     """
     document: list[str] = []
     paragraph: list[str] = []
-    before = _line_before(file, part.start)
-    is_long = len(before) > WRAPPED_LINE_BYTES
-    blanks = int(not before.strip())
+    block = text_lines.BLOCK_BYTES
+    blanks, is_long = 1, False
     cut, is_ours, is_title = part.start, False, False
-    for offset, line in _text_lines(file, part.path, part.start):
+    for offset, line in text_lines.read_lines(file, part.path, part.start):
         stripped = line.strip()
+        if offset < part.start:
+            blanks, is_long = int(not stripped), len(line.encode()) > WRAPPED_LINE_BYTES
+            continue
         blanks += 2 * ("\f" in line) + (not stripped)
         if not stripped:
+            if offset >= part.stop and not (document or paragraph):
+                return
             continue
         was_long, is_long = is_long, len(line.encode()) > WRAPPED_LINE_BYTES
         is_first = bool(blanks or was_long or is_long)
@@ -310,7 +273,7 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
             is_title = len(paragraph) == 1 and _is_title(paragraph[0])
             document += split_sentences(" ".join(paragraph))
             paragraph = []
-        is_cut = offset >= cut and (is_first or offset >= cut + PROSE_DOCUMENT_BYTES // 4)
+        is_cut = offset >= cut and (is_first or offset >= cut + block // 4)
         if is_cut or is_first and _is_boundary(stripped, blanks, is_title):
             document += split_sentences(" ".join(paragraph))
             if document:
@@ -319,7 +282,7 @@ def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         if is_cut:
             if offset >= part.stop:
                 return
-            cut = (offset // PROSE_DOCUMENT_BYTES + 1) * PROSE_DOCUMENT_BYTES
+            cut = (offset // block + 1) * block
             is_ours = True
         if is_ours:
             paragraph.append(stripped)

@@ -7,10 +7,11 @@ import lzma
 import random
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
-from bert_tf.data import corpus
+from bert_tf.data import corpus, text_lines
 from bert_tf.data.corpus import list_parts, read_documents
 from tests.shared_data import shared_data
 
@@ -78,8 +79,11 @@ def test_jsonl(tmp_path, compress):
     assert read_all(path) == [["One is here.", "Two is here."], ["A", "B", "C"]]
 
 
-def test_jsonl_with_half_a_surrogate_pair(tmp_path):
-    path = write(tmp_path / "a", r'{"text": "\ud83d\ude00 and \ud83d here."}')
+@pytest.mark.parametrize(
+    "text", [r"\ud83d\ude00 and \ud83d here.", r"\uD83D\uDE00 and \uD83D here."]
+)
+def test_jsonl_with_half_a_surrogate_pair(tmp_path, text):
+    path = write(tmp_path / "a", f'{{"text": "{text}"}}')
     assert read_all(path) == [["\U0001f600 and \ufffd here."]]
 
 
@@ -138,7 +142,7 @@ def test_prose_documents_end_at_gaps_form_feeds_and_headings(tmp_path):
 
 
 def test_prose_paragraph_a_line_is_cut_at_each_multiple(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "PROSE_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1000)
     paragraph = "It was a dark and rainy night. " * 6  # 186 bytes, too long to be a wrapped line
     documents = read_all(write(tmp_path / "a", (paragraph.strip() + "\n") * 20), "prose")
     # Lines of 186 bytes; the first at or past 0, 1000, 2000, 3000 are lines 0, 6, 11, 17.
@@ -165,6 +169,64 @@ def test_parts_of_lines_equal_the_whole(tmp_path, seed):
         assert read_all(path, "lines", part_bytes=part_bytes) == expected
 
 
+def test_long_documents_end_at_multiples(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 80)
+    # Ten bytes a line. The first document is cut at 80, 160 and 240. The second begins at 290, the
+    # last blank line before 320 is at 280 >= 320 - 40: it is cut at 400 only.
+    lines = [f"{number:08}." for number in range(28)] + [" " * 9]
+    lines += [f"{number:08}." for number in range(29, 45)]
+    path = write(tmp_path / "a", "\n".join(lines))
+    documents = [[int(line[:-1]) for line in document] for document in read_all(path, "lines")]
+    cuts = [(0, 8), (8, 16), (16, 24), (24, 28), (29, 40), (40, 45)]
+    assert documents == [list(range(*cut)) for cut in cuts]
+
+
+@pytest.mark.parametrize("form", ["lines", "prose"])
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_of_long_documents_and_lines_equal_the_whole(tmp_path, monkeypatch, form, seed):
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 10)
+    rng = random.Random(seed)
+    pieces = []
+    for _ in range(300):
+        pieces.append(rng.choice(["é", "今日", "word ", "a"]) * rng.choice([1, 2, 5, 9, 20, 400]))
+        pieces.append(rng.choice(["\n"] * 20 + ["\r\n", "", "", "\n \n", "\n\n" * 400]))
+    path = write(tmp_path / "a", "".join(pieces))
+    whole = read_all(path, form, part_bytes=1 << 30)
+    assert max(len("".join(document).encode()) for document in whole) < 4 << 10
+    joined = "".join(sentence for document in whole for sentence in document)
+    assert "".join(joined.split()) == "".join("".join(pieces).split())
+    for part_bytes in [50, 500, 1023, 1024, 1025, 5000]:
+        assert read_all(path, form, part_bytes=part_bytes) == whole
+
+
+@pytest.mark.parametrize("form", ["lines", "prose"])
+@pytest.mark.parametrize("end", ["\n", " "])
+def test_memory_does_not_grow_with_a_document_or_a_line(tmp_path, form, end):
+    line = "It was a dark and rainy night in which nobody could sleep." + end
+    path = write(tmp_path / "a", line * (1 << 17))  # 7 MiB
+    tracemalloc.start()
+    parts = list_parts(str(path), form, part_bytes=1 << 20)
+    peaks = [tracemalloc.get_traced_memory()[1]]
+    nights = 0
+    for part in parts:
+        for document in read_documents(part):
+            nights += sum(sentence.count("night") for sentence in document)
+            del document
+    peaks.append(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert nights == 1 << 17
+    assert max(peaks) < 4 << 20, peaks
+
+
+def test_parts_of_a_record_longer_than_parts(tmp_path):
+    texts = ["Yes. " * 20, "No.", "Yes. " * 300, "No."]
+    path = write(tmp_path / "a", "\n".join(json.dumps({"text": text}) for text in texts))
+    whole = read_all(path, "jsonl", part_bytes=1 << 20)
+    assert [len(document) for document in whole] == [20, 1, 300, 1]
+    for part_bytes in [1, 10, 64, 300]:
+        assert read_all(path, "jsonl", part_bytes=part_bytes) == whole
+
+
 def test_parts_of_jsonl_equal_the_whole(tmp_path):
     rng = random.Random(1)
     texts = [f"Record {number}. " + "é" * rng.randrange(40) for number in range(20)]
@@ -177,7 +239,7 @@ def test_parts_of_jsonl_equal_the_whole(tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_parts_of_prose_equal_the_whole(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(corpus, "PROSE_DOCUMENT_BYTES", 1 << 10)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 10)
     rng = random.Random(seed)
     pieces = []
     for number in range(400):

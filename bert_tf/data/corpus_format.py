@@ -19,7 +19,9 @@ _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\xfd7zXZ\x00": lzma.open,
     b"BZh": bz2.open,
 }
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+# Of the first bytes of a text; a bell or a ^Z may get into it. Compressed data has about 9 %.
+MAX_CONTROL_SHARE = 0.01
 
 
 @contextlib.contextmanager
@@ -50,8 +52,7 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
         return "tfrecord"
     if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path} > new.txt")
-    if _BINARY.search(sample):
-        raise ValueError(f"{path} is neither text nor TFRecords (it holds binary bytes).")
+    _check_not_binary(path, sample)
     text = sample.decode("utf8", errors="replace").removeprefix("\ufeff")
     lines = text.split("\n")
     if is_cut and len(lines) > 1:
@@ -64,6 +65,20 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
             f"{path} is one JSON document; expected one object a line: jq -c '.[]' {path}"
         )
     return "prose" if _is_prose(lines) else "lines"
+
+
+def _check_not_binary(path: str, sample: bytes) -> None:
+    """Raises ValueError if there is a zero byte or there are many control bytes."""
+    offsets = [match.start() for match in _CONTROL.finditer(sample)]
+    zero = sample.find(b"\0")
+    if zero < 0 and len(offsets) <= 1 + MAX_CONTROL_SHARE * len(sample):
+        return
+    offset = zero if zero >= 0 else offsets[0]
+    raise ValueError(
+        f"{path} is neither text nor TFRecords: byte 0x{sample[offset]:02x} at offset {offset}, "
+        f"{len(offsets)} control bytes in the first {len(sample)}. If it is text all the same, "
+        "pass --input_format=lines (or prose, jsonl)."
+    )
 
 
 def is_tfrecord(head: bytes) -> bool:

@@ -50,6 +50,21 @@ def test_text(expected, text):
     assert form(text) == expected
 
 
+def test_a_few_control_bytes_are_text():
+    text = "\n".join(SENTENCES)
+    assert form("\a" + text + "\x1a") == "lines"
+    assert form("\x02Short.") == "lines"
+
+
+def test_many_control_bytes_or_one_zero_are_binary():
+    text = "\n".join(SENTENCES)
+    assert len(text) == 364
+    with pytest.raises(ValueError, match=r"byte 0x00 at offset 364.*--input_format=lines"):
+        form("\a" + text[1:] + "\0")
+    with pytest.raises(ValueError, match=r"byte 0x02 at offset 87, 6 control bytes in .* 370\."):
+        form(text[:87] + "\2" * 6 + text[87:])
+
+
 def test_a_cut_last_line_does_not_count():
     assert (
         form("\n".join(SENTENCES[:8]) + "\nA. B. Cut in " + "the. Mid. " * 3, is_cut=True)

@@ -25,6 +25,8 @@ def main(_: list[str]) -> None:
     data, model = config_flags.from_flags(DataConfig), config_flags.from_flags(ModelConfig)
     if not data.vocab_file:
         raise ValueError("--vocab_file is empty; expected the name of the vocabulary to write.")
+    if pathlib.Path(data.vocab_file).exists():  # models may have been trained with it
+        raise ValueError(f"--vocab_file {data.vocab_file} exists; delete it or name another file.")
     with tempfile.TemporaryDirectory() as folder:
         input_file, input_format = data.input_file, data.input_format
         if not input_file:

@@ -69,3 +69,13 @@ def test_bad_input_is_one_clear_line(tmp_path) -> None:
         assert result.returncode != 0 and message in result.stderr, result.stderr
         assert "Traceback" not in result.stderr
     assert not (tmp_path / "v.txt").exists()
+
+
+def test_an_existing_vocabulary_is_not_overwritten(tmp_path) -> None:
+    (tmp_path / "v.txt").write_text("mine\n")
+    # The corpus does not exist either: the vocabulary is looked at first.
+    result = build_vocab(f"--input_file={tmp_path}/none.txt", f"--vocab_file={tmp_path}/v.txt")
+    assert result.returncode == 1
+    message = f"ERROR: --vocab_file {tmp_path}/v.txt exists; delete it or name another file."
+    assert result.stderr.splitlines()[-1] == message and "Traceback" not in result.stderr
+    assert (tmp_path / "v.txt").read_text() == "mine\n"

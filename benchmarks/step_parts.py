@@ -144,23 +144,25 @@ def draw(path: str, table: dict[tuple[int, int], dict[str, float]]) -> None:
         "length (4,096 tokens a step)": [(f"{t}", (b, t)) for b, t in CASES if b * t == 4096],
         "batch (length 128)": [(f"{b}", (b, t)) for b, t in sorted(CASES) if t == 128],
     }
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
     for axis, (title, cases) in zip(axes, charts.items(), strict=True):
-        labels, below = [label for label, _ in cases], [0.0] * len(cases)
+        places, below = range(len(cases)), [0.0] * len(cases)
         for part in PARTS[:-1]:
             heights = [table[case][part] * 1e6 / (case[0] * case[1]) for _, case in cases]
-            axis.bar(labels, heights, bottom=below, label=part, width=0.6)
+            axis.bar(places, heights, bottom=below, label=part, width=0.6)
             below = [b + h for b, h in zip(below, heights, strict=True)]
         whole = [table[case]["whole"] * 1e6 / (case[0] * case[1]) for _, case in cases]
-        axis.plot(labels, whole, "k_", markersize=36, label="whole step")
+        axis.plot(places, whole, "k_", markersize=36, label="whole step")
+        axis.set_xticks(places, [label for label, _ in cases])
         axis.set_xlabel(title)
     axes[0].set_ylabel("microseconds a token")
-    axes[1].legend(fontsize=8)
+    axes[1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=0.4)
     with atomic_write(path, "wb") as file:
         figure.savefig(file, format="png", dpi=120)
 
 
 def main(_: list[str]) -> None:
+    tf.get_logger().setLevel("ERROR")  # Each case is traced anew, and meant to be.
     table = measure(ROUNDS.value)
     print("| batch | length |", " | ".join(f"{part}, ms" for part in PARTS), "| tokens/s |")
     print("|" + "---:|" * (len(PARTS) + 3))

@@ -7,13 +7,12 @@ word counts; --vocab_file measures a ready vocabulary on the same held-out text.
 """
 
 import collections
-import itertools
 import resource
 import time
-from collections.abc import Iterator
 
 from absl import app, flags
 
+from benchmarks.held_out import read_held_out, read_kept
 from bert_tf.data import corpus
 from bert_tf.text import vocab_training
 from bert_tf.text.vocab import Vocab
@@ -25,20 +24,6 @@ LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip 
 WORKERS = flags.DEFINE_integer("num_workers", 2, "Processes that count words.")
 VOCAB_FILE = flags.DEFINE_string("vocab_file", "", "A ready vocabulary to measure, too.")
 PEER = flags.DEFINE_bool("peer", False, "Train with tensorflow-text's learner, too.")
-
-HOLD_OUT = 20
-
-
-def read_kept(part: corpus.CorpusPart) -> Iterator[list[str]]:
-    """Yields the documents to train on."""
-    for index, document in enumerate(corpus.read_documents(part)):
-        if index % HOLD_OUT:
-            yield document
-
-
-def read_held_out(part: corpus.CorpusPart) -> Iterator[list[str]]:
-    """Yields the other documents."""
-    yield from itertools.islice(corpus.read_documents(part), 0, None, HOLD_OUT)
 
 
 def print_quality(

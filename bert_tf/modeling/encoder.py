@@ -10,6 +10,7 @@ Layers carry the names of google-research/bert's scopes and are built inside the
 `variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -321,8 +322,9 @@ class BertEncoder(keras.Model):
         by_sequence = (-1, ops.shape(word_ids)[1], self.config.hidden_size)
         hidden = ops.reshape(hidden, (-1, self.config.hidden_size))  # [B*T, D]
         for layer in self.encoder_layers:
-            run = keras.remat(layer) if self.recompute and training else layer
-            hidden = run(hidden, bias, dropout_seed)
+            # The seed is no argument here: TensorFlow warns of arguments that have no gradient.
+            run = functools.partial(layer, dropout_seed=dropout_seed)
+            hidden = (keras.remat(run) if self.recompute and training else run)(hidden, bias)
             outputs.append(ops.reshape(hidden, by_sequence))
         return {
             "sequence_output": outputs[-1],

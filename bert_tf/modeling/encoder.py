@@ -323,7 +323,7 @@ class BertEncoder(keras.Model):
         hidden = ops.reshape(hidden, (-1, self.config.hidden_size))  # [B*T, D]
         for layer in self.encoder_layers:
             # The seed is no argument here: TensorFlow warns of arguments that have no gradient.
-            run = functools.partial(layer, dropout_seed=dropout_seed)
+            run = functools.partial(layer.__call__, dropout_seed=dropout_seed)
             hidden = (keras.remat(run) if self.recompute and training else run)(hidden, bias)
             outputs.append(ops.reshape(hidden, by_sequence))
         return {

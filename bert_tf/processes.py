@@ -25,14 +25,20 @@ def count_workers(num_workers: int) -> int:
 
 
 def map_in_processes(
-    function: Callable[..., Any], tasks: Iterable[tuple], num_workers: int
+    function: Callable[..., Any],
+    tasks: Iterable[tuple],
+    num_workers: int,
+    is_ordered: bool = False,
 ) -> Iterator[Any]:
-    """Yields `function(*task)` of every task, in the order in which they are finished.
+    """Yields `function(*task)` of every task.
 
     Args:
       function: a function of a module, with arguments and results that can be pickled.
       tasks: argument tuples.
       num_workers: processes; with one, or one task, everything is done in this process.
+      is_ordered: whether results come in the order of the tasks instead of that in which they are
+        finished. Only the next few tasks are then given out, so that at most twice as many results
+        as workers wait for their turn.
 
     Raises:
       OSError: if a worker is killed, by lack of memory say.
@@ -40,29 +46,13 @@ def map_in_processes(
     tasks = list(tasks)
     num_workers = min(num_workers, len(tasks))
     if num_workers <= 1:
-        for task in tasks:
-            yield function(*task)
+        yield from itertools.starmap(function, tasks)
         return
     with _worker_pool(num_workers) as pool:
-        for future in concurrent.futures.as_completed(_submit(pool, function, tasks)):
-            yield future.result()
-
-
-def map_in_order(
-    function: Callable[..., Any], tasks: Iterable[tuple], num_workers: int
-) -> Iterator[Any]:
-    """Does what `map_in_processes` does, but in the order of the tasks, for large results.
-
-    Only the next few tasks are given out, so that at most twice as many results as workers wait
-    for their turn.
-    """
-    tasks = list(tasks)
-    num_workers = min(num_workers, len(tasks))
-    if num_workers <= 1:
-        for task in tasks:
-            yield function(*task)
-        return
-    with _worker_pool(num_workers) as pool:
+        if not is_ordered:
+            for future in concurrent.futures.as_completed(_submit(pool, function, tasks)):
+                yield future.result()
+            return
         rest = iter(tasks)
         first = itertools.islice(rest, 2 * num_workers)
         futures = collections.deque(_submit(pool, function, first))

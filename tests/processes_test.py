@@ -1,5 +1,6 @@
 """Work in several processes: order, bounded results, and how killed workers and Ctrl-C end it."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from bert_tf.processes import count_workers, map_in_order, map_in_processes
+from bert_tf.processes import count_workers, map_in_processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -45,6 +46,8 @@ def write_pid_and_sleep(folder: pathlib.Path, number: int) -> None:
 
 # The tests.
 
+in_order = functools.partial(map_in_processes, is_ordered=True)
+
 
 def test_count_workers() -> None:
     assert count_workers(3) == 3
@@ -55,18 +58,18 @@ def test_count_workers() -> None:
 def test_all_results_come(num_workers) -> None:
     tasks = [(number, 0.0) for number in range(9)]
     assert sorted(map_in_processes(finish_later, tasks, num_workers)) == list(range(9))
-    assert list(map_in_order(finish_later, tasks, num_workers)) == list(range(9))
-    assert list(map_in_order(finish_later, [], num_workers)) == []
+    assert list(in_order(finish_later, tasks, num_workers)) == list(range(9))
+    assert list(in_order(finish_later, [], num_workers)) == []
 
 
 def test_order_is_that_of_the_end_or_of_the_tasks() -> None:
     tasks = [(0, 3.0), (1, 0.0), (2, 0.0)]  # far longer than a worker takes to start
     assert list(map_in_processes(finish_later, tasks, 2))[-1] == 0
-    assert list(map_in_order(finish_later, tasks, 2)) == [0, 1, 2]
+    assert list(in_order(finish_later, tasks, 2)) == [0, 1, 2]
 
 
 def test_few_results_wait_for_their_turn(tmp_path) -> None:
-    results = map_in_order(leave_a_file, [(tmp_path, number) for number in range(40)], 2)
+    results = in_order(leave_a_file, [(tmp_path, number) for number in range(40)], 2)
     assert next(results) == 0
     time.sleep(1)
     # Four given out at first, and one more for the one that was taken.
@@ -74,13 +77,13 @@ def test_few_results_wait_for_their_turn(tmp_path) -> None:
     assert list(results) == list(range(1, 40))
 
 
-@pytest.mark.parametrize("run", [map_in_processes, map_in_order])
+@pytest.mark.parametrize("run", [map_in_processes, in_order])
 def test_killed_worker_is_one_clear_error(run) -> None:
     with pytest.raises(OSError, match="worker process was killed.*smaller --num_workers"):
         list(run(kill_itself, [(number,) for number in range(20)], 2))
 
 
-@pytest.mark.parametrize("run", [map_in_processes, map_in_order])
+@pytest.mark.parametrize("run", [map_in_processes, in_order])
 def test_error_of_a_task_is_the_error_here(run) -> None:
     with pytest.raises(ValueError, match="task"):
         list(run(fail, [(0,), (1,)], 2))
@@ -89,19 +92,19 @@ def test_error_of_a_task_is_the_error_here(run) -> None:
 # A program without `if __name__ == "__main__"`: workers do not import it.
 PROGRAM = """
 import pathlib, sys
-from bert_tf.processes import {run}
+from bert_tf.processes import map_in_processes
 from tests.processes_test import write_pid_and_sleep
 tasks = [(pathlib.Path(sys.argv[1]), number) for number in range(4)]
 print("started", flush=True)
 try:
-    list({run}(write_pid_and_sleep, tasks, 2))
+    list(map_in_processes(write_pid_and_sleep, tasks, 2, is_ordered={is_ordered}))
 except KeyboardInterrupt:
     print("interrupted")
 """
 
 
-def start_program(folder: pathlib.Path, run: str) -> subprocess.Popen:
-    (folder / "program.py").write_text(PROGRAM.format(run=run))
+def start_program(folder: pathlib.Path, is_ordered: bool) -> subprocess.Popen:
+    (folder / "program.py").write_text(PROGRAM.format(is_ordered=is_ordered))
     return subprocess.Popen(
         [sys.executable, folder / "program.py", folder],
         cwd=ROOT,
@@ -128,9 +131,9 @@ def is_running(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("run", ["map_in_processes", "map_in_order"])
-def test_workers_end_with_a_killed_parent(tmp_path, run) -> None:
-    program = start_program(tmp_path, run)
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_workers_end_with_a_killed_parent(tmp_path, is_ordered) -> None:
+    program = start_program(tmp_path, is_ordered)
     wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
     workers = [int(path.read_text()) for path in tmp_path.glob("*.pid")]
     assert all(map(is_running, workers))
@@ -142,7 +145,7 @@ def test_workers_end_with_a_killed_parent(tmp_path, run) -> None:
 # The delays reach from workers that still load Python to workers that are at work.
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.2, None])
 def test_control_c_is_silent(tmp_path, delay) -> None:
-    program = start_program(tmp_path, "map_in_order")
+    program = start_program(tmp_path, is_ordered=True)
     assert program.stdout.readline() == "started\n"
     if delay is None:
         wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)

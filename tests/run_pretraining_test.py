@@ -221,16 +221,22 @@ def check_same_training(path, expected_path):
         assert float(value) == pytest.approx(float(reference), rel=1e-2), name
 
 
-def test_ctrl_c_saves_and_names_the_command(folder):
-    process = pretrain(folder, "stopped", num_train_steps=100000, log_steps=1)
+def interrupt_at(text, process):
+    """Presses Ctrl-C when the program prints `text`; returns all that it printed."""
     printed = ""
     for line in process.stdout:
         printed += line
-        if "step 2/" in line:
+        if text in line:
             process.send_signal(signal.SIGINT)
             break
     printed += process.communicate(timeout=60)[0]
     assert process.returncode == 130, printed
+    return printed
+
+
+def test_ctrl_c_saves_and_names_the_command(folder):
+    process = pretrain(folder, "stopped", num_train_steps=100000, log_steps=1)
+    printed = interrupt_at("step 2/", process)
     assert "Saved at step" in printed
     assert f"--flagfile={folder / 'stopped' / 'run.flags'}" in printed
     assert list((folder / "stopped").glob("model.ckpt-*.index"))
@@ -238,13 +244,6 @@ def test_ctrl_c_saves_and_names_the_command(folder):
 
 def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
     process = pretrain(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
-    printed = ""
-    for line in process.stdout:
-        printed += line
-        if "training a vocabulary" in line:
-            process.send_signal(signal.SIGINT)
-            break
-    printed += process.communicate(timeout=60)[0]
-    assert process.returncode == 130, printed
+    printed = interrupt_at("training a vocabulary", process)
     assert printed.splitlines()[-1] == "Interrupted. What was finished is kept."
     assert "Traceback" not in printed

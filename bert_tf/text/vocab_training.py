@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from absl import logging
 
-from bert_tf.processes import count_workers, map_in_order
+from bert_tf.processes import count_workers, map_in_processes
 from bert_tf.text.unicode_tables import is_isolated
 from bert_tf.text.vocab import CLS, CONTINUATION_PREFIX, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 from bert_tf.text.wordpiece import split_chunks, split_words
@@ -93,7 +93,7 @@ def count_words_of_parts(
       OSError: if a process is killed, by lack of memory say.
     """
     tasks = [(part, read_documents, do_lower_case, max_distinct) for part in parts]
-    counters = map_in_order(_count_part, tasks, count_workers(num_workers))
+    counters = map_in_processes(_count_part, tasks, count_workers(num_workers), is_ordered=True)
     return _add_counts(counters, max_distinct)
 
 

@@ -1,0 +1,373 @@
+"""A pytorch_model.bin as NumPy arrays, without torch and without running what the file holds.
+
+Such a file is a zip: STEM/data.pkl is a pickle of the state dict, in which each tensor names one of
+STEM/data/0, STEM/data/1, ..., where the numbers are.
+
+Unpickling calls whatever a pickle names. With all names forbidden but harmless ones, the unpickler
+of the standard library can still be crashed, by a key of deeply nested tuples, and be made to fill
+the memory, by one large index. So the pickle is followed here, instruction by instruction, with the
+few instructions that a state dict needs. None of them looks up, calls or sets anything.
+
+Reference: torch/serialization.py, torch/_utils.py, Lib/pickletools.py.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import pickletools
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+
+# By the names in the pickle. NumPy has no bfloat16: its bits are read, then widened.
+DTYPES = {
+    "torch.FloatStorage": "<f4",
+    "torch.HalfStorage": "<f2",
+    "torch.BFloat16Storage": "<u2",
+    "torch.DoubleStorage": "<f8",
+    "torch.LongStorage": "<i8",
+    "torch.IntStorage": "<i4",
+    "torch.ShortStorage": "<i2",
+    "torch.CharStorage": "i1",
+    "torch.ByteStorage": "u1",
+    "torch.BoolStorage": "u1",
+}
+ORDERED_DICT = "collections.OrderedDict"
+TENSOR = "torch._utils._rebuild_tensor_v2"
+PARAMETER = "torch._utils._rebuild_parameter"
+KNOWN_NAMES = {ORDERED_DICT, TENSOR, PARAMETER, *DTYPES}
+
+# Instructions of a pickle, by their names in pickletools.
+SILENT = {"PROTO", "FRAME", "STOP"}
+LITERALS = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
+LITERALS |= {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+TUPLE_SIZES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+# BERT-large needs 60 KB. Each byte may take a microsecond and become a container of 100 bytes.
+MAX_PICKLE_BYTES = 4 << 20
+MAX_DIMENSIONS = 32
+
+ZIP_START = b"PK\x03\x04"
+OTHER_FORMS = {
+    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.": "it has the old form, of torch before 1.6",
+    b"version https://git-lfs": "it is a pointer of git-lfs; `git lfs pull` gets the file itself",
+}
+HOW_TO_CONVERT = (
+    "Expected what torch.save(model.state_dict(), path) of torch 1.6 or later writes. If you trust "
+    "where the file comes from, load the model where torch is installed and write it with "
+    "model.save_pretrained(folder, safe_serialization=True) or with safetensors.torch.save_file."
+)
+# A damaged file may hold names of megabytes.
+MAX_REASON_LENGTH = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class _Name:
+    """A class or function that the pickle names; it stays a name."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Storage:
+    """The numbers of one or more tensors: an entry of the zip."""
+
+    kind: str
+    key: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tensor:
+    """A view of a storage; offset and strides count elements."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads the tensors of a state dict by name, in the order of the file.
+
+    The arrays are views, as the tensors were: tied weights share memory, and transposed or expanded
+    ones have their strides. So they are read-only. bfloat16 becomes float32, which holds the same
+    numbers; other types stay.
+
+    Args:
+      path: a pytorch_model.bin of torch 1.6 or later.
+
+    Returns:
+      name -> array; of float16, float32, float64, integers or bool.
+
+    Raises:
+      ValueError: if the file is damaged, of another form, or holds or asks for anything but tensors
+        of those types; with the reason and how to convert it.
+      OSError: if there is no such file.
+    """
+    path = pathlib.Path(path)
+    with path.open("rb") as file, _explained(path), _open_zip(file) as zipped:
+        archive = _Archive(zipped)
+        tensors = _tensors_of(_follow(archive.read("data.pkl", MAX_PICKLE_BYTES)))
+        return {name: archive.view(tensor) for name, tensor in tensors.items()}
+
+
+@contextlib.contextmanager
+def _explained(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    # The bytes decide which error of zipfile, pickletools or NumPy a damaged file leads to.
+    except Exception as error:
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        reason = f"{kind}{error}"[:MAX_REASON_LENGTH].rstrip(".")
+        raise ValueError(f"{path} cannot be read: {reason}. {HOW_TO_CONVERT}") from error
+
+
+def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
+    """Opens the zip file and checks its table of contents."""
+    start = file.read(max(map(len, OTHER_FORMS)))
+    for other, reason in OTHER_FORMS.items():
+        if start.startswith(other):
+            raise ValueError(reason)
+    if not start.startswith(ZIP_START):
+        raise ValueError(f"it is no zip file, it begins with {start[:8]!r}")
+    try:
+        zipped = zipfile.ZipFile(file)
+    except Exception as error:  # of many kinds, as above
+        raise ValueError(
+            f"it begins as a zip file, but is cut short or damaged ({error})"
+        ) from None
+    entries = zipped.infolist()
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+            raise ValueError(f"{entry.filename!r} in it is compressed, torch compresses nothing")
+    # Entries that share bytes would let a small file fill the memory.
+    claimed, size = sum(entry.file_size for entry in entries), os.fstat(file.fileno()).st_size
+    if claimed > size:
+        raise ValueError(f"its entries claim {claimed} bytes, the whole file has {size}")
+    return zipped
+
+
+class _Archive:
+    """The zip file: its entries, and the storages read so far."""
+
+    def __init__(self, zipped: zipfile.ZipFile) -> None:
+        self._zip = zipped
+        self._storages: dict[str, tuple[_Storage, np.ndarray]] = {}
+        names = zipped.namelist()
+        pickles = [name for name in names if name.endswith("/data.pkl") and name.count("/") == 1]
+        if len(pickles) != 1:
+            raise ValueError(f"expected one data.pkl in it, received {len(pickles)}")
+        # Everything is in one folder: the stem of the path under which the file was first written.
+        self._folder = pickles[0].split("/")[0]
+        if f"{self._folder}/byteorder" in names:  # since torch 2.1; little before
+            order = self.read("byteorder", most=16)
+            if order != b"little":
+                raise ValueError(f"its byte order is {order!r}, expected b'little'")
+
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """Returns the bytes of an entry; zipfile compares the checksum."""
+        entry = self._zip.getinfo(f"{self._folder}/{name}")
+        if most is not None and entry.file_size > most:
+            raise ValueError(f"{name} in it has {entry.file_size} bytes, expected at most {most}")
+        return self._zip.read(entry)
+
+    def view(self, tensor: _Tensor) -> np.ndarray:
+        """Returns a tensor as a read-only view of its storage."""
+        numbers = self._storage(tensor.storage)
+        if 0 in tensor.shape:
+            return np.empty(tensor.shape, numbers.dtype)
+        sides = zip(tensor.shape, tensor.strides, strict=True)
+        last = tensor.offset + sum((size - 1) * stride for size, stride in sides)
+        if last >= len(numbers):
+            raise ValueError(
+                f"a tensor of shape {list(tensor.shape)} needs element {last} of storage "
+                f"{tensor.storage.key!r}, which has {len(numbers)}"
+            )
+        width = numbers.itemsize
+        strides = [stride * width for stride in tensor.strides]
+        return np.ndarray(tensor.shape, numbers.dtype, numbers, tensor.offset * width, strides)
+
+    def _storage(self, storage: _Storage) -> np.ndarray:
+        if storage.key not in self._storages:
+            self._storages[storage.key] = storage, self._read_storage(storage)
+        known, numbers = self._storages[storage.key]
+        if storage != known:
+            raise ValueError(f"one storage is used as {known} and as {storage}")
+        return numbers
+
+    def _read_storage(self, storage: _Storage) -> np.ndarray:
+        content = self.read(f"data/{storage.key}")
+        numbers = np.frombuffer(content, DTYPES[storage.kind])
+        if len(numbers) != storage.size:
+            raise ValueError(
+                f"storage {storage.key!r} has {len(numbers)} elements of {storage.kind}, expected "
+                f"{storage.size}"
+            )
+        if storage.kind == "torch.BoolStorage":
+            numbers = numbers != 0
+        if storage.kind == "torch.BFloat16Storage":
+            # bfloat16 is the upper half of a float32.
+            bits = numbers.astype("<u4")
+            bits <<= 16
+            numbers = bits.view("<f4")
+        numbers.flags.writeable = False
+        return numbers
+
+
+def _tensors_of(value: Any) -> dict[str, _Tensor]:
+    """Returns the state dict, checked to be one."""
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a dict of tensors in it, received {_kind(type(value))}")
+    for name, tensor in value.items():
+        if isinstance(tensor, dict):
+            raise ValueError(
+                f"{name!r} in it is a dict: the state dict must not lie inside another"
+            )
+        if not isinstance(tensor, _Tensor):
+            raise ValueError(f"{name!r} in it is {_kind(type(tensor))}, expected a tensor")
+    return value
+
+
+def _kind(kind: type) -> str:
+    """Returns a name for messages: dict, str, tensor, storage, ..."""
+    return kind.__name__.strip("_").lower()
+
+
+def _follow(content: bytes) -> Any:
+    """Returns what a pickle describes: containers, numbers, strings, and the classes above."""
+    pickled = _Pickled()
+    for instruction, argument, _ in pickletools.genops(content):
+        pickled.follow(instruction.name, argument)
+    return pickled.stack.pop()
+
+
+class _Pickled:
+    """The stack and the memo of an unpickler, and what each instruction does to them.
+
+    Attributes:
+      stack: what was described since the last open mark.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self._below_marks: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def follow(self, instruction: str, argument: Any) -> None:
+        """Follows one instruction.
+
+        Raises:
+          ValueError, IndexError, KeyError: if no state dict has it there.
+        """
+        if instruction in LITERALS:
+            self.stack.append(argument)
+        elif instruction in CONSTANTS:
+            self.stack.append(CONSTANTS[instruction])
+        elif instruction in ("BINPUT", "LONG_BINPUT"):
+            self._memo[argument] = self.stack[-1]
+        elif instruction == "MEMOIZE":
+            self._memo[len(self._memo)] = self.stack[-1]
+        elif instruction in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self._memo[argument])
+        elif instruction in ("GLOBAL", "STACK_GLOBAL", "REDUCE", "BINPERSID", "BUILD"):
+            self._follow_object(instruction, argument)
+        elif instruction not in SILENT:
+            self._follow_container(instruction)
+
+    def _follow_container(self, instruction: str) -> None:
+        if instruction == "MARK":
+            self._below_marks.append(self.stack)
+            self.stack = []
+        elif instruction == "EMPTY_DICT":
+            self.stack.append({})
+        elif instruction == "EMPTY_LIST":
+            self.stack.append([])
+        elif instruction == "TUPLE":
+            items = self._pop_mark()
+            self.stack.append(tuple(items))
+        elif instruction in TUPLE_SIZES:
+            items = self._pop(TUPLE_SIZES[instruction])
+            self.stack.append(tuple(items))
+        elif instruction in ("SETITEM", "SETITEMS"):
+            items = self._pop(2) if instruction == "SETITEM" else self._pop_mark()
+            self._set_items(items)
+        elif instruction in ("APPEND", "APPENDS"):
+            items = self._pop(1) if instruction == "APPEND" else self._pop_mark()
+            self._expect(self.stack[-1], list).extend(items)
+        else:
+            raise ValueError(f"its pickle has the instruction {instruction}, torch writes none")
+
+    def _follow_object(self, instruction: str, argument: Any) -> None:
+        if instruction == "GLOBAL":
+            self.stack.append(_known_name(argument.replace(" ", ".", 1)))
+        elif instruction == "STACK_GLOBAL":
+            module, name = (self._expect(part, str) for part in self._pop(2))
+            self.stack.append(_known_name(f"{module}.{name}"))
+        elif instruction == "BINPERSID":
+            (description,) = self._pop(1)
+            self.stack.append(_storage_of(description))
+        elif instruction == "REDUCE":
+            callee, arguments = self._pop(2)
+            self.stack.append(_made_by(self._expect(callee, _Name).name, arguments))
+        else:  # BUILD, with the versions of the layers, which torch hangs on the dict
+            self._pop(1)
+            self._expect(self.stack[-1], dict)
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self._expect(self.stack[-1], dict)
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            # Not every key may be hashed: deeply nested tuples overflow the stack.
+            if type(key) is not str:
+                raise ValueError(f"a dict in it has a key of type {_kind(type(key))}, expected str")
+            target[key] = value
+
+    def _pop(self, count: int) -> list[Any]:
+        if len(self.stack) < count:
+            raise ValueError("its pickle takes more than it has described")
+        items = self.stack[-count:]
+        del self.stack[-count:]
+        return items
+
+    def _pop_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self._below_marks.pop()
+        return items
+
+    def _expect(self, value: Any, kind: type) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"its pickle has {_kind(type(value))}, expected {_kind(kind)}")
+        return value
+
+
+def _known_name(name: str) -> _Name:
+    if name not in KNOWN_NAMES:
+        raise ValueError(f"it asks for {name!r}, expected nothing but tensors of common types")
+    return _Name(name)
+
+
+def _storage_of(description: Any) -> _Storage:
+    """Returns what ("storage", class, key, device, number of elements) describes."""
+    match description:
+        case ("storage", _Name(kind), str(key), str(), int(size)) if kind in DTYPES:
+            return _Storage(kind, key, size)
+    raise ValueError("its pickle describes a storage as torch does not")
+
+
+def _made_by(callee: str, arguments: Any) -> Any:
+    """Returns what a call stands for."""
+    match arguments:
+        case () if callee == ORDERED_DICT:
+            return {}
+        case (_Tensor() as tensor, _, _) if callee == PARAMETER:
+            return tensor
+        # A seventh argument would say that the numbers are to be negated or conjugated.
+        case (_Storage() as storage, start, tuple(shape), tuple(strides), _, _) if callee == TENSOR:
+            if len(shape) == len(strides) <= MAX_DIMENSIONS:
+                indices = (start, *shape, *strides)
+                if all(type(index) is int and index >= 0 for index in indices):
+                    return _Tensor(storage, start, shape, strides)
+    raise ValueError(f"its pickle calls {callee!r} with other arguments than torch writes")

@@ -11,6 +11,8 @@ import pathlib
 import typing
 from typing import Any, Self
 
+from bert_tf.files import read_json
+
 GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
 
@@ -116,32 +118,39 @@ class ModelConfig(Config):
 
     @classmethod
     def read(cls, path: str | pathlib.Path, others: Self | None = None) -> Self:
-        """Reads a bert_config.json, ours or google-research/bert's.
-
-        Keys that are not ours are ignored as the original does (some releases carry pooler_*);
-        `"hidden_act": "gelu"` is read as `gelu_tanh`, the form of google-research/bert.
-
-        Args:
-          path: the file.
-          others: has the fields that the file lacks (Google's has no casing); None: the defaults.
+        """Reads a bert_config.json, ours or google-research/bert's; see `from_json_object`.
 
         Raises:
           ValueError: if it is no JSON object, or a value does not fit its field.
         """
-        try:
-            values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not JSON: {error}.") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} holds no JSON object but a {type(values).__name__}.")
+        return cls.from_json_object(read_json(path), str(path), others)
+
+    @classmethod
+    def from_json_object(
+        cls, values: dict[str, Any], source: str, others: Self | None = None
+    ) -> Self:
+        """Makes the configuration from the object in somebody's configuration file.
+
+        Keys that are not ours are ignored as the original does (some releases carry pooler_*);
+        `"hidden_act": "gelu"` is read as `gelu_tanh`, the form of google-research/bert, unless
+        a `gelu_form` beside it says `exact`.
+
+        Args:
+          values: the object.
+          source: the file, for messages.
+          others: has the fields that the file lacks (Google's has no casing); None: the defaults.
+
+        Raises:
+          ValueError: if a value does not fit its field.
+        """
         if values.get("hidden_act") == "gelu":
-            values["hidden_act"] = "gelu_tanh"
+            values = {**values, "hidden_act": f"gelu_{values.get('gelu_form', 'tanh')}"}
         known = {field.name for field in dataclasses.fields(cls)}
         values = {key: value for key, value in values.items() if key in known}
         try:
             return cls.from_dict({**(others.to_dict() if others else {}), **values})
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise ValueError(f"{source}: {error}") from None
 
     def to_json(self) -> str:
         """Returns the text of bert_config.json."""
@@ -169,7 +178,16 @@ class DataConfig(Config):
     eval_fraction: float = option(
         0.02, "Share of documents held out when eval_file is empty.", lower=0.0, upper=0.5
     )
-    vocab_file: str = option("", "Vocabulary; empty: one is trained on input_file.")
+    vocab_file: str = option(
+        "",
+        "Vocabulary; empty: that of --init_checkpoint, else one is trained on input_file. Another "
+        "than the checkpoint's: its table is adapted.",
+    )
+    added_words_file: str = option(
+        "",
+        "Words, one a line, to add to the vocabulary of --init_checkpoint: in its [unused] rows, "
+        "then in new rows.",
+    )
     cache_dir: str = option(
         "", "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache."
     )
@@ -237,7 +255,20 @@ class TrainingConfig(Config):
     """The loop: what is run, where, how often it is logged and saved."""
 
     output_dir: str = option("", "Run directory.")
-    init_checkpoint: str = option("", "Run directory or checkpoint whose weights are the start.")
+    init_checkpoint: str = option(
+        "",
+        "Weights to start from, with their configuration and vocabulary: a run directory or a "
+        "checkpoint in it, google-research/bert's checkpoint (prefix, folder or .zip), a Hugging "
+        "Face folder, a keras-hub preset or .weights.h5, a Model Garden encoder.",
+    )
+    may_miss: str = option(
+        "",
+        "Starts of names of weights, comma-separated, that --init_checkpoint may lack; they start "
+        "at random.",
+    )
+    may_ignore: str = option(
+        "", "Starts of names of weights, comma-separated, to leave out of --init_checkpoint."
+    )
     bert_config_file: str = option("", "bert_config.json; its values replace the shape flags.")
     do_train: bool = option(False, "Train.")
     do_eval: bool = option(False, "Evaluate at the end, and every eval_steps while training.")

@@ -7,7 +7,7 @@ import sys
 import traceback
 import typing
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
@@ -59,6 +59,12 @@ def from_flags(cls: type[ConfigType]) -> ConfigType:
     """Makes the dataclass from the parsed flags; a field without a flag keeps its default."""
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
     return cls.from_dict({name: flags.FLAGS[name].value for name in names})
+
+
+def given(cls: type[Config]) -> dict[str, Any]:
+    """Returns the fields whose flags stand on the command line or in a flagfile."""
+    names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
+    return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
 
 
 def flagfile(*configs: Config) -> str:

@@ -1,11 +1,12 @@
-"""Files that are either whole or absent: written to a temporary name, then renamed."""
+"""Files that are either whole or absent: written to a temporary name, then renamed; JSON files."""
 
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 
 @contextlib.contextmanager
@@ -43,3 +44,18 @@ def exclusive(path: str | os.PathLike) -> Iterator[bool]:
         except BlockingIOError:
             is_ours = False
         yield is_ours
+
+
+def read_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Raises:
+      ValueError: if it is no JSON, or something else than an object.
+    """
+    try:
+        values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds no JSON object but a {type(values).__name__}.")
+    return values

@@ -1,11 +1,12 @@
 """Fills in masked words: type a sentence with [MASK], see the likeliest pieces.
 
     python -m bert_tf.fill_mask --output_dir=runs/quickstart --text='The [MASK] returns a list.'
+    python -m bert_tf.fill_mask --init_checkpoint=uncased_L-12_H-768_A-12.zip
 
-Without --text, sentences are read from the terminal, one a line.
+The model is a run of ours, or a checkpoint in any form that `run_pretraining` takes. Without
+--text, sentences are read from the terminal, one a line.
 """
 
-import pathlib
 import sys
 import typing
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from absl import flags
 
 from bert_tf import config_flags
-from bert_tf.config import ModelConfig, TrainingConfig
+from bert_tf.config import TrainingConfig
 
 if typing.TYPE_CHECKING:
     from bert_tf.modeling.models import BertPretrainer
@@ -35,24 +36,21 @@ class Candidate(NamedTuple):
 
 def main(_: list[str]) -> None:
     training = config_flags.from_flags(TrainingConfig)
-    folder = pathlib.Path(training.output_dir)
-    if not training.output_dir or not (folder / "bert_config.json").exists():
-        raise ValueError(
-            f"--output_dir={training.output_dir} is no run directory: it holds no "
-            f"bert_config.json. Give the --output_dir of a run of bert_tf.run_pretraining."
-        )
+    path = training.init_checkpoint or training.output_dir
+    if not path:
+        raise ValueError("Give the --output_dir of a run, or a model as --init_checkpoint.")
 
+    from bert_tf.checkpoints.formats import read_checkpoint
     from bert_tf.modeling.models import BertPretrainer
     from bert_tf.text.tokenizer import BertTokenizer
-    from bert_tf.text.vocab import Vocab
-    from bert_tf.training.checkpointing import has_next_sentence, load_weights
 
-    checkpoint = training.init_checkpoint or training.output_dir
-    config = ModelConfig.read(folder / "bert_config.json")
-    vocab = Vocab.read(folder / "vocab.txt")
-    model = BertPretrainer(config, use_next_sentence=has_next_sentence(checkpoint))
-    load_weights(model, checkpoint)
-    tokenizer = BertTokenizer(vocab, config.do_lower_case)
+    checkpoint = read_checkpoint(path)
+    checkpoint.check()
+    vocab = checkpoint.vocab
+    if vocab is None:
+        raise ValueError(f"{path} has no vocabulary; put its vocab.txt beside the weights.")
+    model = BertPretrainer.from_checkpoint(checkpoint)
+    tokenizer = BertTokenizer(vocab, checkpoint.config.do_lower_case)
     for text in TEXT.value or _typed():
         try:
             masks = fill_mask(model, tokenizer, vocab, text, TOP_K.value)

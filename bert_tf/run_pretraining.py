@@ -19,6 +19,7 @@ from bert_tf.files import exclusive
 from bert_tf.run_record import check_same_run, recorded, write_run_record
 
 if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.training.trainer import Trainer
 
@@ -36,19 +37,17 @@ class Configs(NamedTuple):
 
 
 def main(_: list[str]) -> int:
-    configs = read_configs()
+    configs, start = with_start(read_configs())
     training = configs.training
     # An evaluation may use other data and batches; the model must be the same.
     check_same_run(training.output_dir, *(configs if training.do_train else [configs.model]))
+    check_length(configs)
 
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
-    from bert_tf.training.checkpointing import has_next_sentence
     from bert_tf.training.distribution import is_chief, make_strategy
 
     strategy = make_strategy(training)
     check_batch_sizes(training, strategy.num_replicas_in_sync)
-    if training.init_checkpoint:
-        has_next_sentence(training.init_checkpoint)  # It can be read.
     with contextlib.ExitStack() as stack:
         if training.do_train and is_chief(strategy):
             lock = pathlib.Path(training.output_dir, ".lock")
@@ -57,10 +56,10 @@ def main(_: list[str]) -> int:
                     f"Another process trains in {training.output_dir}; wait for its end, or give "
                     f"another --output_dir."
                 )
-        return train_and_evaluate(configs, strategy)
+        return train_and_evaluate(configs, start, strategy)
 
 
-def train_and_evaluate(configs: Configs, strategy: Any) -> int:
+def train_and_evaluate(configs: Configs, start: "Checkpoint | None", strategy: Any) -> int:
     """Does what the flags ask for; returns the exit status.
 
     Raises:
@@ -73,7 +72,7 @@ def train_and_evaluate(configs: Configs, strategy: Any) -> int:
     from bert_tf.training.trainer import Stopped
 
     training = configs.training
-    trainer = build_trainer(configs, strategy)
+    trainer = build_trainer(configs, start, strategy)
     try:
         if training.do_train:
             trainer.train()
@@ -106,24 +105,66 @@ def read_configs() -> Configs:
         raise ValueError("--output_dir is empty; name the run directory, say runs/my_bert.")
     if not (training.do_train or training.do_eval):
         raise ValueError("At least one of --do_train and --do_eval must be true.")
-    if training.bert_config_file:
+    if training.bert_config_file and not training.init_checkpoint:
         model = ModelConfig.read(training.bert_config_file, others=configs.model)
         configs = configs._replace(model=model)
-    if data.max_seq_length > configs.model.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length={data.max_seq_length} is above the model's "
-            f"max_position_embeddings {configs.model.max_position_embeddings}."
-        )
+    if data.added_words_file and not training.init_checkpoint:
+        raise ValueError("--added_words_file adds to the vocabulary of an --init_checkpoint: none.")
     if not data.cache_dir:
         cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
     return configs
 
 
-def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
+def with_start(configs: Configs) -> tuple[Configs, "Checkpoint | None"]:
+    """Reads --init_checkpoint, with which the model's configuration comes.
+
+    A run that has checkpoints of its own goes on from them: what it began with is not read again.
+
+    Raises:
+      ValueError: if it cannot be read, or contradicts the flags.
+    """
+    data, training = configs.data, configs.training
+    if not training.init_checkpoint:
+        return configs, None
+
+    from bert_tf.checkpoints.start import merge, read_start, starts_of_names
+
+    given, folder = config_flags.given(ModelConfig), pathlib.Path(training.output_dir)
+    record = folder / "bert_config.json"
+    if record.exists() and any(folder.glob("model.ckpt-*.index")):
+        return configs._replace(model=merge(ModelConfig.read(record), given, str(record))), None
+    start = read_start(
+        training.init_checkpoint,
+        given,
+        ("masked_lm", "pooler", "next_sentence") if data.use_next_sentence else ("masked_lm",),
+        config_file=training.bert_config_file,
+        vocab_file=data.vocab_file,
+        added_words_file=data.added_words_file,
+        may_miss=starts_of_names(training.may_miss),
+        may_ignore=starts_of_names(training.may_ignore),
+    )
+    if start.vocab:
+        vocab_size = given.get("vocab_size", len(start.vocab))
+        check_vocabulary(len(start.vocab), vocab_size, training.init_checkpoint)
+    return configs._replace(model=start.config), start
+
+
+def check_length(configs: Configs) -> None:
+    """Raises ValueError if sequences are longer than the position table."""
+    length, rows = configs.data.max_seq_length, configs.model.max_position_embeddings
+    if length > rows:
+        raise ValueError(
+            f"--max_seq_length={length} is above the model's max_position_embeddings {rows}; with "
+            f"an --init_checkpoint, --max_position_embeddings={length} grows its table."
+        )
+
+
+def build_trainer(configs: Configs, start: "Checkpoint | None", strategy: Any) -> "Trainer":
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
     import keras
 
+    from bert_tf.checkpoints.start import has_pooler
     from bert_tf.data.tfrecords import RecordFiles
     from bert_tf.modeling.models import BertPretrainer
     from bert_tf.optimization.optimizers import build_optimizer, decays
@@ -133,20 +174,21 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
     from bert_tf.training.reporting import parameter_table
     from bert_tf.training.trainer import Trainer
 
-    prepared = prepare(configs, strategy)
+    prepared = prepare(configs, start, strategy)
     configs = configs._replace(training=choose_micro_batches(configs, strategy))
     model_config, data, masking, optimization, training = configs
     if training.do_eval and not prepared.eval_files:
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
     vocab = Vocab.read(prepared.vocab_file)
-    check_vocabulary(len(vocab), model_config, prepared.vocab_file)
+    check_vocabulary(len(vocab), model_config.vocab_size, prepared.vocab_file)
     if training.do_train and is_chief(strategy):
         write_run_record(training.output_dir, vocab, *configs)
 
     keras.utils.set_random_seed(data.random_seed)
     keras.mixed_precision.set_global_policy(training.precision)
     with strategy.scope():
-        model = BertPretrainer(model_config, data.use_next_sentence, training.recompute)
+        use_pooler = data.use_next_sentence or has_pooler(training.output_dir, start)
+        model = BertPretrainer(model_config, data.use_next_sentence, training.recompute, use_pooler)
         optimizer = build_optimizer(optimization)
         optimizer.build(model.trainable_variables)
     logging.info("%s", parameter_table(model.trainable_variables, decays))
@@ -163,22 +205,23 @@ def build_trainer(configs: Configs, strategy: Any) -> "Trainer":
         progress=make_progress(configs, strategy),
         data_fingerprint=prepared.fingerprint,
     )
-    load_start(trainer, training)
+    load_weights(trainer, start, training)
     return trainer
 
 
-def load_start(trainer: "Trainer", training: TrainingConfig) -> None:
+def load_weights(trainer: "Trainer", start: "Checkpoint | None", training: TrainingConfig) -> None:
     """Loads the run's newest checkpoint, else the weights of --init_checkpoint, else nothing.
 
     Raises:
       ValueError: if an evaluation alone has no weights to evaluate.
     """
-    from bert_tf.training.checkpointing import load_weights
+    from bert_tf.checkpoints.start import starts_of_names
+    from bert_tf.modeling.pretrained import assign_checkpoint
 
     if trainer.restore():
         return
-    if training.init_checkpoint:
-        load_weights(trainer.task.model, training.init_checkpoint)
+    if start:
+        assign_checkpoint(trainer.task.model, start, starts_of_names(training.may_miss))
     elif not training.do_train:
         raise ValueError(
             f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "
@@ -186,12 +229,12 @@ def load_start(trainer: "Trainer", training: TrainingConfig) -> None:
         )
 
 
-def prepare(configs: Configs, strategy: Any) -> Any:
+def prepare(configs: Configs, start: "Checkpoint | None", strategy: Any) -> Any:
     """Does what is missing between the input and ready records; one host does it for all."""
     from bert_tf.data.preparation import prepare_pretraining_data
     from bert_tf.training.distribution import any_worker, is_chief
 
-    vocab_file = vocabulary_of_weights(configs.data, configs.training)
+    vocab_file = vocabulary_of_weights(configs.data, configs.training, start)
 
     def prepare_here() -> Any:
         return prepare_pretraining_data(
@@ -211,8 +254,10 @@ def prepare(configs: Configs, strategy: Any) -> Any:
     return prepared
 
 
-def vocabulary_of_weights(data: DataConfig, training: TrainingConfig) -> str:
-    """Returns the vocabulary to use: the one given, else that of the weights to start from.
+def vocabulary_of_weights(
+    data: DataConfig, training: TrainingConfig, start: "Checkpoint | None"
+) -> str:
+    """Returns the vocabulary to use: that of the start, the one given, else that of the run.
 
     Returns:
       A path; "" if the weights are random, so that a vocabulary may be trained.
@@ -220,22 +265,23 @@ def vocabulary_of_weights(data: DataConfig, training: TrainingConfig) -> str:
     Raises:
       ValueError: if weights are given and no vocabulary.
     """
-    if data.vocab_file:
-        return data.vocab_file
-    start = pathlib.Path(training.init_checkpoint or training.output_dir)
-    for folder in (pathlib.Path(training.output_dir), start if start.is_dir() else start.parent):
-        if (folder / "vocab.txt").exists():
-            return str(folder / "vocab.txt")
-    if training.init_checkpoint or not training.do_train:
-        raise ValueError(f"{start} has no vocab.txt; give its vocabulary as --vocab_file.")
-    return ""
+    from bert_tf.checkpoints.start import keep_vocabulary
+
+    if start and start.vocab:
+        return str(keep_vocabulary(start.vocab, data.cache_dir))
+    own = pathlib.Path(training.output_dir, "vocab.txt")
+    if own.exists() and (training.init_checkpoint or not data.vocab_file):
+        return str(own)
+    if not data.vocab_file and not training.do_train:
+        raise ValueError(f"{own} does not exist; give the run's vocabulary as --vocab_file.")
+    return data.vocab_file
 
 
-def check_vocabulary(size: int, model: ModelConfig, vocab_file: str) -> None:
+def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
     """Raises ValueError if vocabulary and model have different sizes."""
-    if size != model.vocab_size:
+    if size != vocab_size:
         raise ValueError(
-            f"{vocab_file} has {size} pieces, but the model's vocab_size is {model.vocab_size}; "
+            f"{source} has {size} pieces, but the model's vocab_size is {vocab_size}; "
             f"give --vocab_size={size} or the vocabulary that belongs to the configuration."
         )
 

@@ -24,26 +24,30 @@ FILE_LINES, TEST_LINES, FUNCTION_LINES = 400, 500, 50
 # Target of BUILD: (targets of this project, packages of others) that its files import.
 # Entry points, tests and benchmarks may import everything in bert_tf and are not listed here.
 IMPORT_RULES: dict[str, tuple[str, str]] = {
-    "config": ("", ""),
     "files": ("", ""),
+    "config": ("files", ""),
     "processes": ("", ""),
     "config_flags": ("config", "absl_py"),
     "text": ("files processes", "absl_py numpy tensorflow tensorflow_text"),
+    "checkpoints": (
+        "config files text",
+        "absl_py h5py keras_hub numpy safetensors tensorflow",
+    ),
     "run_record": ("config config_flags files text", ""),
     "data": (
         "config files processes text",
         "absl_py google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
     ),
     "losses": ("", "keras"),
-    "modeling": ("config losses", "keras"),
+    "modeling": ("checkpoints config losses", "absl_py keras"),
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
-    "training": ("config files task", "absl_py keras matplotlib numpy tensorflow"),
+    "training": ("checkpoints config files task", "absl_py keras matplotlib numpy tensorflow"),
     "tasks": ("config data losses modeling task text", "numpy tensorflow"),
     "export": ("", ""),
 }
 # Loaded by the function that needs them: they are slow to load, and not every run needs them.
-INSIDE_FUNCTIONS = ("tensorflow_datasets", "matplotlib")
+INSIDE_FUNCTIONS = ("tensorflow_datasets", "matplotlib", "keras_hub")
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
 WITHOUT_TENSORFLOW = (
     "bert_tf.text.wordpiece",

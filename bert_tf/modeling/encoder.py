@@ -12,6 +12,7 @@ Layers carry the names of google-research/bert's scopes and are built inside the
 
 import functools
 import math
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,10 @@ from bert_tf.config import ModelConfig
 from bert_tf.modeling.attention import SelfAttention, attention_bias
 from bert_tf.modeling.dropout import Dropout, mix
 from bert_tf.modeling.embeddings import BertEmbeddings, initializer
+from bert_tf.modeling.pretrained import FromPretrained
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
 def gelu_tanh(x: Any) -> Any:
@@ -238,11 +243,12 @@ class Pooler(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoder(keras.Model):
+class BertEncoder(FromPretrained, keras.Model):
     """The encoder without heads.
 
     Args:
       config: shape of the network.
+      use_pooler: whether there is a pooler.
       recompute: whether the backward pass recomputes each layer instead of keeping its inside.
         Costs a second forward pass; the masks are the same, so the gradients are.
 
@@ -254,17 +260,22 @@ class BertEncoder(keras.Model):
         generator (what `fit` does).
 
     Returns:
-      dict: `sequence_output` float [B, T, D], `pooled_output` float [B, D], and `encoder_outputs`,
-      a list of L + 1 float [B, T, D]: the embeddings and every layer's output.
+      dict: `sequence_output` float [B, T, D], with a pooler `pooled_output` float [B, D], and
+      `encoder_outputs`, a list of L + 1 float [B, T, D]: the embeddings and every layer's output.
 
     Reference: Devlin et al. 2019, section 3.
     """
 
     def __init__(
-        self, config: ModelConfig, recompute: bool = False, name: str = "bert", **kwargs: Any
+        self,
+        config: ModelConfig,
+        recompute: bool = False,
+        use_pooler: bool = True,
+        name: str = "bert",
+        **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.config, self.recompute = config, recompute
+        self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
         self.embeddings = BertEmbeddings(
             config.vocab_size,
             config.hidden_size,
@@ -291,7 +302,8 @@ class BertEncoder(keras.Model):
             )
             # An attribute each, not a list: tf.train.Checkpoint does not look into Keras' lists.
             setattr(self, f"layer_{index}", layer)
-        self.pooler = Pooler(config.initializer_range, name="pooler", dtype=self.dtype_policy)
+        if use_pooler:
+            self.pooler = Pooler(config.initializer_range, name="pooler", dtype=self.dtype_policy)
         self.dropout_seeds = keras.random.SeedGenerator(name="dropout_seeds")
         self.build()
 
@@ -305,16 +317,22 @@ class BertEncoder(keras.Model):
         with keras.name_scope("encoder"):
             for layer in self.encoder_layers:
                 layer.build((None, size))
-        self.pooler.build((None, None, size))
+        if self.use_pooler:
+            self.pooler.build((None, None, size))
+
+    def draw_dropout_seed(self, training: bool, dropout_seed: Any) -> Any:
+        """Returns the seed of a call's dropout: the one given, a new one, or None at inference."""
+        if not training:
+            return None
+        if dropout_seed is not None:
+            return dropout_seed
+        start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
+        return ops.bitwise_xor(start, mix(count))
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
-        if not training:
-            dropout_seed = None
-        elif dropout_seed is None:
-            start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
-            dropout_seed = ops.bitwise_xor(start, mix(count))
+        dropout_seed = self.draw_dropout_seed(training, dropout_seed)
         word_ids = inputs["input_word_ids"]
         bias = attention_bias(inputs["input_mask"])
         hidden = self.embeddings(word_ids, inputs["input_type_ids"], dropout_seed)
@@ -326,18 +344,22 @@ class BertEncoder(keras.Model):
             run = functools.partial(layer.__call__, dropout_seed=dropout_seed)
             hidden = (keras.remat(run) if self.recompute and training else run)(hidden, bias)
             outputs.append(ops.reshape(hidden, by_sequence))
-        return {
-            "sequence_output": outputs[-1],
-            "pooled_output": self.pooler(outputs[-1]),
-            "encoder_outputs": outputs,
-        }
+        result = {"sequence_output": outputs[-1], "encoder_outputs": outputs}
+        if self.use_pooler:
+            result["pooled_output"] = self.pooler(outputs[-1])
+        return result
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "config": self.config.to_dict(),
             "recompute": self.recompute,
+            "use_pooler": self.use_pooler,
         }
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        return {"use_pooler": "pooler" in checkpoint.heads}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertEncoder":

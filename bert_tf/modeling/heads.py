@@ -1,8 +1,9 @@
-"""The two pre-training heads (BERT section 3.1).
+"""The heads (BERT sections 3.1 and 4).
 
-sequence_output [B, T, D] -> rows at masked_lm_positions [B*P, D]
-  -> dense, activation, LayerNorm -> product with the word table + bias -> [B, P, V]
-pooled_output [B, D] -> product with output_weights + bias -> [B, 2]
+MLM:     sequence_output [B, T, D] -> rows at masked_lm_positions [B*P, D]
+           -> dense, activation, LayerNorm -> product with the word table + bias -> [B, P, V]
+classes: pooled_output [B, D] or sequence_output [B, T, D]
+           -> product with output_weights + bias -> [B, C] or [B, T, C]
 """
 
 from typing import Any
@@ -104,34 +105,41 @@ class MaskedLMHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class NextSentenceHead(keras.layers.Layer):
-    """Scores whether the second segment follows the first (0) or is random (1).
+class LabelHead(keras.layers.Layer):
+    """Scores classes: of a text, of each of its positions, or of positions as start and end.
+
+    With two classes on the pooled output it is the NSP head: 0, the second segment follows the
+    first; 1, it is random.
 
     Args:
+      num_labels: C.
       hidden_size: D.
       initializer_range: standard deviation of the initial weights.
 
     Call arguments:
-      inputs: float [B, D], the pooled output.
+      inputs: float [B, D] or [B, T, D].
 
     Returns:
-      float32 [B, 2], unnormalised.
+      float32 [B, C] or [B, T, C], unnormalised.
     """
 
-    def __init__(self, hidden_size: int, initializer_range: float, **kwargs: Any) -> None:
+    def __init__(
+        self, num_labels: int, hidden_size: int, initializer_range: float, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self.num_labels = num_labels
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
 
     def build(self, input_shape: Any = None) -> None:
-        # [2, D], output first: the shape it has in google-research/bert's checkpoints.
+        # [C, D], output first: the shape it has in google-research/bert's checkpoints.
         self.output_weights = self.add_weight(
             name="output_weights",
-            shape=(2, self.hidden_size),
+            shape=(self.num_labels, self.hidden_size),
             initializer=initializer(self.initializer_range),
         )
         self.output_bias = self.add_weight(
-            name="output_bias", shape=(2,), initializer="zeros", autocast=False
+            name="output_bias", shape=(self.num_labels,), initializer="zeros", autocast=False
         )
 
     def call(self, inputs: Any) -> Any:
@@ -141,6 +149,7 @@ class NextSentenceHead(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "num_labels": self.num_labels,
             "hidden_size": self.hidden_size,
             "initializer_range": self.initializer_range,
         }

@@ -1,16 +1,25 @@
 """Whole models: the encoder with heads for a purpose.
 
-BertPretrainer   masked pieces and next sentence (BERT section 3.1)
+BertPretrainer        masked pieces and next sentence (BERT section 3.1)
+BertClassifier        one label for a text or a pair of texts (section 4.1)
+BertTokenClassifier   one label for each piece (section 5.3)
+BertSpanLabeler       start and end of an answer (section 4.2)
 """
 
-from typing import Any
+import typing
+from typing import Any, Self
 
 import keras
 
 from bert_tf.config import ModelConfig
+from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.heads import MaskedLMHead, NextSentenceHead
+from bert_tf.modeling.heads import LabelHead, MaskedLMHead
 from bert_tf.modeling.losses import WeightedSum, masked_lm_loss, next_sentence_loss
+from bert_tf.modeling.pretrained import FromPretrained
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
 def pretraining_losses(batch: dict[str, Any], outputs: dict[str, Any]) -> dict[str, WeightedSum]:
@@ -39,7 +48,7 @@ def pretraining_losses(batch: dict[str, Any], outputs: dict[str, Any]) -> dict[s
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(keras.Model):
+class BertPretrainer(FromPretrained, keras.Model):
     """The encoder with the MLM head and, unless switched off, the NSP head.
 
     Works with Keras' own loop as it is: `compile(optimizer=...)` and `fit` on a dataset of whole
@@ -49,6 +58,7 @@ class BertPretrainer(keras.Model):
       config: shape of the network.
       use_next_sentence: whether there is an NSP head.
       recompute: see `BertEncoder`.
+      use_pooler: whether the encoder has a pooler, which the NSP head needs.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
@@ -65,14 +75,17 @@ class BertPretrainer(keras.Model):
         config: ModelConfig,
         use_next_sentence: bool = True,
         recompute: bool = False,
+        use_pooler: bool = True,
         name: str = "bert_pretrainer",
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
+        if use_next_sentence and not use_pooler:
+            raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
-        self.bert = BertEncoder(config, recompute, name="bert", dtype=self.dtype_policy)
+        self.bert = BertEncoder(config, recompute, use_pooler, dtype=self.dtype_policy)
         self.predictions = MaskedLMHead(
             config.vocab_size,
             config.hidden_size,
@@ -85,13 +98,7 @@ class BertPretrainer(keras.Model):
         with keras.name_scope("cls"):
             self.predictions.build()
             if use_next_sentence:
-                self.seq_relationship = NextSentenceHead(
-                    config.hidden_size,
-                    config.initializer_range,
-                    name="seq_relationship",
-                    dtype=self.dtype_policy,
-                )
-                self.seq_relationship.build()
+                self.seq_relationship = label_head(self, 2, "seq_relationship")
         self.built = True
 
     def call(
@@ -128,8 +135,187 @@ class BertPretrainer(keras.Model):
             "config": self.config.to_dict(),
             "use_next_sentence": self.use_next_sentence,
             "recompute": self.bert.recompute,
+            "use_pooler": self.bert.use_pooler,
+        }
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        return {
+            "use_next_sentence": "next_sentence" in checkpoint.heads,
+            "use_pooler": "pooler" in checkpoint.heads,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertPretrainer":
         return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
+
+
+def label_head(model: Any, num_labels: int, name: str) -> LabelHead:
+    """Makes and builds a model's head of `num_labels` classes."""
+    config = model.config
+    head = LabelHead(
+        num_labels,
+        config.hidden_size,
+        config.initializer_range,
+        name=name,
+        dtype=model.dtype_policy,
+    )
+    head.build()
+    return head
+
+
+def head_dropout(model: Any) -> Dropout:
+    """Makes the dropout before a fine-tuned model's head."""
+    config = model.config
+    salt = 1 + 3 * config.num_hidden_layers  # The encoder's layers have the numbers before.
+    return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
+
+
+class FineTuned(FromPretrained, keras.Model):
+    """What the fine-tuned models share: the encoder, dropout and one head, called by purpose.
+
+    Args:
+      config: shape of the network.
+      num_labels: classes of the head.
+      head: name of the head's weights in checkpoints, after cls/.
+      use_pooler: whether the encoder has a pooler.
+      recompute: see `BertEncoder`.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_labels: int,
+        head: str,
+        use_pooler: bool,
+        recompute: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if num_labels < 1:
+            raise ValueError(
+                f"num_labels is {num_labels}; the checkpoint has no {head} head to tell it, so "
+                f"give the number of labels, and may_miss=['cls/'] for the new head."
+            )
+        self.config, self.num_labels = config, num_labels
+        self.bert = BertEncoder(config, recompute, use_pooler, dtype=self.dtype_policy)
+        self.dropout = head_dropout(self)
+        with keras.name_scope("cls"):
+            self.head = label_head(self, num_labels, head)
+        self.built = True
+
+    def encode(self, inputs: dict[str, Any], output: str, training: bool, seed: Any) -> Any:
+        """Returns the head's scores for one of the encoder's outputs."""
+        seed = self.bert.draw_dropout_seed(training, seed)
+        encoded = self.bert(inputs, training=training, dropout_seed=seed)[output]
+        return self.head(self.dropout(encoded, seed))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "num_labels": self.num_labels,
+            "use_pooler": self.bert.use_pooler,
+            "recompute": self.bert.recompute,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertClassifier(FineTuned):
+    """The encoder with a head on the pooled output.
+
+    Works with Keras' own loop: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
+
+    Args:
+      config: shape of the network.
+      num_labels: C; 1 for a number instead of a class.
+      recompute: see `BertEncoder`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs; other keys are ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      float32 [B, C], unnormalised.
+    """
+
+    def __init__(self, config: ModelConfig, num_labels: int, **kwargs: Any) -> None:
+        kwargs = {"name": "bert_classifier", **kwargs, "use_pooler": True}
+        super().__init__(config, num_labels, "classifier", **kwargs)
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        return self.encode(inputs, "pooled_output", training, dropout_seed)
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        has_head = "classifier" in checkpoint.heads
+        return {"num_labels": checkpoint.num_labels if has_head else 0}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertTokenClassifier(FineTuned):
+    """The encoder with a head on every position.
+
+    Args:
+      config: shape of the network.
+      num_labels: C.
+      use_pooler: whether the encoder has a pooler, which is not used here.
+      recompute: see `BertEncoder`.
+
+    Call arguments: as `BertClassifier`.
+
+    Returns:
+      float32 [B, T, C], unnormalised.
+    """
+
+    def __init__(
+        self, config: ModelConfig, num_labels: int, use_pooler: bool = False, **kwargs: Any
+    ) -> None:
+        kwargs = {"name": "bert_token_classifier", **kwargs}
+        super().__init__(config, num_labels, "tagger", use_pooler, **kwargs)
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        return self.encode(inputs, "sequence_output", training, dropout_seed)
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        has_head = "tagger" in checkpoint.heads
+        return {"num_labels": checkpoint.num_labels if has_head else 0}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertSpanLabeler(FineTuned):
+    """The encoder with scores of being the first and the last piece of an answer.
+
+    Differs from the original in nothing: run_squad.py has no dropout before this head either.
+
+    Args:
+      config: shape of the network.
+      use_pooler: whether the encoder has a pooler, which is not used here.
+      recompute: see `BertEncoder`.
+
+    Call arguments: as `BertClassifier`.
+
+    Returns:
+      dict: `start_logits` and `end_logits`, float32 [B, T].
+    """
+
+    def __init__(self, config: ModelConfig, use_pooler: bool = False, **kwargs: Any) -> None:
+        kwargs = {"name": "bert_span_labeler", **kwargs, "num_labels": 2}
+        super().__init__(config, head="squad", use_pooler=use_pooler, **kwargs)
+        self.dropout = Dropout(0.0, 0, dtype=self.dtype_policy)
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        logits = self.encode(inputs, "sequence_output", training, dropout_seed)  # [B, T, 2]
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        return {}

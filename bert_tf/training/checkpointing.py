@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.files import atomic_write
 
 PREFIX = "model.ckpt"
@@ -30,7 +31,6 @@ STEP_NAME = "global_step"
 LOOP_STATE_NAME = "loop_state"  # JSON: what the loop must know to go on as if never stopped.
 
 Values = dict[str, np.ndarray]
-READING_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
 def variable_name(variable: Any, model: keras.Model) -> str:
@@ -82,16 +82,8 @@ class RunDirectory:
         tensors = {name: tf.convert_to_tensor(v) for name, v in self.variables.items()}
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
         tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
-        names = list(tensors)
         try:
-            with tf.device("CPU:0"):
-                values = [tf.identity(tensors[name]) for name in names]
-                tf.raw_ops.SaveV2(
-                    prefix=self.prefix(step),
-                    tensor_names=names,
-                    shape_and_slices=[""] * len(names),
-                    tensors=values,
-                )
+            write_bundle(self.prefix(step), tensors)
             self._flush(step)
             self._unreadable.discard(step)
             self._write_state(best=self.best())
@@ -129,7 +121,7 @@ class RunDirectory:
         """
         for step in reversed(self.steps()):
             try:
-                values = read_checkpoint(self.prefix(step))
+                values = read_bundle(self.prefix(step))
             except ValueError as error:
                 self._unreadable.add(step)
                 if not self.steps():
@@ -188,21 +180,6 @@ class RunDirectory:
             path.unlink(missing_ok=True)
 
 
-def read_checkpoint(prefix: str) -> Values:
-    """Reads every tensor of a TensorFlow checkpoint by name.
-
-    Raises:
-      ValueError: if it is no readable checkpoint.
-    """
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        return {
-            name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
-        }
-    except READING_ERRORS as error:
-        raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
-
-
 def assign(variables: dict[str, Any], values: Values, source: str) -> None:
     """Assigns values to variables by name; every name and shape must agree.
 
@@ -223,55 +200,3 @@ def assign(variables: dict[str, Any], values: Values, source: str) -> None:
         )
     for name, variable in variables.items():
         variable.assign(values[name])
-
-
-TRAINING_ONLY = re.compile(r"/adam_[mv]$|^optimizer/|^loss_scale/|^global_step$|^loop_state$")
-
-
-def load_weights(model: keras.Model, init_checkpoint: str) -> None:
-    """Assigns the weights of a run directory, a checkpoint of one, or google-research/bert's.
-
-    Optimizer slots and steps are left out: training starts anew from these weights.
-
-    Raises:
-      ValueError: if weights are missing, unused or of another shape.
-    """
-    prefix = checkpoint_prefix(init_checkpoint)
-    values = read_checkpoint(prefix)
-    # Weights alone: the state of Keras' dropout seeds is no weight, and others' files lack it.
-    variables = {variable_name(v, model): v.value for v in model.trainable_variables}
-    states = set(model_variables(model)) - set(variables)
-    weights = {
-        name: value
-        for name, value in values.items()
-        if not TRAINING_ONLY.search(name) and name not in states
-    }
-    assign(variables, weights, source=prefix)
-
-
-def checkpoint_prefix(path: str) -> str:
-    """Returns the prefix of a checkpoint: `path` itself, or the newest one in that directory.
-
-    Raises:
-      ValueError: if the directory holds none.
-    """
-    if not pathlib.Path(path).is_dir():
-        return path.removesuffix(".index")
-    prefix = tf.train.latest_checkpoint(path)
-    if prefix is None:
-        raise ValueError(f"{path} holds no checkpoint: expected {PREFIX}-STEP.index in it.")
-    return prefix
-
-
-def has_next_sentence(path: str) -> bool:
-    """True if the checkpoint has an NSP head.
-
-    Raises:
-      ValueError: if there is no readable checkpoint.
-    """
-    prefix = checkpoint_prefix(path)
-    try:
-        values = tf.train.list_variables(prefix)
-    except READING_ERRORS as error:
-        raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
-    return any(name.startswith("cls/seq_relationship/") for name, _ in values)

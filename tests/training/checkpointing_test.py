@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.training import checkpointing
-from bert_tf.training.checkpointing import RunDirectory, load_weights, model_variables
-from tests.training.toy_task import TOY, ToyTask
+from bert_tf.training.checkpointing import RunDirectory, model_variables
+from tests.training.toy_task import ToyTask
 
 
 @pytest.fixture
@@ -128,32 +127,6 @@ def test_every_variable_of_a_model_and_its_optimizer_is_saved(tmp_path):
         assert {path, f"{path}/adam_m", f"{path}/adam_v"} <= saved
     # Three a weight, step counts of run and optimizer, loop state, and the seed of dropout.
     assert len(saved) == 3 * len(weights) + 3 + (len(model.variables) - len(weights))
-
-
-def test_weights_alone_start_another_run(tmp_path):
-    keras.utils.set_random_seed(0)
-    model = ToyTask().model
-    optimizer = build_optimizer(OptimizerConfig())
-    optimizer.build(model.trainable_variables)
-    RunDirectory(tmp_path, {**model_variables(model), **optimizer.named_variables()}).save(9, {})
-    keras.utils.set_random_seed(1)
-    other = ToyTask().model
-    load_weights(other, str(tmp_path))
-    for ours, theirs in zip(model.trainable_variables, other.trainable_variables, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    assert checkpointing.has_next_sentence(str(tmp_path))
-
-
-def test_weights_of_another_size_are_refused(tmp_path):
-    RunDirectory(tmp_path, model_variables(ToyTask().model)).save(0, {})
-    wider = TOY.from_dict({**TOY.to_dict(), "hidden_size": 20})
-    with pytest.raises(ValueError, match="other shapes.*word_embeddings"):
-        load_weights(ToyTask(wider).model, str(tmp_path))
-
-
-def test_directory_without_checkpoint_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="holds no checkpoint"):
-        load_weights(ToyTask().model, str(tmp_path))
 
 
 def test_best_survives_in_json(directory):

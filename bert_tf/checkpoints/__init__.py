@@ -1,0 +1,1 @@
+"""Checkpoints of BERT, whoever wrote them, as NumPy arrays under one set of names."""

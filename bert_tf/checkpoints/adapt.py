@@ -1,0 +1,182 @@
+"""Changes a checkpoint's tables: positions cut or grown, vocabulary grown or exchanged.
+
+What new rows start from is stated at each function. The MLM head's bias has a row a piece too, and
+follows the word table.
+"""
+
+import dataclasses
+import pathlib
+import re
+
+import numpy as np
+from absl import logging
+
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
+from bert_tf.checkpoints.tokenizer_files import check_casing
+from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
+
+POSITIONS = "bert/embeddings/position_embeddings"
+WORD_TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def adapt(
+    checkpoint: Checkpoint,
+    max_position_embeddings: int = 0,
+    vocab_file: str = "",
+    added_words_file: str = "",
+) -> Checkpoint:
+    """Returns the checkpoint with other tables; what is 0 or empty stays as it is.
+
+    Args:
+      checkpoint: as read.
+      max_position_embeddings: rows of the position table.
+      vocab_file: the vocabulary to have; if the checkpoint came without one, it is taken as its
+        own.
+      added_words_file: words to add to the vocabulary, one a line.
+
+    Raises:
+      ValueError: if a vocabulary is missing or does not fit.
+    """
+    if vocab_file:
+        vocab = Vocab.read(vocab_file)
+        known = checkpoint.vocab is not None
+        change = exchange_vocabulary if known else attach_vocabulary
+        checkpoint = change(checkpoint, vocab)
+    if added_words_file:
+        checkpoint = add_words(checkpoint, read_words(checkpoint, added_words_file))
+    if max_position_embeddings:
+        checkpoint = resize_positions(checkpoint, max_position_embeddings)
+    return checkpoint
+
+
+def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
+    """Cuts the position table, or grows it by repeating it from its start.
+
+    Rows that are repeated know at least their neighbours' distances (Beltagy et al. 2020,
+    Longformer, section 5); random ones would know nothing.
+    """
+    table = checkpoint.weights[POSITIONS]
+    if rows == len(table):
+        return checkpoint
+    logging.info("Position table: %d rows, were %d.", rows, len(table))
+    weights = {**checkpoint.weights, POSITIONS: table[np.arange(rows) % len(table)]}
+    config = dataclasses.replace(checkpoint.config, max_position_embeddings=rows)
+    return dataclasses.replace(checkpoint, weights=weights, config=config)
+
+
+def attach_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
+    """Takes a vocabulary as that of a checkpoint that came without one; the casing follows it.
+
+    Raises:
+      ValueError: if its size is not that of the word table.
+    """
+    lower = check_casing(vocab, None, "the vocabulary given")
+    config = dataclasses.replace(checkpoint.config, do_lower_case=lower)
+    checkpoint = dataclasses.replace(checkpoint, vocab=vocab, config=config)
+    checkpoint.check(may_be_unused=("",))
+    return checkpoint
+
+
+def exchange_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
+    """Gives the checkpoint another vocabulary: rows go with their pieces.
+
+    A new piece starts from the mean of the rows of the pieces that wrote it until now; one that
+    was [UNK] from the mean of all rows.
+
+    Raises:
+      ValueError: if the vocabulary contradicts the checkpoint's casing.
+    """
+    old = checkpoint.vocab
+    if old is None:
+        raise ValueError(f"{checkpoint.source} has no vocabulary to exchange; give --vocab_file.")
+    if vocab.tokens == old.tokens:
+        return checkpoint
+    check_casing(vocab, checkpoint.config.do_lower_case, "the new vocabulary")
+    tokenizer = WordPiece(old, checkpoint.config.do_lower_case)
+    sources = [
+        [old.ids[token]] if token in old.ids else pieces_of(token, tokenizer)
+        for token in vocab.tokens
+    ]
+    num_new = sum(token not in old.ids for token in vocab.tokens)
+    logging.info("Vocabulary: %d pieces, were %d; %d are new.", len(vocab), len(old), num_new)
+    config = dataclasses.replace(checkpoint.config, vocab_size=len(vocab))
+    weights = {**checkpoint.weights, **_mean_rows(checkpoint.weights, sources)}
+    return dataclasses.replace(checkpoint, vocab=vocab, config=config, weights=weights)
+
+
+def pieces_of(token: str, tokenizer: WordPiece) -> list[int]:
+    """Returns the ids of the pieces that write a token; [] if that takes [UNK]."""
+    ids = tokenizer.encode_uncached(token.removeprefix(CONTINUATION_PREFIX))
+    return [] if tokenizer.vocab.unk_id in ids else ids
+
+
+def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
+    """Returns the word tables with the mean of each list's rows; of all rows for an empty list."""
+    counts = [len(source) for source in sources]
+    ids = np.concatenate([np.array(source, np.int64) for source in sources])
+    starts = np.cumsum([0, *counts[:-1]])
+    is_empty = np.array(counts) == 0
+    tables = {}
+    for name in WORD_TABLES:
+        if name in weights:
+            table = weights[name]
+            # float64: the mean of one row is that row, to the bit.
+            sums = np.add.reduceat(table[ids].astype(np.float64), starts[~is_empty])
+            counted = np.array(counts)[~is_empty].reshape(-1, *[1] * (table.ndim - 1))
+            rows = np.empty((len(sources), *table.shape[1:]), np.float32)
+            rows[~is_empty] = sums / counted
+            rows[is_empty] = table.mean(axis=0)
+            tables[name] = rows
+    return tables
+
+
+def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
+    """Reads words to add, one a line; blank lines, and words that are there already, are skipped.
+
+    Raises:
+      ValueError: with file and line, if one could never be a piece of a text.
+    """
+    if checkpoint.vocab is None:
+        raise ValueError(f"{checkpoint.source} has no vocabulary to add to; give --vocab_file.")
+    lower, words, known = checkpoint.config.do_lower_case, [], 0
+    lines = pathlib.Path(path).read_text(encoding="utf8").split("\n")
+    for number, line in enumerate(lines, start=1):
+        word = line.strip()
+        prefix = CONTINUATION_PREFIX if word.startswith(CONTINUATION_PREFIX) else ""
+        parts = split_words(word.removeprefix(prefix), lower)
+        if not word:
+            continue
+        if len(parts) != 1 or len(parts[0]) > MAX_WORD_CHARACTERS:
+            raise ValueError(
+                f"{path}, line {number}: {word!r} is not one word to the tokenizer but "
+                f"{parts[:5]}; give one word a line."
+            )
+        word = prefix + parts[0]
+        if word in checkpoint.vocab.ids or word in words:
+            known += 1
+        else:
+            words.append(word)
+    logging.info("%s: %d new words, %d known.", path, len(words), known)
+    return words
+
+
+def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:
+    """Adds words: they take the [unused] rows first, then new rows at the end.
+
+    Every added word starts from the mean of the rows of its pieces, also in an [unused] row, which
+    was never trained.
+
+    Raises:
+      ValueError: if the checkpoint has no vocabulary.
+    """
+    old = checkpoint.vocab
+    if old is None:
+        raise ValueError(f"{checkpoint.source} has no vocabulary to add to; give --vocab_file.")
+    tokens = list(old.tokens)
+    free = [index for index, token in enumerate(tokens) if UNUSED.fullmatch(token)]
+    for index, word in zip(free, words, strict=False):
+        tokens[index] = word
+    vocab = Vocab((*tokens, *words[len(free) :]))
+    return exchange_vocabulary(checkpoint, vocab)

@@ -1,0 +1,182 @@
+"""A BERT read from somebody's files: weights by name, configuration, vocabulary, labels.
+
+Weights carry google-research/bert's names and shapes, which are also the names of our variables:
+
+    bert/embeddings/word_embeddings [V, D]   bert/encoder/layer_0/attention/self/query/kernel [D, D]
+    bert/pooler/dense/kernel [D, D]          cls/predictions/output_bias [V]
+    cls/seq_relationship/output_weights [2, D]
+
+The heads of fine-tuned models stand beside them as cls/classifier, cls/tagger and cls/squad, each
+with output_weights [labels, D] and output_bias [labels].
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bert_tf.config import ModelConfig
+from bert_tf.text.vocab import Vocab
+
+Weights = dict[str, np.ndarray]
+Shapes = dict[str, tuple[int, ...]]
+
+# Every head by the start of its weights' names. The pooler counts as one: some models lack it.
+HEADS = {
+    "pooler": "bert/pooler/",
+    "masked_lm": "cls/predictions/",
+    "next_sentence": "cls/seq_relationship/",
+    "classifier": "cls/classifier/",
+    "tagger": "cls/tagger/",
+    "squad": "cls/squad/",
+}
+LABEL_HEADS = ("classifier", "tagger")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Weights of a BERT with all that is needed to use them.
+
+    Args:
+      source: the path it was read from.
+      form: who wrote it: bert_tf, google, huggingface, keras_hub or model_garden.
+      config: shape of the network, GELU form, epsilon, casing.
+      weights: float32 arrays by google-research/bert's names.
+      vocab: None if the files have none (a bare weights file).
+      labels: names of the classes, in the order of the head's rows; empty if not recorded.
+      unused: names in the files, as they stand there, that mean nothing here.
+      notes: what a user should know of how the files were read, a sentence each.
+    """
+
+    source: str
+    form: str
+    config: ModelConfig
+    weights: Weights
+    vocab: Vocab | None = None
+    labels: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Names of the heads that it has, of `HEADS`."""
+        return heads_of(self.weights)
+
+    @property
+    def num_labels(self) -> int:
+        """Rows of the classification or tagging head; 0 without one."""
+        return num_labels(self.weights)
+
+    def check(self, may_be_unused: Sequence[str] = ()) -> None:
+        """Checks that the weights are whole, of the right shapes and all understood.
+
+        Args:
+          may_be_unused: starts of names in the files that may be left out.
+
+        Raises:
+          ValueError: with every name that is missing, unused, or of another shape.
+        """
+        expected = encoder_shapes(self.config)
+        for head in self.heads:
+            expected |= head_shapes(self.config, head, self.num_labels)
+        missing = sorted(set(expected) - set(self.weights))
+        mismatched = shape_differences(self.weights, expected)
+        unused = [name for name in self.unused if not name.startswith(tuple(may_be_unused))]
+        if missing or mismatched or unused:
+            raise ValueError(
+                f"{self.source} is no BERT of its configuration:"
+                f"{listed('missing', missing)}{listed('of another shape', mismatched)}"
+                f"{listed('not understood', unused)}."
+            )
+        if self.vocab is not None and len(self.vocab) != self.config.vocab_size:
+            raise ValueError(
+                f"{self.source}: the vocabulary has {len(self.vocab)} pieces, but vocab_size is "
+                f"{self.config.vocab_size}; they do not belong together."
+            )
+        if self.labels and self.num_labels not in (0, len(self.labels)):
+            raise ValueError(
+                f"{self.source}: {len(self.labels)} labels, but the head has {self.num_labels}."
+            )
+
+
+def listed(title: str, names: Sequence[str], most: int = 10) -> str:
+    """Returns " title [names]" for a message, cut after `most` names; "" without names."""
+    if not names:
+        return ""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return f" {title} ({len(names)}): {', '.join(names[:most])}{rest};"
+
+
+def heads_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the heads that have at least one weight among the names."""
+    names = list(names)
+    return tuple(head for head, start in HEADS.items() if any(n.startswith(start) for n in names))
+
+
+def num_labels(weights: Weights) -> int:
+    """Returns the rows of the classification or tagging head; 0 without one."""
+    for head in LABEL_HEADS:
+        table = weights.get(f"{HEADS[head]}output_weights")
+        if table is not None and table.ndim:
+            return int(table.shape[0])
+    return 0
+
+
+def shape_differences(weights: Weights, expected: Shapes) -> list[str]:
+    """Returns a text for each weight whose shape is not the expected one."""
+    return [
+        f"{name} {list(weights[name].shape)} instead of {list(shape)}"
+        for name, shape in sorted(expected.items())
+        if name in weights and weights[name].shape != shape
+    ]
+
+
+def encoder_shapes(config: ModelConfig) -> Shapes:
+    """Returns the shapes of the embeddings and of all layers, by name."""
+    d, f = config.hidden_size, config.intermediate_size
+    shapes: Shapes = {
+        "bert/embeddings/word_embeddings": (config.vocab_size, d),
+        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, d),
+        "bert/embeddings/position_embeddings": (config.max_position_embeddings, d),
+        **_layer_norm("bert/embeddings/LayerNorm", d),
+    }
+    for index in range(config.num_hidden_layers):
+        layer = f"bert/encoder/layer_{index}"
+        for part in ("query", "key", "value"):
+            shapes |= _dense(f"{layer}/attention/self/{part}", d, d)
+        shapes |= _dense(f"{layer}/attention/output/dense", d, d)
+        shapes |= _layer_norm(f"{layer}/attention/output/LayerNorm", d)
+        shapes |= _dense(f"{layer}/intermediate/dense", d, f)
+        shapes |= _dense(f"{layer}/output/dense", f, d)
+        shapes |= _layer_norm(f"{layer}/output/LayerNorm", d)
+    return shapes
+
+
+def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
+    """Returns the shapes of a head's weights, by name; `labels` matters to `LABEL_HEADS` alone."""
+    d, start = config.hidden_size, HEADS[head]
+    if head == "pooler":
+        return _dense(f"{start}dense", d, d)
+    if head == "masked_lm":
+        return {
+            **_dense(f"{start}transform/dense", d, d),
+            **_layer_norm(f"{start}transform/LayerNorm", d),
+            f"{start}output_bias": (config.vocab_size,),
+        }
+    rows = labels if head in LABEL_HEADS else 2
+    return {f"{start}output_weights": (rows, d), f"{start}output_bias": (rows,)}
+
+
+def _dense(name: str, inputs: int, outputs: int) -> Shapes:
+    return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
+
+
+def _layer_norm(name: str, size: int) -> Shapes:
+    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """Returns the number of encoder layers that names of ours speak of."""
+    found = (re.match(r"bert/encoder/layer_(\d+)/", name) for name in names)
+    return 1 + max((int(match[1]) for match in found if match), default=-1)

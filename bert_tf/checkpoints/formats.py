@@ -1,0 +1,164 @@
+"""Reads and writes a BERT in any form; a form is told by looking at the files.
+
+    bert_tf       a run directory, a checkpoint in it, or a converted model
+    google        google-research/bert's TF1 checkpoint: prefix or folder
+    huggingface   config.json and model.safetensors (or shards, or pytorch_model.bin)
+    keras_hub     preset folder or .weights.h5
+    model_garden  a TF2 encoder checkpoint (read only)
+
+Each also inside a .zip or .tar.gz, as Google and the Garden release theirs.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.google import read_google, write_bert_tf, write_google
+from bert_tf.checkpoints.huggingface import is_huggingface, read_huggingface, write_huggingface
+from bert_tf.checkpoints.keras_hub import (
+    HEADS_WITHOUT_COUNTERPART,
+    is_keras_hub,
+    read_keras_hub,
+    write_keras_hub,
+)
+from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
+from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
+from bert_tf.config import ModelConfig
+
+WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
+    "bert_tf": write_bert_tf,
+    "google": write_google,
+    "huggingface": write_huggingface,
+    "keras_hub": write_keras_hub,
+}
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+EXPECTED = (
+    "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
+    "bert_config.json; a Hugging Face folder with config.json and model.safetensors; a keras-hub "
+    "preset or .weights.h5; a Model Garden encoder; or an archive of one"
+)
+OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
+
+
+def read_checkpoint(path: str | pathlib.Path, config_file: str = "") -> Checkpoint:
+    """Reads a BERT.
+
+    Args:
+      path: a folder, file or checkpoint prefix in any of the forms above.
+      config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
+
+    Returns:
+      The checkpoint as it stands in the files; `Checkpoint.check` tells whether it is whole.
+
+    Raises:
+      ValueError: if nothing is recognised, or it cannot be read.
+    """
+    path = pathlib.Path(path)
+    if path.is_file() and path.name.endswith(ARCHIVES):
+        with _unpacked(path) as folder:
+            checkpoint = read_checkpoint(_model_folder(folder, path), config_file)
+            return dataclasses.replace(checkpoint, source=str(path))
+    readers = {is_keras_hub: read_keras_hub, is_huggingface: read_huggingface}
+    for is_theirs, read in readers.items():
+        if is_theirs(path):
+            if config_file:
+                raise ValueError(f"{path} has its own configuration; leave --bert_config_file out.")
+            return read(path)
+    prefix = bundle_prefix(path)
+    if prefix is None:
+        raise ValueError(_not_recognised(path))
+    if is_model_garden(bundle_names(prefix)):
+        return read_model_garden(prefix, config_file)
+    return read_google(prefix, config_file)
+
+
+def _not_recognised(path: pathlib.Path) -> str:
+    if not path.is_dir():
+        what = f"{path} does not exist" if not path.exists() else f"{path} is not recognised"
+        return f"{what}; expected {EXPECTED}."
+    names = sorted(p.name for p in path.iterdir())
+    other = [name for name in OTHER_FRAMEWORKS if name in names]
+    if other:
+        return (
+            f"{path} holds {other[0]}, which is not read; save the model in its own framework as "
+            f"safetensors: model.save_pretrained(folder, safe_serialization=True)."
+        )
+    return f"{path} is not recognised: it holds {names[:10] or 'nothing'}; expected {EXPECTED}."
+
+
+@contextlib.contextmanager
+def _unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Unpacks an archive into a folder that is deleted afterwards.
+
+    Raises:
+      ValueError: if it cannot be read, or would write outside that folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="bert_tf_") as name:
+        folder = pathlib.Path(name)
+        try:
+            if path.suffix == ".zip":
+                with zipfile.ZipFile(path) as archive:
+                    for member in archive.namelist():
+                        _check_inside(member, folder, path)
+                    archive.extractall(folder)
+            else:
+                with tarfile.open(path) as tar:
+                    tar.extractall(folder, filter="data")
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as e:
+            raise ValueError(f"{path} cannot be unpacked: {e}.") from None
+        yield folder
+
+
+def _check_inside(member: str, folder: pathlib.Path, path: pathlib.Path) -> None:
+    # extractall would quietly put it elsewhere; an archive that tries is not to be trusted.
+    if not (folder / member).resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{path}: the member {member!r} lies outside its folder; not unpacked.")
+
+
+def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of an unpacked archive that holds the model, the outermost one."""
+    folders = [folder, *(p for p in sorted(folder.rglob("*")) if p.is_dir())]
+    for candidate in sorted(folders, key=lambda p: len(p.parts)):
+        if is_huggingface(candidate) or is_keras_hub(candidate) or bundle_prefix(candidate):
+            return candidate
+    raise ValueError(f"{path} holds no model; expected {EXPECTED}.")
+
+
+def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: str) -> None:
+    """Writes a BERT into a new folder, which is whole or absent.
+
+    Raises:
+      ValueError: if the folder exists and is not empty, or the form cannot hold the model.
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists already; give the name of a new folder.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        inner = pathlib.Path(name, folder.name)
+        inner.mkdir()
+        WRITERS[form](checkpoint, inner)
+        inner.replace(folder)
+
+
+def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
+    """Returns the heads that have no counterpart in a form."""
+    lacking = HEADS_WITHOUT_COUNTERPART if form == "keras_hub" else ()
+    return tuple(head for head in checkpoint.heads if head in lacking)
+
+
+def as_computed(config: ModelConfig, form: str) -> ModelConfig:
+    """Returns the configuration as the programs of that form compute it.
+
+    google-research/bert and keras-hub have the tanh form of GELU and an epsilon of 1e-12 alone.
+    """
+    if form not in ("google", "keras_hub"):
+        return config
+    is_gelu = config.hidden_act.startswith("gelu_")
+    act = "gelu_tanh" if is_gelu else config.hidden_act
+    return dataclasses.replace(config, hidden_act=act, layer_norm_eps=1e-12)

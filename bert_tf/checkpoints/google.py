@@ -1,0 +1,129 @@
+"""TensorFlow checkpoints under google-research/bert's names: that program's own, and ours.
+
+    bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
+
+Ours also hold labels.txt, and name the heads of fine-tuned models under cls/. The config.json of a
+run directory names the exact GELU form and the casing; Google's does neither.
+"""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
+from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.config import ModelConfig
+from bert_tf.files import read_json
+
+CONFIG_NAME, LABELS_NAME, BUNDLE_NAME = "bert_config.json", "labels.txt", "bert_model.ckpt"
+
+# What only training needs: moments, steps, states of seeds.
+TRAINING_ONLY = re.compile(
+    r"/adam_[mv]$|^optimizer/|^loss_scale/|^global_step$|^loop_state$|/seed_generator_state$"
+    r"|dropout_seeds"
+)
+# run_classifier.py names its head without a scope.
+CLASSIFIER_NAMES = {
+    "output_weights": "cls/classifier/output_weights",
+    "output_bias": "cls/classifier/output_bias",
+}
+
+
+def read_google(prefix: str, config_file: str = "") -> Checkpoint:
+    """Reads a checkpoint by its prefix, with the files beside it.
+
+    Args:
+      prefix: of a checkpoint, ours or google-research/bert's.
+      config_file: its bert_config.json, if that lies elsewhere.
+
+    Raises:
+      ValueError: if it cannot be read, or there is no configuration.
+    """
+    folder = pathlib.Path(prefix).parent
+    config, stated, form = read_bert_config(folder, config_file, prefix)
+    tokenizer = read_tokenizer(folder, config.vocab_size, stated)
+    weights, unused = {}, []
+    for name, value in read_bundle(prefix).items():
+        if TRAINING_ONLY.search(name):
+            continue
+        name = CLASSIFIER_NAMES.get(name, name)
+        if name.startswith(("bert/", "cls/")) and value.dtype.kind == "f":
+            weights[name] = value.astype(np.float32)
+        else:
+            unused.append(name)
+    return Checkpoint(
+        source=prefix,
+        form=form,
+        config=tokenizer.with_casing(config),
+        weights=weights,
+        vocab=tokenizer.vocab,
+        labels=read_labels(folder),
+        unused=tuple(sorted(unused)),
+        notes=tokenizer.notes,
+    )
+
+
+def read_bert_config(
+    folder: pathlib.Path, config_file: str, prefix: str
+) -> tuple[ModelConfig, bool | None, str]:
+    """Returns the configuration, the casing if it states one, and who wrote it.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    path = pathlib.Path(config_file) if config_file else folder / CONFIG_NAME
+    if not path.exists():
+        raise ValueError(
+            f"{prefix}: no {path}; give the bert_config.json of these weights as "
+            f"--bert_config_file."
+        )
+    values = read_json(path)
+    stated = values.get("do_lower_case")
+    # Google's own never states the casing, and calls its GELU only gelu.
+    form = "google" if stated is None or values.get("hidden_act") == "gelu" else "bert_tf"
+    return ModelConfig.from_json_object(values, str(path)), stated, form
+
+
+def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
+    """Returns the lines of labels.txt; () without it."""
+    path = folder / LABELS_NAME
+    return tuple(path.read_text(encoding="utf8").splitlines()) if path.exists() else ()
+
+
+def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes our own form into a folder."""
+    (folder / CONFIG_NAME).write_text(checkpoint.config.to_json(), encoding="utf8")
+    _write(checkpoint, checkpoint.weights, folder)
+
+
+def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes google-research/bert's form into a folder.
+
+    Its configuration has one GELU, the tanh form, and no epsilon; that program ignores the keys
+    here which say more, and this one reads them.
+    """
+    values = checkpoint.config.to_dict()
+    if checkpoint.config.hidden_act.startswith("gelu_"):
+        values["hidden_act"] = "gelu"
+        values["gelu_form"] = checkpoint.config.hidden_act.removeprefix("gelu_")
+    (folder / CONFIG_NAME).write_text(json.dumps(values, indent=2) + "\n", encoding="utf8")
+    theirs = {name: other for other, name in CLASSIFIER_NAMES.items()}
+    weights = {theirs.get(name, name): value for name, value in checkpoint.weights.items()}
+    _write(checkpoint, weights, folder)
+
+
+def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> None:
+    if checkpoint.vocab is not None:
+        checkpoint.vocab.write(folder / "vocab.txt")
+    if checkpoint.labels:
+        lines = "".join(f"{label}\n" for label in checkpoint.labels)
+        (folder / LABELS_NAME).write_text(lines, encoding="utf8")
+    tensors = {name: tf.constant(value) for name, value in weights.items()}
+    write_bundle(str(folder / BUNDLE_NAME), tensors)
+    (folder / "checkpoint").write_text(
+        f'model_checkpoint_path: "{BUNDLE_NAME}"\nall_model_checkpoint_paths: "{BUNDLE_NAME}"\n'
+    )

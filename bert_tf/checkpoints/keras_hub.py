@@ -1,0 +1,282 @@
+"""keras-hub: presets of BertBackbone, BertMaskedLM and BertTextClassifier, and .weights.h5 files.
+
+keras-hub (its old name is keras-nlp) has one GELU and one epsilon in the encoder, google-research/
+bert's; its BertMaskedLM has the exact GELU and an epsilon of 1e-5 in the head, whatever the encoder
+has, so that model's logits differ from the original's. It has no NSP, tagging or QA head.
+"""
+
+import pathlib
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes
+from bert_tf.checkpoints.google import CONFIG_NAME, LABELS_NAME, read_labels
+from bert_tf.checkpoints.tokenizer_files import check_casing, fill_up
+from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
+from bert_tf.config import ModelConfig
+from bert_tf.files import read_json
+from bert_tf.text.vocab import Vocab
+
+BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
+VOCAB_PATH = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
+HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad")
+INSTALL = "keras-hub is not installed: pip install keras-nlp==0.32.0"
+
+
+def keras_hub_rows(num_layers: int, backbone: str, task: str) -> list[Row]:
+    """Returns the table of weights.
+
+    Args:
+      num_layers: L.
+      backbone: start of the names of the backbone's layers.
+      task: start of the names of the head's layers.
+    """
+    rows = [
+        Row("bert/embeddings/word_embeddings", f"{backbone}/reversible_embedding/vars/0"),
+        Row("bert/embeddings/position_embeddings", f"{backbone}/position_embedding/vars/0"),
+        Row("bert/embeddings/token_type_embeddings", f"{backbone}/embedding/vars/0"),
+        *_norm("bert/embeddings", f"{backbone}/layer_normalization"),
+    ]
+    for i in range(num_layers):
+        ours = f"bert/encoder/layer_{i}"
+        theirs = f"{backbone}/transformer_encoder{f'_{i}' if i else ''}"
+        attention = f"{theirs}/self_attention_layer"
+        for part in ("query", "key", "value"):
+            rows += _dense(f"{ours}/attention/self/{part}", f"{attention}/{part}_dense")
+        rows += _dense(f"{ours}/attention/output/dense", f"{attention}/output_dense")
+        rows += _norm(f"{ours}/attention/output", f"{theirs}/self_attention_layer_norm")
+        rows += _dense(f"{ours}/intermediate/dense", f"{theirs}/feedforward_intermediate_dense")
+        rows += _dense(f"{ours}/output/dense", f"{theirs}/feedforward_output_dense")
+        rows += _norm(f"{ours}/output", f"{theirs}/feedforward_layer_norm")
+    return [
+        *rows,
+        *_dense("bert/pooler/dense", f"{backbone}/dense"),
+        *_dense("cls/predictions/transform/dense", f"{task}/masked_lm_head/intermediate_dense"),
+        *_norm("cls/predictions/transform", f"{task}/masked_lm_head/intermediate_layer_norm"),
+        Row("cls/predictions/output_bias", f"{task}/masked_lm_head/vars/0"),
+        Row("cls/classifier/output_weights", f"{task}/dense/vars/0", is_transposed=True),
+        Row("cls/classifier/output_bias", f"{task}/dense/vars/1"),
+    ]
+
+
+def _dense(ours: str, theirs: str) -> list[Row]:
+    return [Row(f"{ours}/kernel", f"{theirs}/vars/0"), Row(f"{ours}/bias", f"{theirs}/vars/1")]
+
+
+def _norm(ours: str, theirs: str) -> list[Row]:
+    ours = f"{ours}/LayerNorm"
+    return [Row(f"{ours}/gamma", f"{theirs}/vars/0"), Row(f"{ours}/beta", f"{theirs}/vars/1")]
+
+
+def is_keras_hub(path: pathlib.Path) -> bool:
+    """True if the path is a preset folder or a .weights.h5 file."""
+    if path.name.endswith(".weights.h5"):
+        return path.is_file()
+    return any(path.glob("model*.weights.h5")) and (path / "config.json").exists()
+
+
+def read_keras_hub(path: pathlib.Path) -> Checkpoint:
+    """Reads a preset folder, or a weights file alone, whose configuration its shapes tell.
+
+    Raises:
+      ValueError: if it is no BERT, or cannot be read.
+    """
+    if path.is_file():
+        return _read_weights_file(path)
+    values, notes = read_json(path / "config.json"), []
+    if values.get("class_name") != "BertBackbone":
+        raise ValueError(f"{path}: a {values.get('class_name')}, expected a BertBackbone.")
+    config = _read_config(values.get("config", {}), path)
+    theirs: Weights = {}
+    for file in sorted(path.glob("model*.weights.h5")):
+        theirs |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
+    if (path / TASK_FILE).exists():
+        theirs |= {f"task/{name}": value for name, value in _read_h5(path / TASK_FILE).items()}
+    rows = keras_hub_rows(config.num_hidden_layers, "backbone/layers", "task/layers")
+    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    vocab = None
+    if (path / VOCAB_PATH).exists():
+        vocab, filled = fill_up(Vocab.read(path / VOCAB_PATH), config.vocab_size, str(path))
+        stated, accents = _read_tokenizer(path)
+        lower = check_casing(vocab, stated, str(path))
+        notes += [*filled, *accents]
+        config = ModelConfig.from_dict({**config.to_dict(), "do_lower_case": lower})
+    if (path / CONFIG_NAME).exists():  # Written by us: what keras-hub has no place for.
+        config = ModelConfig.read(path / CONFIG_NAME)
+    return Checkpoint(
+        source=str(path),
+        form="keras_hub",
+        config=config,
+        weights=weights,
+        vocab=vocab,
+        labels=read_labels(path),
+        unused=unused,
+        notes=tuple(notes),
+    )
+
+
+def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    """Returns our configuration; keras-hub has one dropout rate for both of ours."""
+    names = {
+        "vocabulary_size": "vocab_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "hidden_dim": "hidden_size",
+        "intermediate_dim": "intermediate_size",
+        "dropout": "hidden_dropout_prob",
+        "max_sequence_length": "max_position_embeddings",
+        "num_segments": "type_vocab_size",
+    }
+    missing = sorted(set(names) - set(values))
+    if missing:
+        raise ValueError(f"{path / 'config.json'} lacks {missing}.")
+    ours = {names[key]: value for key, value in values.items() if key in names}
+    ours["attention_probs_dropout_prob"] = ours["hidden_dropout_prob"]
+    return ModelConfig.from_json_object(ours, str(path / "config.json"))
+
+
+def _read_tokenizer(path: pathlib.Path) -> tuple[bool | None, list[str]]:
+    """Returns the casing that tokenizer.json states, and what to know of it."""
+    file = path / "tokenizer.json"
+    values = read_json(file).get("config", {}) if file.exists() else {}
+    lower = values.get("lowercase")
+    if lower and not values.get("strip_accents"):
+        note = "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's."
+        return lower, [note]
+    return lower, []
+
+
+def _read_h5(path: pathlib.Path) -> Weights:
+    """Returns the arrays of a Keras weights file by name, without the optimizer's.
+
+    Underscores before a part are dropped: Keras' releases differ in them.
+    """
+    found: Weights = {}
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer/"):
+            found[_plain(name)] = np.asarray(item)
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(add)
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} is no readable Keras weights file: {error}.") from None
+    return found
+
+
+def _plain(name: str) -> str:
+    return "/".join(part.lstrip("_") for part in name.split("/"))
+
+
+def _read_weights_file(path: pathlib.Path) -> Checkpoint:
+    """Reads a .weights.h5 of a backbone or a task; it has no vocabulary and no casing."""
+    theirs = _read_h5(path)
+    words = next((name for name in theirs if name.endswith("reversible_embedding/vars/0")), None)
+    if words is None:
+        raise ValueError(f"{path} holds no BertBackbone: no reversible_embedding in it.")
+    start = words.removesuffix("/reversible_embedding/vars/0")
+    query = theirs.get(f"{start}/transformer_encoder/self_attention_layer/query_dense/vars/0")
+    wide = theirs.get(f"{start}/transformer_encoder/feedforward_intermediate_dense/vars/0")
+    positions = theirs.get(f"{start}/position_embedding/vars/0")
+    types = theirs.get(f"{start}/embedding/vars/0")
+    if query is None or wide is None or positions is None or types is None or query.ndim != 3:
+        raise ValueError(f"{path} holds no BertBackbone: its first layer or a table is missing.")
+    layers = {name.split("/")[-4] for name in theirs if "/feedforward_layer_norm/" in name}
+    config = ModelConfig(
+        vocab_size=theirs[words].shape[0],
+        hidden_size=query.shape[0],
+        num_hidden_layers=len(layers),
+        num_attention_heads=query.shape[1],
+        intermediate_size=wide.shape[1],
+        max_position_embeddings=positions.shape[0],
+        type_vocab_size=types.shape[0],
+    )
+    task = "none/layers" if start == "layers" else "layers"
+    rows = keras_hub_rows(config.num_hidden_layers, start, task)
+    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    note = "A weights file says nothing of dropout and casing: 0.1, and lower-cased, are assumed."
+    return Checkpoint(str(path), "keras_hub", config, weights, unused=unused, notes=(note,))
+
+
+def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes a preset, which keras-hub's own code lays out, and beside it what it has no place for.
+
+    Raises:
+      ValueError: if keras-hub has no such activation, or is not installed.
+    """
+    config = checkpoint.config
+    if not config.hidden_act.startswith("gelu_"):
+        raise ValueError(f"keras-hub has no BERT with hidden_act {config.hidden_act}.")
+    task = _make_task(checkpoint)
+    task.save_to_preset(str(folder))
+    rows = keras_hub_rows(config.num_hidden_layers, "layers", "task/layers")
+    rows = [row for row in rows if not row.theirs.startswith("task/")]
+    _fill(folder / BACKBONE_FILE, to_theirs(rows, checkpoint.weights))
+    if (folder / TASK_FILE).exists():
+        rows = keras_hub_rows(0, "backbone/layers", "layers")
+        rows = [row for row in rows if not row.theirs.startswith("backbone/")]
+        _fill(folder / TASK_FILE, to_theirs(rows, checkpoint.weights))
+    (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
+    if checkpoint.labels:
+        lines = "".join(f"{label}\n" for label in checkpoint.labels)
+        (folder / LABELS_NAME).write_text(lines, encoding="utf8")
+
+
+def _make_task(checkpoint: Checkpoint) -> Any:
+    """Makes the backbone or the task that holds the heads, with weights that mean nothing yet."""
+    try:
+        from keras_hub import models
+    except ImportError:
+        raise ValueError(INSTALL) from None
+    config = checkpoint.config
+    backbone = models.BertBackbone(
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
+        dropout=config.hidden_dropout_prob,
+        max_sequence_length=config.max_position_embeddings,
+        num_segments=config.type_vocab_size,
+    )
+    tokenizer = None
+    if checkpoint.vocab is not None:
+        lower = config.do_lower_case
+        tokenizer = models.BertTokenizer(
+            list(checkpoint.vocab.tokens), lowercase=lower, strip_accents=lower
+        )
+    length = config.max_position_embeddings
+    if "classifier" in checkpoint.heads:
+        preprocessor = tokenizer and models.BertTextClassifierPreprocessor(tokenizer, length)
+        return models.BertTextClassifier(backbone, checkpoint.num_labels, preprocessor)
+    if "masked_lm" in checkpoint.heads:
+        preprocessor = tokenizer and models.BertMaskedLMPreprocessor(tokenizer, length)
+        return models.BertMaskedLM(backbone, preprocessor)
+    if tokenizer is None:
+        return backbone
+    return _WithTokenizer(backbone, tokenizer)
+
+
+class _WithTokenizer:
+    """A backbone and its tokenizer, saved into one preset."""
+
+    def __init__(self, backbone: Any, tokenizer: Any) -> None:
+        self.parts = (backbone, tokenizer)
+
+    def save_to_preset(self, folder: str) -> None:
+        for part in self.parts:
+            part.save_to_preset(folder)
+
+
+def _fill(path: pathlib.Path, weights: Weights) -> None:
+    """Writes the weights over those of the same names in a Keras weights file."""
+    with h5py.File(path, "r+") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        places = {_plain(name): name for name in names}
+        for name, value in weights.items():
+            dataset = file[places[name]]
+            dataset[...] = value.reshape(dataset.shape)

@@ -1,0 +1,113 @@
+"""The TensorFlow Model Garden's TF2 encoder checkpoints, of both its BertEncoder classes.
+
+They are object-based: a name is the way through attributes to the variable. `BertEncoder`, and the
+released files, number their layers (layer_with_weights-0 ..); `BertEncoderV2` names them. Reading
+alone: the Garden's own tf2_bert_encoder_checkpoint_converter.py makes them from Google's form.
+"""
+
+import pathlib
+
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes
+from bert_tf.checkpoints.google import read_bert_config
+from bert_tf.checkpoints.tf_bundle import read_bundle
+from bert_tf.checkpoints.tokenizer_files import read_tokenizer
+from bert_tf.checkpoints.weight_names import Row, from_theirs
+
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+NUMBERED, NAMED = "layer_with_weights-3/gamma", "_embedding_norm_layer/gamma"
+
+
+def is_model_garden(names: list[str]) -> bool:
+    """True if the tensors of a checkpoint are those of a Garden encoder."""
+    return any(name.endswith((NUMBERED + SUFFIX, NAMED + SUFFIX)) for name in names)
+
+
+def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
+    """Reads encoder, pooler and, of a pre-trained model, the MLM head.
+
+    Args:
+      prefix: of the checkpoint.
+      config_file: its bert_config.json, if that lies elsewhere.
+
+    Raises:
+      ValueError: if it cannot be read, or there is no configuration.
+    """
+    folder = pathlib.Path(prefix).parent
+    config, stated, _ = read_bert_config(folder, config_file, prefix)
+    tokenizer = read_tokenizer(folder, config.vocab_size, stated)
+    values = read_bundle(prefix)
+    theirs: Weights = {
+        name.removesuffix(SUFFIX): value
+        for name, value in values.items()
+        if name.endswith(SUFFIX) and isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    }
+    theirs = {name: value for name, value in theirs.items() if "optimizer" not in name}
+    rows = model_garden_rows(list(theirs), config.num_hidden_layers)
+    weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    return Checkpoint(
+        source=prefix,
+        form="model_garden",
+        config=tokenizer.with_casing(config),
+        weights=weights,
+        vocab=tokenizer.vocab,
+        unused=unused,
+        notes=tokenizer.notes,
+    )
+
+
+def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
+    """Returns the table for a checkpoint with these names, SUFFIX removed."""
+    end = next(end for end in (NUMBERED, NAMED) if any(name.endswith(end) for name in names))
+    start = next(name for name in names if name.endswith(end)).removesuffix(end)
+    if end == NUMBERED:
+        words, positions, types, norm, *layers, pooler = (
+            f"{start}layer_with_weights-{index}" for index in range(num_layers + 5)
+        )
+    else:
+        words, positions, types, norm, pooler = (
+            f"{start}_{part}_layer"
+            for part in ("embedding", "position_embedding", "type_embedding", "embedding_norm")
+            + ("pooler",)
+        )
+        layers = [f"{start}_transformer_layers/{index}" for index in range(num_layers)]
+    # Of a pre-trained model: the head's name for the tied table, and the pooler that was trained.
+    outside = start.removesuffix("encoder/").removesuffix("encoder_network/")
+    head = f"{outside}masked_lm"
+    trained_pooler = f"{outside}next_sentence..pooler_dense"
+    if f"{trained_pooler}/kernel" in names:
+        pooler = trained_pooler
+    words = words + "/embeddings" if words + "/embeddings" in names else f"{head}/embedding_table"
+    return [
+        Row("bert/embeddings/word_embeddings", words),
+        Row("bert/embeddings/position_embeddings", f"{positions}/embeddings"),
+        Row("bert/embeddings/token_type_embeddings", f"{types}/embeddings"),
+        *_pair("bert/embeddings/LayerNorm", norm, "gamma", "beta"),
+        *(row for index, layer in enumerate(layers) for row in _layer_rows(index, layer)),
+        *_pair("bert/pooler/dense", pooler),
+        *_pair("cls/predictions/transform/dense", f"{head}/dense"),
+        *_pair("cls/predictions/transform/LayerNorm", f"{head}/layer_norm", "gamma", "beta"),
+        Row("cls/predictions/output_bias", f"{head}/output_bias.Sbias"),
+    ]
+
+
+def _layer_rows(index: int, theirs: str) -> list[Row]:
+    ours = f"bert/encoder/layer_{index}"
+    attention = f"{theirs}/_attention_layer"
+    return [
+        *_pair(f"{ours}/attention/self/query", f"{attention}/_query_dense"),
+        *_pair(f"{ours}/attention/self/key", f"{attention}/_key_dense"),
+        *_pair(f"{ours}/attention/self/value", f"{attention}/_value_dense"),
+        *_pair(f"{ours}/attention/output/dense", f"{attention}/_output_dense"),
+        *_pair(
+            f"{ours}/attention/output/LayerNorm", f"{theirs}/_attention_layer_norm", "gamma", "beta"
+        ),
+        *_pair(f"{ours}/intermediate/dense", f"{theirs}/_intermediate_dense"),
+        *_pair(f"{ours}/output/dense", f"{theirs}/_output_dense"),
+        *_pair(f"{ours}/output/LayerNorm", f"{theirs}/_output_layer_norm", "gamma", "beta"),
+    ]
+
+
+def _pair(ours: str, theirs: str, first: str = "kernel", second: str = "bias") -> list[Row]:
+    return [Row(f"{ours}/{end}", f"{theirs}/{end}") for end in (first, second)]

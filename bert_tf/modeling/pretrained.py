@@ -1,0 +1,106 @@
+"""Models from checkpoints: google-research/bert's, Hugging Face's, keras-hub's, our own.
+
+    model = BertClassifier.from_pretrained("bert-base-uncased", num_labels=3, may_miss=["cls/"])
+
+Nothing is missing or left over in silence: what a checkpoint lacks stops the load unless it is
+named, and so does a weight that means nothing here.
+"""
+
+import pathlib
+import typing
+from collections.abc import Sequence
+from typing import Any, Self
+
+from absl import logging
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+class FromPretrained:
+    """Gives a model class `from_pretrained`; a Keras model with `bert`, its encoder, or an encoder.
+
+    A class says in `arguments_for` what it takes from a checkpoint besides the configuration.
+    """
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        """Returns arguments of the constructor that the checkpoint decides."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | pathlib.Path,
+        may_miss: Sequence[str] = (),
+        may_ignore: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model from a checkpoint in any form; see `bert_tf.checkpoints.formats`.
+
+        Args:
+          path: folder, file or checkpoint prefix.
+          may_miss: starts of names of weights that the checkpoint may lack, `cls/` say; they keep
+            their random start.
+          may_ignore: starts of names in the files that may be left out. Heads that this class
+            does not have are left out in any case, with a line in the log.
+          arguments: of the constructor, beside the configuration, which comes with the weights.
+
+        Raises:
+          ValueError: if the checkpoint cannot be read, or with the names of what is missing, not
+            understood or of another shape.
+        """
+        from bert_tf.checkpoints.formats import read_checkpoint
+
+        checkpoint = read_checkpoint(path)
+        checkpoint.check(may_ignore)
+        return cls.from_checkpoint(checkpoint, may_miss, **arguments)
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: "Checkpoint", may_miss: Sequence[str] = (), **arguments: Any
+    ) -> Self:
+        """Makes the model from a checkpoint that was read (and adapted); see `from_pretrained`."""
+        arguments = {**cls.arguments_for(checkpoint), **arguments}
+        model = cls(checkpoint.config, **arguments)  # type: ignore[call-arg]
+        assign_checkpoint(model, checkpoint, may_miss)
+        return model
+
+
+def checkpoint_variables(model: Any) -> dict[str, Any]:
+    """Returns the weights of a model by their names in checkpoints."""
+    encoder = getattr(model, "bert", model)
+    start = f"{encoder.name}/"
+    return {
+        f"bert/{v.path.removeprefix(start)}" if v.path.startswith(start) else v.path: v
+        for v in model.trainable_variables
+    }
+
+
+def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[str] = ()) -> None:
+    """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`.
+
+    Raises:
+      ValueError: with the names of what is missing or of another shape.
+    """
+    from bert_tf.checkpoints.checkpoint import listed, shape_differences
+
+    variables = checkpoint_variables(model)
+    weights = checkpoint.weights
+    random = [name for name in variables if name not in weights]
+    missing = [name for name in random if not name.startswith(tuple(may_miss))]
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    mismatched = shape_differences(weights, shapes)
+    if missing or mismatched:
+        raise ValueError(
+            f"{checkpoint.source} does not fit the model:{listed('missing', missing)}"
+            f"{listed('of another shape', mismatched)} name what may be missing as may_miss "
+            f"(--may_miss), and it starts at random."
+        )
+    left_out = sorted({name.rpartition("/")[0] for name in weights if name not in variables})
+    for title, names in (("Starts at random", random), ("Has no place in the model", left_out)):
+        if names:
+            logging.info("%s: %s", title, ", ".join(names))
+    for name, variable in variables.items():
+        if name in weights:
+            variable.assign(weights[name])

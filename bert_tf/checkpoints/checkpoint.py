@@ -168,6 +168,12 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     return {f"{start}output_weights": (rows, d), f"{start}output_bias": (rows,)}
 
 
+def weight_names(config: ModelConfig) -> set[str]:
+    """Returns the names of all weights that a model of this configuration can have."""
+    heads = (name for head in HEADS for name in head_shapes(config, head))
+    return {*encoder_shapes(config), *heads}
+
+
 def _dense(name: str, inputs: int, outputs: int) -> Shapes:
     return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
 

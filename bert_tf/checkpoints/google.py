@@ -13,7 +13,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, weight_names
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
@@ -46,12 +46,13 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
     folder = pathlib.Path(prefix).parent
     config, stated, form = read_bert_config(folder, config_file, prefix)
     tokenizer = read_tokenizer(folder, config.vocab_size, stated)
+    known = weight_names(config)
     weights, unused = {}, []
     for name, value in read_bundle(prefix).items():
         if TRAINING_ONLY.search(name):
             continue
         name = CLASSIFIER_NAMES.get(name, name)
-        if name.startswith(("bert/", "cls/")) and value.dtype.kind == "f":
+        if name in known and value.dtype.kind == "f":
             weights[name] = value.astype(np.float32)
         else:
             unused.append(name)

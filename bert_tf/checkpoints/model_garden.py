@@ -16,6 +16,7 @@ from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.checkpoints.weight_names import Row, from_theirs
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+TRAINED_POOLER = "next_sentence..pooler_dense"
 NUMBERED, NAMED = "layer_with_weights-3/gamma", "_embedding_norm_layer/gamma"
 
 
@@ -44,8 +45,12 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
         if name.endswith(SUFFIX) and isinstance(value, np.ndarray) and value.dtype.kind == "f"
     }
     theirs = {name: value for name, value in theirs.items() if "optimizer" not in name}
-    rows = model_garden_rows(list(theirs), config.num_hidden_layers)
+    rows, notes = model_garden_rows(list(theirs), config.num_hidden_layers), tokenizer.notes
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    if any(name.endswith(f"{TRAINED_POOLER}/kernel") for name in theirs):
+        own_pooler = ("_pooler_layer", f"layer_with_weights-{config.num_hidden_layers + 4}")
+        unused = tuple(n for n in unused if not n.rpartition("/")[0].endswith(own_pooler))
+        notes += ("The pooler is that of the NSP head; the encoder's own was never trained.",)
     return Checkpoint(
         source=prefix,
         form="model_garden",
@@ -53,7 +58,7 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
         weights=weights,
         vocab=tokenizer.vocab,
         unused=unused,
-        notes=tokenizer.notes,
+        notes=notes,
     )
 
 
@@ -75,9 +80,8 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
     # Of a pre-trained model: the head's name for the tied table, and the pooler that was trained.
     outside = start.removesuffix("encoder/").removesuffix("encoder_network/")
     head = f"{outside}masked_lm"
-    trained_pooler = f"{outside}next_sentence..pooler_dense"
-    if f"{trained_pooler}/kernel" in names:
-        pooler = trained_pooler
+    if f"{outside}{TRAINED_POOLER}/kernel" in names:
+        pooler = f"{outside}{TRAINED_POOLER}"
     words = words + "/embeddings" if words + "/embeddings" in names else f"{head}/embedding_table"
     return [
         Row("bert/embeddings/word_embeddings", words),

@@ -4,12 +4,16 @@
                 -> expanded by the tables of `unicode_tables.py` (deleted, lowered, decomposed)
                 -> words [W] -> tensorflow-text's FastWordpieceTokenizer -> [B, (words), (pieces)]
 
+Strings of printable ASCII and white space, most of English, go a shorter way to the same pieces:
+lower-cased byte for byte, and split by the FastWordpieceTokenizer itself.
+
 Differs from tensorflow-text's BertTokenizer as the original does: lower() and NFD instead of NFKC
 case folding, control characters join words instead of splitting them, all of Unicode's white
 space also splits cased text, a word may have 200 characters instead of 100 bytes, and offsets
 refer to the text as given instead of a normalized one.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,6 +25,12 @@ from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 
 MAX_CHARACTER_BYTES = 4
+# In such a string a character is a byte, and tensorflow-text parts words where the original does.
+_PLAIN_STRING = r"[\t\n\r -~]*"
+
+
+# Ids, and where asked for first bytes and the bytes after the last ones.
+_Columns = tuple[tf.RaggedTensor, ...]
 
 
 class _Characters(NamedTuple):
@@ -49,14 +59,9 @@ class BertTokenizer(tf.Module):
         super().__init__(name)
         self.vocab = vocab
         self.do_lower_case = do_lower_case
-        self._pieces = tf_text.FastWordpieceTokenizer(
-            vocab=list(vocab.tokens),
-            suffix_indicator=CONTINUATION_PREFIX,
-            max_bytes_per_word=MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES,
-            token_out_type=tf.int32,
-            unknown_token=UNK,
-            no_pretokenization=True,
-        )
+        self._is_continuation = vocab.is_continuation
+        self._pieces = _piece_tokenizer(vocab, MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES, False)
+        self._plain_pieces = _piece_tokenizer(vocab, MAX_WORD_CHARACTERS, True)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -68,9 +73,7 @@ class BertTokenizer(tf.Module):
         Returns:
           int32 [B, (words), (pieces)].
         """
-        characters, word_splits, row_splits = self._split_words(strings)
-        words = _encode_words(characters.code_points, word_splits)
-        return tf.RaggedTensor.from_row_splits(self._pieces.tokenize(words), row_splits)
+        return _in_two_ways(strings, self._tokenize_plain, self._tokenize_any)[0]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize_with_offsets(
@@ -84,6 +87,33 @@ class BertTokenizer(tf.Module):
         Returns:
           Ids, first bytes, and the bytes after the last ones, each int32 [B, (words), (pieces)].
         """
+        return _in_two_ways(strings, self._locate_plain, self._locate_any)
+
+    def _tokenize_plain(self, strings: tf.Tensor) -> _Columns:
+        return self._group_words(self._plain_pieces.tokenize(self._lower_plain(strings)))
+
+    def _locate_plain(self, strings: tf.Tensor) -> _Columns:
+        columns = self._plain_pieces.tokenize_with_offsets(self._lower_plain(strings))
+        return self._group_words(*(tf.cast(column, tf.int32) for column in columns))
+
+    def _lower_plain(self, strings: tf.Tensor) -> tf.Tensor:
+        return tf.strings.lower(strings) if self.do_lower_case else strings
+
+    def _group_words(self, *columns: tf.RaggedTensor) -> _Columns:
+        """Parts the pieces of each string into words: [B, (pieces)] -> [B, (words), (pieces)]."""
+        ids, row_splits = columns[0].values, columns[0].row_splits
+        is_start = ~tf.gather(self._is_continuation, ids)
+        word_splits = tf.concat([tf.where(is_start)[:, 0], row_splits[-1:]], 0)
+        words_before = tf.concat([[0], tf.cumsum(tf.cast(is_start, tf.int64))], 0)
+        splits = (tf.gather(words_before, row_splits), word_splits)
+        return tuple(tf.RaggedTensor.from_nested_row_splits(c.values, splits) for c in columns)
+
+    def _tokenize_any(self, strings: tf.Tensor) -> _Columns:
+        characters, word_splits, row_splits = self._split_words(strings)
+        words = _encode_words(characters.code_points, word_splits)
+        return (tf.RaggedTensor.from_row_splits(self._pieces.tokenize(words), row_splits),)
+
+    def _locate_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
         words = _encode_words(characters.code_points, word_splits)
         ids, starts, ends = self._pieces.tokenize_with_offsets(words)
@@ -132,6 +162,32 @@ class BertTokenizer(tf.Module):
         )
         row_splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(words_per_row)], 0)
         return characters, word_splits, row_splits
+
+
+def _piece_tokenizer(
+    vocab: Vocab, max_word_bytes: int, is_splitting_words: bool
+) -> tf_text.FastWordpieceTokenizer:
+    return tf_text.FastWordpieceTokenizer(
+        vocab=list(vocab.tokens),
+        suffix_indicator=CONTINUATION_PREFIX,
+        max_bytes_per_word=max_word_bytes,
+        token_out_type=tf.int32,
+        unknown_token=UNK,
+        no_pretokenization=not is_splitting_words,
+    )
+
+
+def _in_two_ways(
+    strings: tf.Tensor,
+    tokenize_plain: Callable[[tf.Tensor], _Columns],
+    tokenize_any: Callable[[tf.Tensor], _Columns],
+) -> _Columns:
+    """Tokenizes the plain strings by one function and the others by the other."""
+    is_plain = tf.strings.regex_full_match(strings, _PLAIN_STRING)
+    plain, others = tf.where(is_plain)[:, 0], tf.where(~is_plain)[:, 0]
+    halves = (tokenize_plain(tf.gather(strings, plain)), tokenize_any(tf.gather(strings, others)))
+    places = tf.math.invert_permutation(tf.concat([plain, others], 0))
+    return tuple(tf.gather(tf.concat(pair, 0), places) for pair in zip(*halves, strict=True))
 
 
 def _decode(strings: tf.Tensor) -> _Characters:
@@ -209,19 +265,22 @@ def _sort_marks(
     The places in the text stay in order: they are not sorted with their characters.
     """
     classes = tf.cast(_look_up(combining_table, characters.code_points), tf.int64)
+    code_points, rows = characters.code_points, characters.rows
 
-    def sort_and_drop() -> tuple[_Characters, tf.Tensor]:
-        rows = characters.rows
+    def sort() -> tuple[tf.Tensor, tf.Tensor]:
         is_bound = tf.concat([[True], rows[1:] != rows[:-1]], 0) | (classes == 0)
         order = tf.argsort(tf.cumsum(tf.cast(is_bound, tf.int64)) * 256 + classes, stable=True)
-        sorted_points = tf.gather(characters.code_points, order)
-        sorted_kinds = tf.gather(kinds, order)
-        kept = tf.where(sorted_kinds != unicode_tables.MARK)[:, 0]
-        remaining = characters._replace(code_points=sorted_points).gather(kept)
-        return remaining, tf.gather(sorted_kinds, kept)
+        return tf.gather(code_points, order), tf.gather(kinds, order)
 
-    is_rare = tf.reduce_any((classes > 0) | (kinds == unicode_tables.MARK))
-    return tf.cond(is_rare, sort_and_drop, lambda: (characters, kinds))
+    def drop() -> tuple[_Characters, tf.Tensor]:
+        kept = tf.where(kinds != unicode_tables.MARK)[:, 0]
+        return characters.gather(kept), tf.gather(kinds, kept)
+
+    is_unsorted = tf.reduce_any((classes[:-1] > classes[1:]) & (classes[1:] > 0))
+    code_points, kinds = tf.cond(is_unsorted, sort, lambda: (code_points, kinds))
+    characters = characters._replace(code_points=code_points)
+    has_marks = tf.reduce_any(kinds == unicode_tables.MARK)
+    return tf.cond(has_marks, drop, lambda: (characters, kinds))
 
 
 def _encode_words(code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:

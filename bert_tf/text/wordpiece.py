@@ -7,7 +7,6 @@ the ids of a whole chunk between white spaces are looked up in a dictionary.
 
 import itertools
 import re
-import string
 import unicodedata
 from collections.abc import Iterator
 
@@ -67,13 +66,7 @@ class _ChunkIds(dict):
         self._tokenizer = tokenizer
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        inner = chunk.strip(string.punctuation)
-        if inner and inner != chunk:
-            # ASCII marks at the ends change nothing in between, and that has often been met.
-            before, _, after = chunk.partition(inner)
-            ids = self[before] + self[inner] + self[after]
-        else:
-            ids = tuple(self._tokenizer.encode_uncached(chunk))
+        ids = tuple(self._tokenizer.encode_uncached(chunk))
         if len(chunk) <= MAX_CACHED_CHARACTERS:
             if len(self) >= MAX_CACHED_CHUNKS:
                 self.clear()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertPretrainer, pretraining_losses
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.optimization.schedules import LinearWarmupLinearDecay
@@ -49,13 +48,7 @@ SCHEDULE_POSITIONS = [1, 2, 2, 3, 5, 6, 7, 8, 9, 10]
 
 
 def load_model(folder: pathlib.Path) -> BertPretrainer:
-    model = BertPretrainer(ModelConfig.read(folder / "bert_config.json"))
-    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
-    names = {name for name in reader.get_variable_to_shape_map() if name != "global_step"}
-    assert {variable.path for variable in model.trainable_variables} == names
-    for variable in model.trainable_variables:
-        variable.assign(reader.get_tensor(variable.path))
-    return model
+    return BertPretrainer.from_pretrained(folder)
 
 
 def loss_of(

@@ -1,0 +1,75 @@
+"""One or two texts as a row of pieces: [CLS] a [SEP] b [SEP], cut to a length, padded to a batch."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.text.vocab import Vocab
+
+
+class PackedText(NamedTuple):
+    """A row without padding."""
+
+    ids: list[int]  # with [CLS] and [SEP]
+    type_ids: list[int]  # 0 up to the first [SEP], 1 after it
+
+
+def truncate_longest_first(
+    ids_a: Sequence[int], ids_b: Sequence[int], max_length: int
+) -> tuple[list[int], list[int]]:
+    """Cuts pieces off the end of the longer text, of the second if they are equally long.
+
+    What google-research/bert's `_truncate_seq_pair` leaves, found without its loop: a text keeps
+    what the other leaves free, and at least half.
+
+    Example: truncate_longest_first([1, 2, 3, 4], [5, 6], 5) == ([1, 2, 3], [5, 6]).
+    """
+    length_a = min(len(ids_a), max(-(-max_length // 2), max_length - len(ids_b)))
+    return list(ids_a[:length_a]), list(ids_b[: max_length - length_a])
+
+
+def pack(
+    vocab: Vocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
+) -> PackedText:
+    """Packs one text, or two if the second has pieces, as google-research/bert does.
+
+    Args:
+      vocab: has the special tokens.
+      ids_a: pieces of the first text; it may be empty.
+      ids_b: pieces of the second text, or empty.
+      max_seq_length: most pieces of the row; a single text loses its end, of two the longer one.
+
+    Raises:
+      ValueError: if that leaves no room for pieces of the texts.
+    """
+    num_special = 3 if ids_b else 2
+    if max_seq_length <= num_special:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}; {num_special} pieces are special tokens, so "
+            f"expected at least {num_special + 1}."
+        )
+    first, second = truncate_longest_first(ids_a, ids_b, max_seq_length - num_special)
+    ids = [vocab.cls_id, *first, vocab.sep_id]
+    type_ids = [0] * len(ids)
+    if second:
+        ids += [*second, vocab.sep_id]
+        type_ids += [1] * (len(second) + 1)
+    return PackedText(ids, type_ids)
+
+
+def pad_batch(rows: Sequence[PackedText]) -> dict[str, np.ndarray]:
+    """Pads rows with 0, as the original, up to the longest of them.
+
+    Returns:
+      The encoder's inputs: `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T].
+    """
+    shape = (len(rows), max(len(row.ids) for row in rows))
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    batch = {name: np.zeros(shape, np.int32) for name in names}
+    for index, row in enumerate(rows):
+        length = len(row.ids)
+        batch["input_word_ids"][index, :length] = row.ids
+        batch["input_mask"][index, :length] = 1
+        batch["input_type_ids"][index, :length] = row.type_ids
+    return batch

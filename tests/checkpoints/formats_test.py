@@ -1,0 +1,182 @@
+"""Every form is told by looking, and each round trip is the identity."""
+
+import dataclasses
+import io
+import shutil
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints import formats
+from bert_tf.checkpoints.checkpoint import head_shapes
+from bert_tf.checkpoints.formats import as_computed, left_out, read_checkpoint, write_checkpoint
+from tests.checkpoints.made_checkpoint import PURPOSES, assert_same, make_checkpoint
+
+FORMS = ("bert_tf", "google", "huggingface", "keras_hub")
+
+
+def without_heads(checkpoint, heads):
+    gone = {name for head in heads for name in head_shapes(checkpoint.config, head)}
+    weights = {name: value for name, value in checkpoint.weights.items() if name not in gone}
+    labels = () if "tagger" in heads else checkpoint.labels
+    return dataclasses.replace(checkpoint, weights=weights, labels=labels)
+
+
+def cases():
+    for purpose, heads in PURPOSES.items():
+        for form in FORMS:
+            if form != "keras_hub" or "pooler" in heads:  # Its backbone always has a pooler.
+                yield purpose, form
+
+
+@pytest.mark.parametrize(("purpose", "form"), list(cases()))
+def test_round_trip_is_the_identity(tmp_path, purpose, form):
+    made = make_checkpoint(purpose, seed=list(PURPOSES).index(purpose))
+    write_checkpoint(made, tmp_path / "written", form)
+    received = read_checkpoint(tmp_path / "written")
+    received.check()
+    assert received.form == form
+    assert_same(received, without_heads(made, left_out(made, form)))
+
+
+@pytest.mark.parametrize("form", ["bert_tf", "google", "huggingface"])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_shapes_round_trip(tmp_path, seed, form):
+    purpose = list(PURPOSES)[seed % len(PURPOSES)]
+    made = make_checkpoint(purpose, 100 + seed)
+    write_checkpoint(made, tmp_path / "a", form)
+    assert_same(read_checkpoint(tmp_path / "a"), made)
+
+
+def test_a_chain_through_all_forms_is_the_identity(tmp_path):
+    made = checkpoint = make_checkpoint("classifier", 3, num_hidden_layers=24)
+    for number, form in enumerate((*FORMS, *reversed(FORMS))):
+        write_checkpoint(checkpoint, tmp_path / str(number), form)
+        checkpoint = read_checkpoint(tmp_path / str(number))
+    assert_same(checkpoint, made)
+
+
+@pytest.mark.parametrize("path", ["", "model.ckpt-7", "model.ckpt-7.index"])
+def test_a_run_directory_and_a_checkpoint_in_it(tmp_path, path):
+    from bert_tf.modeling.models import BertPretrainer
+    from bert_tf.modeling.pretrained import assign_checkpoint
+    from bert_tf.optimization.optimizers import AdamWeightDecay
+    from bert_tf.run_record import write_run_record
+    from bert_tf.training.checkpointing import RunDirectory, model_variables
+
+    made = make_checkpoint("pretrained", 1, vocab_size=80)
+    model = BertPretrainer(made.config)
+    assign_checkpoint(model, made)
+    optimizer = AdamWeightDecay(1e-4)
+    optimizer.build(model.trainable_variables)
+    write_run_record(str(tmp_path), made.vocab, made.config)
+    variables = {**model_variables(model), **optimizer.named_variables()}
+    RunDirectory(tmp_path, variables).save(7, {})
+    received = read_checkpoint(tmp_path / path)
+    assert received.form == "bert_tf"
+    assert_same(received, made)
+
+
+def archive_of(folder, path, prefix):
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in folder.rglob("*"):
+                archive.write(file, prefix / file.relative_to(folder))
+    else:
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(folder, str(prefix))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_archives_are_read_where_they_lie(tmp_path, form, name):
+    made = make_checkpoint("encoder with pooler", 2)
+    write_checkpoint(made, tmp_path / "written", form)
+    archive_of(tmp_path / "written", tmp_path / name, formats.pathlib.PurePath("uncased_L-2"))
+    shutil.rmtree(tmp_path / "written")
+    received = read_checkpoint(tmp_path / name)
+    assert_same(received, made)
+    assert received.source == str(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("member", ["../evil.txt", "/tmp/../evil.txt", "a/../../evil.txt"])
+def test_an_archive_that_writes_outside_is_refused(tmp_path, member):
+    (tmp_path / "deep").mkdir()
+    path = tmp_path / "deep" / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, "x")
+    with pytest.raises(ValueError, match="lies outside its folder"):
+        read_checkpoint(path)
+    path = tmp_path / "deep" / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo(member)
+        info.size = 1
+        archive.addfile(info, io.BytesIO(b"x"))
+    with pytest.raises(ValueError, match="a.tar.gz"):
+        read_checkpoint(path)
+    assert not list(tmp_path.glob("**/evil.txt"))
+
+
+def test_damaged_archives_and_other_folders(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(ValueError, match="a.zip cannot be unpacked"):
+        read_checkpoint(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("readme.txt", "x")
+    with pytest.raises(ValueError, match="b.zip holds no model; expected a run directory"):
+        read_checkpoint(tmp_path / "b.zip")
+    with pytest.raises(ValueError, match="nowhere does not exist; expected"):
+        read_checkpoint(tmp_path / "nowhere")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ValueError, match="holds nothing; expected"):
+        read_checkpoint(tmp_path / "other")
+    (tmp_path / "other" / "config.json").write_text("{}")
+    (tmp_path / "other" / "tf_model.h5").write_text("")
+    with pytest.raises(ValueError, match="tf_model.h5, which is not read; .*safe_serialization"):
+        read_checkpoint(tmp_path / "other")
+
+
+def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
+    made = make_checkpoint("encoder", 4)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="exists already"):
+        write_checkpoint(made, tmp_path / "full", "google")
+
+    def fail(checkpoint, folder):
+        (folder / "config.json").write_text("{}")
+        raise OSError("No space left on device")
+
+    monkeypatch.setitem(formats.WRITERS, "huggingface", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(made, tmp_path / "new", "huggingface")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_wrong_shapes_missing_and_unknown_weights_are_named():
+    made = make_checkpoint("pretrained", 5)
+    weights = dict(made.weights)
+    del weights["bert/encoder/layer_0/output/dense/bias"]
+    weights["cls/predictions/output_bias"] = np.zeros(3, np.float32)
+    broken = dataclasses.replace(made, weights=weights, unused=("bert/adapter/kernel",))
+    with pytest.raises(ValueError) as error:
+        broken.check()
+    size = made.config.vocab_size
+    assert "missing (1): bert/encoder/layer_0/output/dense/bias" in str(error.value)
+    assert f"cls/predictions/output_bias [3] instead of [{size}]" in str(error.value)
+    assert "not understood (1): bert/adapter/kernel" in str(error.value)
+    unknown = dataclasses.replace(made, unused=("bert/adapter/kernel",))
+    unknown.check(may_be_unused=["bert/adapter/"])
+
+
+def test_other_programs_have_one_gelu_and_one_epsilon():
+    config = make_checkpoint("encoder", 6, hidden_act="gelu_exact", layer_norm_eps=1e-5).config
+    assert as_computed(config, "huggingface") == config
+    for form in ("google", "keras_hub"):
+        other = as_computed(config, form)
+        assert (other.hidden_act, other.layer_norm_eps) == ("gelu_tanh", 1e-12)
+    relu = dataclasses.replace(config, hidden_act="relu")
+    assert as_computed(relu, "google").hidden_act == "relu"

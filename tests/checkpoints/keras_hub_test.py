@@ -1,0 +1,141 @@
+"""keras-hub loads what we write and computes the same; its own files are read."""
+
+import dataclasses
+import json
+
+import keras_hub
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.formats import as_computed, read_checkpoint, write_checkpoint
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.models import BertClassifier, BertPretrainer
+from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
+
+
+def write(tmp_path, purpose, seed=0, **changes):
+    made = make_checkpoint(purpose, seed, **changes)
+    write_checkpoint(made, tmp_path / "preset", "keras_hub")
+    return made, str(tmp_path / "preset")
+
+
+def their_inputs(batch):
+    return {
+        "token_ids": batch["input_word_ids"],
+        "padding_mask": batch["input_mask"],
+        "segment_ids": batch["input_type_ids"],
+    }
+
+
+def assert_close(received, expected, batch):
+    real = batch["input_mask"].astype(bool)
+    received, expected = np.asarray(received), np.asarray(expected)
+    if expected.shape[:2] == real.shape:
+        received, expected = received[real], expected[real]
+    np.testing.assert_allclose(received, expected, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_backbone_computes_the_same(tmp_path, seed):
+    made, folder = write(tmp_path, "encoder with pooler", seed)
+    batch = make_batch(made.config, np.random.default_rng(seed))
+    expected = keras_hub.models.BertBackbone.from_preset(folder)(their_inputs(batch))
+    # It has the tanh form and an epsilon of 1e-12, whatever the model was made with.
+    made = dataclasses.replace(made, config=as_computed(made.config, "keras_hub"))
+    received = BertEncoder.from_checkpoint(made)(batch)
+    assert_close(received["sequence_output"], expected["sequence_output"], batch)
+    assert_close(received["pooled_output"], expected["pooled_output"], batch)
+
+
+def test_classifier_computes_the_same(tmp_path):
+    made, folder = write(tmp_path, "classifier", 1, layer_norm_eps=1e-12, hidden_act="gelu_tanh")
+    batch = make_batch(made.config, np.random.default_rng(0))
+    task = keras_hub.models.BertTextClassifier.from_preset(folder)
+    assert_close(BertClassifier.from_pretrained(folder)(batch), task(their_inputs(batch)), batch)
+
+
+def test_masked_lm_head_differs_as_the_docs_say(tmp_path):
+    made, folder = write(tmp_path, "pretrained", 2, layer_norm_eps=1e-12, hidden_act="gelu_tanh")
+    batch = make_batch(made.config, np.random.default_rng(0))
+    task = keras_hub.models.BertMaskedLM.from_preset(folder)
+    positions = {"mask_positions": batch["masked_lm_positions"]}
+    theirs = np.asarray(task({**their_inputs(batch), **positions}))
+    # Exact GELU and an epsilon of 1e-5 in its head: our encoder with such a head is that model.
+    model = BertPretrainer.from_pretrained(folder)
+    head = BertPretrainer.from_checkpoint(
+        dataclasses.replace(
+            read_checkpoint(folder),
+            config=dataclasses.replace(made.config, hidden_act="gelu_exact", layer_norm_eps=1e-5),
+        )
+    ).predictions
+    same = head(
+        model.bert(batch)["sequence_output"],
+        batch["masked_lm_positions"],
+        model.bert.embeddings.word_embeddings,
+    )
+    np.testing.assert_allclose(np.asarray(same), theirs, atol=2e-5, rtol=2e-5)
+    ours = np.asarray(model(batch)["masked_lm_logits"])
+    assert 1e-6 < np.abs(ours - theirs).max() < 0.1
+
+
+def test_tokenizer_of_the_preset_strips_accents(tmp_path):
+    made, folder = write(tmp_path, "encoder with pooler", 3, do_lower_case=True, vocab_size=70)
+    tokenizer = keras_hub.models.BertTokenizer.from_preset(folder)
+    assert tokenizer.lowercase and tokenizer.strip_accents
+    assert np.asarray(tokenizer("Thé river")).tolist() == [
+        made.vocab.ids["the"],
+        made.vocab.ids["river"],
+    ]
+
+
+def test_presets_and_weights_that_keras_hub_wrote(tmp_path):
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=31,
+        num_layers=3,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=12,
+        max_sequence_length=9,
+    )
+    task = keras_hub.models.BertMaskedLM(backbone)
+    task.save_to_preset(str(tmp_path / "preset"))
+    backbone.save_weights(str(tmp_path / "a.weights.h5"))
+    task.save_weights(str(tmp_path / "b.weights.h5"))
+    preset = read_checkpoint(tmp_path / "preset")
+    preset.check()
+    assert preset.heads == ("pooler", "masked_lm") and preset.vocab is None
+    batch = make_batch(preset.config, np.random.default_rng(0))
+    expected = backbone(their_inputs(batch))["sequence_output"]
+    for path in ("preset", "a.weights.h5", "b.weights.h5"):
+        received = read_checkpoint(tmp_path / path)
+        received.check()
+        assert received.config == preset.config
+        assert_close(
+            BertEncoder.from_checkpoint(received)(batch)["sequence_output"], expected, batch
+        )
+        head = {name for name in preset.weights if name.startswith("cls/")}
+        assert head <= set(received.weights) or path == "a.weights.h5"
+
+
+def test_files_that_are_no_bert(tmp_path):
+    (tmp_path / "x.weights.h5").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="x.weights.h5 is no readable Keras weights file"):
+        read_checkpoint(tmp_path / "x.weights.h5")
+    _, folder = write(tmp_path, "encoder with pooler", 4)
+    path = tmp_path / "preset" / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "class_name": "RobertaBackbone"}))
+    with pytest.raises(ValueError, match="a RobertaBackbone, expected a BertBackbone"):
+        read_checkpoint(folder)
+    path.write_text(json.dumps({**values, "config": {"num_layers": 2}}))
+    with pytest.raises(ValueError, match="config.json lacks .*'hidden_dim'"):
+        read_checkpoint(folder)
+    path.write_text(json.dumps(values))
+    weights = tmp_path / "preset" / "model.weights.h5"
+    weights.write_bytes(weights.read_bytes()[:500])
+    with pytest.raises(ValueError, match="model.weights.h5 is no readable Keras weights file"):
+        read_checkpoint(folder)
+    relu = make_checkpoint("encoder with pooler", 5, hidden_act="relu")
+    with pytest.raises(ValueError, match="keras-hub has no BERT with hidden_act relu"):
+        write_checkpoint(relu, tmp_path / "relu", "keras_hub")
+    assert not (tmp_path / "relu").exists()

@@ -1,4 +1,4 @@
-"""One or two texts as a row of pieces: [CLS] a [SEP] b [SEP], cut to a length, padded to a batch."""
+"""One or two texts as a row of pieces: [CLS] a [SEP] b [SEP], cut to a length, then padded."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

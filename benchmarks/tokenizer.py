@@ -1,18 +1,29 @@
-"""Measures the tokenizers side by side on one text: plain Python, in the graph, tensorflow-text's.
+"""Measures tokenizers side by side on one text, from Python strings to lists of ids, on all cores.
 
     python -m benchmarks.tokenizer --vocab_file=vocab.txt --input_file=articles.jsonl.xz
 
-FastBertTokenizer is faster by design and gives other pieces (see bert_tf/text/tokenizer.py); how
-many of the texts differ is printed. "cold" and "warm": the Python cache empty, and filled by a
-first pass over the same text.
+Each tokenizer takes its turn in each round; the numbers are medians. `encode_batch` of Hugging
+Face's tokenizers runs on all cores by itself; what runs in the graph is called by as many threads
+as there are cores, a batch each; plain Python runs on one core. Its cache is either empty
+("cold"), filled by other text of the same size, or filled by the same text ("warm"). The others
+keep no cache.
+
+FastBertTokenizer and Hugging Face give other pieces for some texts (see docs/tokenizer.md): for
+how many is printed.
 """
 
+import concurrent.futures
+import functools
+import gc
 import itertools
+import os
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 import tensorflow_text as tf_text
+import tokenizers
 from absl import app, flags
 
 from bert_tf.data import corpus
@@ -24,52 +35,67 @@ VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary.", required=Tru
 INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in build_vocab.", required=True)
 LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
 MEGABYTES = flags.DEFINE_float("megabytes", 10.0, "Text to tokenize.")
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Strings a call of the graph.")
+BATCH_SIZES = flags.DEFINE_multi_integer("batch_size", [32, 2048], "Strings a call; may repeat.")
+ROUNDS = flags.DEFINE_integer("rounds", 5, "Turns of each tokenizer; medians are printed.")
+
+# A function that turns some batches of strings into the ids of each string.
+Encode = Callable[[list[list[str]]], list[list[int]]]
+HUGGING_FACE = "Hugging Face encode_batch_fast"
 
 
-def read_texts(path: str, megabytes: float) -> list[str]:
-    """Returns the first sentences of a corpus, about as many megabytes as asked for."""
-    texts, size = [], 0.0
+def read_texts(path: str, megabytes: float) -> Iterator[str]:
+    """Yields the first sentences of a corpus, about as many megabytes as asked for."""
+    size = 0.0
     for part in corpus.list_parts(path):
         for sentence in itertools.chain.from_iterable(corpus.read_documents(part)):
-            texts.append(sentence)
+            yield sentence
             size += len(sentence.encode()) / 1e6
             if size >= megabytes:
-                return texts
-    return texts
+                return
 
 
-def measure(name: str, texts: list[str], encode: Callable[[], list[list[int]]]) -> list[list[int]]:
-    """Runs once and prints the rates."""
-    start = time.perf_counter()
-    ids = encode()
-    seconds = time.perf_counter() - start
-    pieces = sum(map(len, ids))
-    rates = f"{len(texts) / seconds:12,.0f} strings/s {pieces / seconds:14,.0f} pieces/s"
-    print(f"{name:42}{rates}")
-    return ids
+def in_python(encode: Callable[[str], list[int]]) -> Encode:
+    return lambda batches: [encode(text) for batch in batches for text in batch]
 
 
-def in_batches(tokenize: Callable, texts: list[str], batch: int) -> list[list[int]]:
-    """Runs an in-graph tokenizer as an input pipeline would, one batch after the other."""
-    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
-    dataset = dataset.map(lambda strings: tokenize(strings).merge_dims(1, -1))
-    return [row for ragged in dataset for row in ragged.to_list()]
+def with_cache_of(texts: list[str], vocab: Vocab, lower: bool) -> Encode:
+    tokenizer = WordPiece(vocab, lower)
+    for text in texts:
+        tokenizer.encode(text)
+    return in_python(tokenizer.encode)
 
 
-def main(_: list[str]) -> None:
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    vocab, lower = Vocab.read(VOCAB_FILE.value), LOWER.value
-    texts = read_texts(INPUT_FILE.value, MEGABYTES.value)
-    print(f"{len(texts):,} strings, {sum(len(t.encode()) for t in texts) / 1e6:.1f} MB, one core")
+def in_graph(tokenize: Callable[[list[str]], tf.RaggedTensor]) -> Encode:
+    """Calls an in-graph tokenizer in as many threads as there are cores."""
 
-    python = WordPiece(vocab, lower)
-    encode = python.encode_uncached
-    want = measure("Python, no cache", texts, lambda: list(map(encode, texts)))
-    for state in ("cold", "warm"):
-        got = measure(f"Python, {state}", texts, lambda: list(map(python.encode, texts)))
-        print(f"  equal: {got == want}")
+    def encode_batch(batch: list[str]) -> list[list[int]]:
+        ids = tokenize(tf.constant(batch)).merge_dims(1, -1)
+        flat, splits = ids.values.numpy().tolist(), ids.row_splits.numpy().tolist()
+        return [flat[start:end] for start, end in itertools.pairwise(splits)]
+
+    def encode(batches: list[list[str]]) -> list[list[int]]:
+        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return list(itertools.chain.from_iterable(pool.map(encode_batch, batches)))
+
+    encode([["warm", "up"]])  # traces
+    return encode
+
+
+def hugging_face(vocab: Vocab, lower: bool, method: str) -> Encode:
+    """Returns the encoder of a tokenizer built as BertTokenizerFast builds it."""
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(dict(vocab.ids), unk_token=UNK, max_input_chars_per_word=100)
+    )
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    encode_batch = functools.partial(getattr(tokenizer, method), add_special_tokens=False)
+    return lambda batches: [row.ids for batch in batches for row in encode_batch(batch)]
+
+
+def list_tokenizers(
+    vocab: Vocab, lower: bool, texts: list[str], other_texts: list[str]
+) -> dict[str, Callable[[], Encode]]:
+    """Returns under each name what prepares the tokenizer for a round; that is not timed."""
     graph = BertTokenizer(vocab, lower)
     fast = tf_text.FastBertTokenizer(
         list(vocab.tokens),
@@ -77,16 +103,65 @@ def main(_: list[str]) -> None:
         unknown_token=UNK,
         lower_case_nfd_strip_accents=lower,
     )
-    with_offsets = tf.function(lambda strings: graph.tokenize_with_offsets(strings)[0])
-    for name, tokenize in (
-        ("in the graph", graph.tokenize),
-        ("in the graph, with offsets", with_offsets),
-        ("tensorflow-text FastBertTokenizer", fast.tokenize),
-    ):
-        in_batches(tokenize, texts[: BATCH_SIZE.value], BATCH_SIZE.value)  # traces
-        run = in_batches
-        got = measure(name, texts, lambda: run(tokenize, texts, BATCH_SIZE.value))  # noqa: B023
-        print(f"  texts that differ: {sum(a != b for a, b in zip(got, want, strict=True))}")
+    in_graphs = {
+        "in the graph": in_graph(graph.tokenize),
+        "in the graph, with offsets": in_graph(lambda s: graph.tokenize_with_offsets(s)[0]),
+        "tensorflow-text FastBertTokenizer": in_graph(
+            tf.function(fast.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
+        ),
+    }
+    peers = {
+        "Hugging Face encode_batch": hugging_face(vocab, lower, "encode_batch"),
+        HUGGING_FACE: hugging_face(vocab, lower, "encode_batch_fast"),
+    }
+    return {
+        "Python, no cache": lambda: in_python(WordPiece(vocab, lower).encode_uncached),
+        "Python, cold": lambda: with_cache_of([], vocab, lower),
+        "Python, cache of other text": lambda: with_cache_of(other_texts, vocab, lower),
+        "Python, warm": lambda: with_cache_of(texts, vocab, lower),
+        **{name: lambda e=encode: e for name, encode in (in_graphs | peers).items()},
+    }
+
+
+def compare(
+    candidates: dict[str, Callable[[], Encode]], texts: list[str], batch_size: int, rounds: int
+) -> None:
+    """Prints the table of one batch size."""
+    batches = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
+    want = candidates["Python, no cache"]()(batches)
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    differing = {}
+    for _ in range(rounds):
+        for name, prepare in candidates.items():
+            encode = prepare()
+            gc.collect()
+            start = time.perf_counter()
+            got = encode(batches)
+            seconds[name].append(time.perf_counter() - start)
+            differing[name] = sum(a != b for a, b in zip(got, want, strict=True))
+            del got
+    pieces = sum(map(len, want))
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    print(f"\n{'batches of ' + str(batch_size):36} pieces/s   of HF   texts that differ")
+    for name, median in medians.items():
+        ratio = medians[HUGGING_FACE] / median
+        print(f"{name:36}{pieces / median:9,.0f} {ratio:6.2f}x {differing[name]:9}")
+
+
+def main(_: list[str]) -> None:
+    vocab, lower = Vocab.read(VOCAB_FILE.value), LOWER.value
+    texts = list(read_texts(INPUT_FILE.value, 2 * MEGABYTES.value))
+    size = sum(1 for _ in read_texts(INPUT_FILE.value, MEGABYTES.value))
+    texts, other_texts = texts[:size], texts[size:]
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    cores = len(os.sched_getaffinity(0))
+    print(
+        f"{len(texts):,} strings, {megabytes:.1f} MB, {cores} cores, tokenizers "
+        f"{tokenizers.__version__}; medians of {ROUNDS.value}, the ratio to {HUGGING_FACE}"
+    )
+    candidates = list_tokenizers(vocab, lower, texts, other_texts)
+    for batch_size in BATCH_SIZES.value:
+        compare(candidates, texts, batch_size, ROUNDS.value)
 
 
 if __name__ == "__main__":

@@ -273,7 +273,7 @@ def vocabulary_of_weights(
     if own.exists() and (training.init_checkpoint or not data.vocab_file):
         return str(own)
     if not data.vocab_file and not training.do_train:
-        raise ValueError(f"{own} does not exist; give the run's vocabulary as --vocab_file.")
+        raise ValueError(f"{own.parent} has no vocab.txt; give its vocabulary as --vocab_file.")
     return data.vocab_file
 
 

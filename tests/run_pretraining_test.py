@@ -3,17 +3,15 @@
 import contextlib
 import json
 import math
-import os
 import signal
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
+from tests.programs import fail, finish, start
 
 VOCAB_SIZE = 200
 FLAGS = {
@@ -46,37 +44,10 @@ def folder(tmp_path_factory):
     return path
 
 
-def start(program, *arguments, environment=(), **flags):
-    """Starts a program; returns its process."""
-    given = [f"--{name}={value}" for name, value in flags.items()]
-    return subprocess.Popen(
-        [sys.executable, "-m", f"bert_tf.{program}", *arguments, *given],
-        env={**os.environ, **dict(environment)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def pretrain(folder, output_dir, environment=(), **changed):
     """Starts run_pretraining with FLAGS, some of them changed, on the corpus in `folder`."""
     flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
     return start("run_pretraining", environment=environment, **{**flags, **changed})
-
-
-def finish(process):
-    """Returns what the program printed; its exit status must be 0."""
-    printed = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, printed
-    return printed
-
-
-def fail(process):
-    """Returns what the program printed; it must end with status 1 and one clear line."""
-    printed = process.communicate(timeout=300)[0]
-    assert process.returncode == 1, printed
-    assert "Traceback" not in printed and "\nERROR: " in printed
-    return printed
 
 
 @pytest.fixture(scope="module")

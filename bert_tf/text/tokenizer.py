@@ -13,7 +13,8 @@ space also splits cased text, a word may have 200 characters instead of 100 byte
 refer to the text as given instead of a normalized one.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -27,6 +28,7 @@ from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 MAX_CHARACTER_BYTES = 4
 # In such a string a character is a byte, and tensorflow-text parts words where the original does.
 _PLAIN_STRING = r"[\t\n\r -~]*"
+_PLAIN_PIECE = re.compile(f"({CONTINUATION_PREFIX})?[0-9A-Za-z]+|[!-~]")
 
 
 # Ids, and where asked for first bytes and the bytes after the last ones.
@@ -60,8 +62,22 @@ class BertTokenizer(tf.Module):
         self.vocab = vocab
         self.do_lower_case = do_lower_case
         self._is_continuation = vocab.is_continuation
-        self._pieces = _piece_tokenizer(vocab, MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES, False)
-        self._plain_pieces = _piece_tokenizer(vocab, MAX_WORD_CHARACTERS, True)
+        self._pieces = tf_text.FastWordpieceTokenizer(
+            vocab=list(vocab.tokens),
+            suffix_indicator=CONTINUATION_PREFIX,
+            max_bytes_per_word=MAX_WORD_CHARACTERS * MAX_CHARACTER_BYTES,
+            token_out_type=tf.int32,
+            unknown_token=UNK,
+            no_pretokenization=True,
+        )
+        self._plain_pieces = tf_text.FastWordpieceTokenizer(
+            vocab=_hide_other_pieces(vocab.tokens),
+            suffix_indicator=CONTINUATION_PREFIX,
+            max_bytes_per_word=MAX_WORD_CHARACTERS,
+            token_out_type=tf.int32,
+            unknown_token=UNK,
+            no_pretokenization=False,
+        )
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -164,17 +180,15 @@ class BertTokenizer(tf.Module):
         return characters, word_splits, row_splits
 
 
-def _piece_tokenizer(
-    vocab: Vocab, max_word_bytes: int, is_splitting_words: bool
-) -> tf_text.FastWordpieceTokenizer:
-    return tf_text.FastWordpieceTokenizer(
-        vocab=list(vocab.tokens),
-        suffix_indicator=CONTINUATION_PREFIX,
-        max_bytes_per_word=max_word_bytes,
-        token_out_type=tf.int32,
-        unknown_token=UNK,
-        no_pretokenization=not is_splitting_words,
-    )
+def _hide_other_pieces(tokens: Sequence[str]) -> list[str]:
+    """Puts what no plain string holds in the place of each piece that is in no plain word.
+
+    Where tensorflow-text finds the words it would match "a b", and refuse to have "[CLS]" alone.
+    """
+    return [
+        token if token == UNK or _PLAIN_PIECE.fullmatch(token) else f"\x7f{index}"
+        for index, token in enumerate(tokens)
+    ]
 
 
 def _in_two_ways(

@@ -1,8 +1,9 @@
 """WordPiece tokenization in plain Python, equal to google-research/bert's tokenization.py.
 
 No TensorFlow is imported, so worker processes start at once. `WordPiece.encode` is the hot path
-of corpus preparation: every rule of the original looks no further than the next white space, so
-the ids of a whole chunk between white spaces are looked up in a dictionary.
+of corpus preparation: the ids of a word are looked up in a dictionary. Every rule of the original
+looks no further than the next white space, so where finding the words of a text is slow, the ids
+of a whole chunk between white spaces are looked up instead.
 """
 
 import itertools
@@ -30,6 +31,11 @@ _DELETE_SEPARATORS = dict.fromkeys(map(ord, _DELETED_SEPARATORS))
 _WORDS_OF_PRINTABLE_ASCII = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 
 
+def is_printable_ascii(text: str) -> bool:
+    """True for most of English: the words of such a text are found in half the time."""
+    return text.isascii() and text.isprintable()
+
+
 def split_words(text: str, do_lower_case: bool) -> list[str]:
     """Splits text into words and punctuation marks, as the original's BasicTokenizer.
 
@@ -38,7 +44,7 @@ def split_words(text: str, do_lower_case: bool) -> list[str]:
 
     Example: split_words("Héllo, wörld", True) == ["hello", ",", "world"].
     """
-    if text.isascii() and text.isprintable():  # most of English, in half the time
+    if is_printable_ascii(text):
         return _WORDS_OF_PRINTABLE_ASCII.findall(text.lower() if do_lower_case else text)
     text = text.translate(CLEAN)
     if do_lower_case:
@@ -59,7 +65,7 @@ def split_chunks(text: str) -> list[str]:
 
 
 class _ChunkIds(dict):
-    """Ids of the chunks met so far; emptied when it is full, so that memory is bounded."""
+    """Ids of the words and chunks met so far; emptied when full, so that memory is bounded."""
 
     def __init__(self, tokenizer: "WordPiece"):
         super().__init__()
@@ -101,8 +107,11 @@ class WordPiece:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the pieces of the text; several million a second."""
-        chunks = map(self._chunk_ids.__getitem__, split_chunks(text))
-        return list(itertools.chain.from_iterable(chunks))
+        if is_printable_ascii(text):
+            parts = split_words(text, self.do_lower_case)  # a word is a chunk, too
+        else:
+            parts = split_chunks(text)
+        return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, parts)))
 
     def encode_uncached(self, text: str) -> list[int]:
         """Does what `encode` does, without memory."""

@@ -1,4 +1,4 @@
-"""google-research/bert's checkpoints: written back as they came, read as that program leaves them."""
+"""google-research/bert's checkpoints: written back as they came, read as that program does."""
 
 import dataclasses
 import json

@@ -10,7 +10,12 @@ from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import shared_data
-from tests.text.wordpiece_test import golden_texts, random_text, vocab_of_pools
+from tests.text.wordpiece_test import (
+    assert_offsets_select_pieces,
+    golden_texts,
+    random_text,
+    vocab_of_pools,
+)
 
 TEXTS = ["", "Héllo, wörld!", "ΑΣ. ΟΔΟΣ Σ", "a\u302e\u1b44 \u200b", "한국 中国", " \n", "a" * 201]
 
@@ -43,8 +48,16 @@ def test_equals_golden_texts(casing) -> None:
     tokenizer = BertTokenizer(vocab, casing == "uncased")
     records = golden_texts(casing)
     texts = [record["text"] for record in records]
-    for got, record in zip(flat(tokenizer.tokenize(texts)), records, strict=True):
-        assert got == record["ids"], record["text"]
+    ids, starts, ends = (flat(ragged) for ragged in tokenizer.tokenize_with_offsets(texts))
+    for i, record in enumerate(records):
+        tokens = [vocab.tokens[index] for index in ids[i]]
+        assert (tokens, ids[i]) == (record["tokens"], record["ids"]), texts[i]
+        to_characters = {byte: place for place, byte in enumerate(byte_offsets(texts[i]))}
+        spans = [
+            (to_characters[start], to_characters[end])
+            for start, end in zip(starts[i], ends[i], strict=True)
+        ]
+        assert_offsets_select_pieces(texts[i], tokens, spans, casing == "uncased")
     assert_equals_twin(tokenizer, WordPiece(vocab, casing == "uncased"), texts)
 
 
@@ -55,6 +68,27 @@ def test_random_unicode_equals_twin(lower) -> None:
     tokenizer, twin = BertTokenizer(vocab, lower), WordPiece(vocab, lower)
     for size in (1, 2, 5) * 20 + (1000,) * 4:
         assert_equals_twin(tokenizer, twin, [random_text(rng) for _ in range(size)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_hundred_thousand_random_strings_equal_twin(lower, seed) -> None:
+    rng = random.Random(seed)
+    vocab = vocab_of_pools()
+    tokenizer, twin = BertTokenizer(vocab, lower), WordPiece(vocab, lower)
+    for _ in range(200):
+        assert_equals_twin(tokenizer, twin, [random_text(rng) for _ in range(500)])
+
+
+def test_pieces_that_no_word_holds_are_never_found() -> None:
+    pieces = ("a", "##a", "a a", "##a a", "a,a", "##,a", "a]", "[a", "##]", "é a", "#", "##")
+    vocab = Vocab((*SPECIAL_TOKENS, *pieces))
+    texts = ["a a", "aa a aé a", "a,a [a]", "#a ##a", "[UNK] [MASK]", "\x7f0 \x7f"]
+    for lower in (True, False):
+        assert_equals_twin(BertTokenizer(vocab, lower), WordPiece(vocab, lower), texts)
+    special = Vocab(SPECIAL_TOKENS)
+    assert_equals_twin(BertTokenizer(special, True), WordPiece(special, True), texts)
 
 
 def test_words_and_their_pieces() -> None:

@@ -1,0 +1,394 @@
+"""Writes what an encoder makes of texts, a JSON line a text: features of pieces, or embeddings.
+
+    python -m bert_tf.extract_features --input_file=input.txt --output_file=features.jsonl \\
+        --init_checkpoint=uncased_L-12_H-768_A-12.zip --layers=-1,-2,-3,-4
+    python -m bert_tf.extract_features --input_file=input.txt --output_file=embeddings.jsonl \\
+        --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean --normalize
+
+A line of the input is a text, `a ||| b` a pair of texts. The first command writes
+google-research/bert's lines: each piece with its vectors, rounded to 6 digits. The second writes
+one vector a text, float32 to the last digit; in Python that is `TextEmbedder`.
+
+Differs from the original: texts of like length share a batch, which is padded to its longest and
+not to max_seq_length; casing and configuration come with the checkpoint; an output that exists is
+not overwritten.
+"""
+
+import functools
+import json
+import pathlib
+import re
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+from absl import flags, logging
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
+from bert_tf.files import atomic_write, read_json
+from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+    from bert_tf.modeling.encoder import BertEncoder
+
+FLAGS = flags.FLAGS
+_PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
+# Texts are sorted by length, and results held, over as many pieces as this many full batches.
+CHUNK_BATCHES = 4
+DECIMALS = 6
+SECONDS_BETWEEN_LINES = 5.0
+ToLine = Callable[[int, PackedText, np.ndarray], str]
+
+
+def define_program_flags() -> None:
+    config_flags.define_flags(ModelConfig, only=("do_lower_case",))
+    config_flags.define_flags(DataConfig, only=("vocab_file", "max_seq_length"))
+    config_flags.define_flags(
+        TrainingConfig, only=("init_checkpoint", "bert_config_file", "may_ignore")
+    )
+    flags.DEFINE_string("input_file", "", "One text a line, or `a ||| b`; also .gz, .xz or .bz2.")
+    flags.DEFINE_string("output_file", "", "File to write, a JSON object a line of the input.")
+    flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to write; -1 is the last, 0 the first.")
+    flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", lower_bound=1)
+    flags.DEFINE_enum(
+        "pooling",
+        "",
+        ("", "cls", "mean", "max"),
+        "Write one embedding a text, the last layer pooled over its pieces. Empty: features of "
+        "every piece.",
+    )
+    flags.DEFINE_bool("normalize", False, "Divide each embedding by its length.")
+
+
+def main(_: list[str]) -> None:
+    check_flags()
+    checkpoint = checkpoint_of_flags()
+    sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}
+    to_line: ToLine = embedding_line
+    if FLAGS.pooling:
+        if stated := stated_embedding(FLAGS.init_checkpoint):
+            logging.info("%s was made for %s.", FLAGS.init_checkpoint, stated)
+        pooling = (FLAGS.pooling, FLAGS.normalize)
+        model: TextModel = TextEmbedder.from_checkpoint(checkpoint, *pooling, **sizes)
+    else:
+        layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)
+        model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
+        to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
+    rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
+    num_texts = count_lines(FLAGS.input_file)
+    with atomic_write(FLAGS.output_file) as file:
+        for line in json_lines(model, rows, num_texts, to_line):
+            file.write(line + "\n")
+    size = pathlib.Path(FLAGS.output_file).stat().st_size
+    logging.info("Wrote %s, %.1f MB.", FLAGS.output_file, size / 1e6)
+
+
+def check_flags() -> None:
+    """Raises ValueError for what can be told before a model is read."""
+    for name in ("input_file", "output_file", "init_checkpoint"):
+        if not FLAGS[name].value:
+            raise ValueError(f"--{name} is empty; give texts, a new file and a model.")
+    if not pathlib.Path(FLAGS.input_file).is_file():
+        raise ValueError(f"--input_file {FLAGS.input_file} is no file; give one text a line.")
+    if pathlib.Path(FLAGS.output_file).exists():
+        raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
+    if FLAGS.pooling and FLAGS["layers"].present:
+        raise ValueError("--pooling takes the last layer; leave --layers or --pooling out.")
+    if FLAGS.normalize and not FLAGS.pooling:
+        raise ValueError("--normalize is for embeddings; give --pooling too.")
+
+
+def checkpoint_of_flags() -> "Checkpoint":
+    """Reads --init_checkpoint with --vocab_file, and checks what else is said of it."""
+    from bert_tf.checkpoints.adapt import adapt
+    from bert_tf.checkpoints.formats import read_checkpoint
+    from bert_tf.checkpoints.start import merge, starts_of_names
+
+    checkpoint = read_checkpoint(FLAGS.init_checkpoint, FLAGS.bert_config_file)
+    checkpoint.check(starts_of_names(FLAGS.may_ignore))
+    checkpoint = adapt(checkpoint, vocab_file=FLAGS.vocab_file)
+    for note in checkpoint.notes:
+        logging.info("%s: %s", FLAGS.init_checkpoint, note)
+    merge(checkpoint.config, config_flags.given(ModelConfig), FLAGS.init_checkpoint)
+    return checkpoint
+
+
+def parse_layers(text: str, num_layers: int) -> list[int]:
+    """Returns the numbers of `-1,-2`.
+
+    Raises:
+      ValueError: if there is something else, or the model has no such layer.
+    """
+    try:
+        layers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--layers is {text!r}; expected numbers like -1,-2,-3,-4.") from None
+    wrong = [layer for layer in layers if not -num_layers <= layer < num_layers]
+    if wrong:
+        raise ValueError(
+            f"--layers: received {wrong}, but the model has {num_layers} layers; expected "
+            f"{-num_layers} .. {num_layers - 1}."
+        )
+    return layers
+
+
+def stated_embedding(folder: str) -> str:
+    """Returns the flags that sentence-transformers' files beside a model ask for; "" without."""
+    path = pathlib.Path(folder, "1_Pooling", "config.json")
+    if not path.is_file():
+        return ""
+    modes = [name for name, value in read_json(path).items() if value is True]
+    # pooling_mode_mean_tokens and the like.
+    found = [re.fullmatch("pooling_mode_(.*)_tokens?", mode) for mode in modes]
+    stated = [f"--pooling={match[1]}" for match in found if match]
+    modules = pathlib.Path(folder, "modules.json")
+    if modules.is_file() and "Normalize" in modules.read_text(encoding="utf8"):
+        stated.append("--normalize")
+    sizes = pathlib.Path(folder, "sentence_bert_config.json")
+    if sizes.is_file() and (length := read_json(sizes).get("max_seq_length")):
+        stated.append(f"--max_seq_length={length}")
+    return " ".join(stated)
+
+
+def count_lines(path: str) -> int:
+    """Counts the lines of a file, decompressed."""
+    from bert_tf.data.corpus_format import open_decompressed
+
+    with open_decompressed(path) as file:
+        return sum(1 for _ in file)
+
+
+def read_texts(path: str) -> Iterator[tuple[str, str]]:
+    """Yields both texts of each line; the second is empty where there is one.
+
+    Raises:
+      ValueError: naming the line, if it is not UTF-8.
+    """
+    from bert_tf.data.corpus_format import open_decompressed
+    from bert_tf.data.text_lines import read_whole_lines
+
+    with open_decompressed(path) as file:
+        for _, line in read_whole_lines(file, path, 0, sys.maxsize):
+            yield split_pair(line)
+
+
+def split_pair(line: str) -> tuple[str, str]:
+    """Splits a line at its last ` ||| `, as google-research/bert does.
+
+    Example: split_pair("a ||| b") == ("a", "b"); split_pair("a") == ("a", "").
+    """
+    line = line.strip()
+    match = _PAIR.match(line)
+    return (match[1], match[2]) if match else (line, "")
+
+
+class TextModel:
+    """An encoder with its tokenizer: texts in, of each what is selected of the encoder's outputs.
+
+    Args:
+      encoder: computes in inference mode.
+      tokenizer: with the vocabulary and the casing of the encoder.
+      select: takes the encoder's outputs and the mask, returns a tensor that begins with B.
+      max_seq_length: pieces a text is cut to, special tokens included.
+      batch_size: texts computed at once.
+
+    Raises:
+      ValueError: if the encoder has fewer positions.
+    """
+
+    def __init__(
+        self,
+        encoder: "BertEncoder",
+        tokenizer: WordPiece,
+        select: Callable[[dict[str, Any], Any], Any],
+        max_seq_length: int = 128,
+        batch_size: int = 32,
+    ) -> None:
+        import tensorflow as tf
+
+        longest = encoder.config.max_position_embeddings
+        if max_seq_length > longest:
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}, but the model has {longest} positions; give "
+                f"--max_seq_length={longest} or less."
+            )
+        self.encoder, self.tokenizer = encoder, tokenizer
+        self.max_seq_length, self.batch_size = max_seq_length, batch_size
+        names = ("input_word_ids", "input_mask", "input_type_ids")
+        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
+
+        # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
+        @tf.function(input_signature=[shape])
+        def compute(batch: dict[str, Any]) -> Any:
+            return select(encoder(batch, training=False), batch["input_mask"])
+
+        self._compute = compute
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: "Checkpoint", *arguments: Any, **keywords: Any) -> Self:
+        """Makes it from a checkpoint that was read; the arguments are those after the tokenizer."""
+        from bert_tf.modeling.encoder import BertEncoder
+
+        vocab, source = checkpoint.vocab, checkpoint.source
+        if vocab is None:
+            raise ValueError(f"{source} has no vocabulary; give its own as --vocab_file.")
+        tokenizer = WordPiece(vocab, checkpoint.config.do_lower_case)
+        return cls(BertEncoder.from_checkpoint(checkpoint), tokenizer, *arguments, **keywords)
+
+    def pack(self, text_a: str, text_b: str = "") -> PackedText:
+        """Tokenizes a text or a pair of texts and cuts it to the length."""
+        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
+        row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
+        if row.type_ids[-1] >= self.encoder.config.type_vocab_size:
+            raise ValueError(f"{text_b[:40]!r} is a second text, but the model has no type for it.")
+        return row
+
+    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
+        """Computes rows, those of like length together: padding costs as much as pieces.
+
+        Returns:
+          An array a row, in the order of the rows; one of [T, ...] is still padded.
+        """
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids), reverse=True)
+        results: dict[int, np.ndarray] = {}
+        for start in range(0, len(rows), self.batch_size):
+            chosen = order[start : start + self.batch_size]
+            outputs = self._compute(pad_batch([rows[index] for index in chosen])).numpy()
+            results |= zip(chosen, outputs, strict=True)
+        return [results[index] for index in range(len(rows))]
+
+
+class TextEmbedder(TextModel):
+    """Embeds texts: the last layer, pooled over the pieces.
+
+        embedder = TextEmbedder.from_pretrained("all-MiniLM-L6-v2", "mean", normalize=True)
+        similarities = embedder.embed(questions) @ embedder.embed(answers).T
+
+    Args:
+      encoder: see `TextModel`.
+      tokenizer: see `TextModel`.
+      pooling: `cls`, `mean` or `max`; see `pool_tokens`.
+      normalize: whether each vector is divided by its length.
+      sizes: max_seq_length and batch_size of `TextModel`.
+    """
+
+    def __init__(
+        self,
+        encoder: "BertEncoder",
+        tokenizer: WordPiece,
+        pooling: str = "mean",
+        normalize: bool = False,
+        **sizes: int,
+    ) -> None:
+        from bert_tf.modeling.pooling import l2_normalize, pool_tokens
+
+        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
+            vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]
+            return l2_normalize(vectors) if normalize else vectors
+
+        super().__init__(encoder, tokenizer, select, **sizes)
+
+    @classmethod
+    def from_pretrained(cls, path: str | pathlib.Path, *arguments: Any, **keywords: Any) -> Self:
+        """Reads a checkpoint in any form; the arguments are those after the tokenizer."""
+        from bert_tf.checkpoints.formats import read_checkpoint
+
+        checkpoint = read_checkpoint(path)
+        checkpoint.check()
+        return cls.from_checkpoint(checkpoint, *arguments, **keywords)
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of texts, float32 [B, D], B their number."""
+        if isinstance(texts, str):
+            raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
+        vectors = self.run([self.pack(text) for text in texts])
+        return np.reshape(vectors, (-1, self.encoder.config.hidden_size))  # [B, D]
+
+
+def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
+    """Returns what selects float [B, T, layers, D]; the embeddings are no layer."""
+    from keras import ops
+
+    def select(outputs: dict[str, Any], _: Any) -> Any:
+        hidden = outputs["encoder_outputs"][1:]
+        return ops.stack([hidden[layer] for layer in layers], axis=2)  # [B, T, layers, D]
+
+    return select
+
+
+def json_lines(
+    model: TextModel, rows: Iterable[PackedText], num_rows: int, to_line: ToLine
+) -> Iterator[str]:
+    """Yields a line a row, in order; few rows are in memory at once.
+
+    Args:
+      model: computes the rows.
+      rows: packed texts.
+      num_rows: how many there are, for the log.
+      to_line: makes the line of (number of the row, row, array).
+    """
+    index = 0
+    chunks = _chunks(rows, CHUNK_BATCHES * model.batch_size * model.max_seq_length)
+    for chunk in logged(chunks, num_rows):
+        for row, values in zip(chunk, model.run(chunk), strict=True):
+            yield to_line(index, row, values)
+            index += 1
+
+
+def _chunks(rows: Iterable[PackedText], max_pieces: int) -> Iterator[list[PackedText]]:
+    chunk: list[PackedText] = []
+    num_pieces = 0
+    for row in rows:
+        chunk.append(row)
+        num_pieces += len(row.ids)
+        if num_pieces >= max_pieces:
+            yield chunk
+            chunk, num_pieces = [], 0
+    if chunk:
+        yield chunk
+
+
+def logged(chunks: Iterable[list], total: int) -> Iterator[list]:
+    """Passes chunks on; logs every few seconds how much is done, how fast, how long still."""
+    start = last = time.monotonic()
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done, now = done + len(chunk), time.monotonic()
+        if done == total or now - last >= SECONDS_BETWEEN_LINES:
+            last, rate = now, done / max(now - start, 1e-9)
+            text = "%d of %d texts (%.0f %%), %.1f texts/s, %.0f s left."
+            logging.info(text, done, total, 100 * done / total, rate, (total - done) / rate)
+
+
+def features_line(
+    index: int, row: PackedText, values: np.ndarray, *, layers: Sequence[int], vocab: Vocab
+) -> str:
+    """Returns google-research/bert's line; `values` are float32 [T, layers, D]."""
+    # A float32 times a million is exact in float64: this rounds as the original's round() does.
+    rounded = np.round(values[: len(row.ids)].astype(np.float64), DECIMALS).tolist()
+    features = []
+    for piece, vectors in zip(row.ids, rounded, strict=True):
+        by_layer = zip(layers, vectors, strict=True)
+        chosen = [{"index": layer, "values": numbers} for layer, numbers in by_layer]
+        features.append({"token": vocab.tokens[piece], "layers": chosen})
+    return json.dumps({"linex_index": index, "features": features})
+
+
+def embedding_line(index: int, _: PackedText, values: np.ndarray) -> str:
+    """Returns the line of an embedding, float32 [D]."""
+    # The shortest decimals that give each float32 back; Python's own would be a float64's.
+    numbers = [float(text) for text in values.astype(str)]
+    return json.dumps({"linex_index": index, "embedding": numbers})
+
+
+if __name__ == "__main__":
+    define_program_flags()
+    config_flags.run(main)

@@ -1,0 +1,129 @@
+"""What a run starts from: everything comes along, and contradictions stop it at once."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.checkpoints.start import has_pooler, keep_vocabulary, read_start, starts_of_names
+from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
+from bert_tf.modeling.pretrained import assign_checkpoint, checkpoint_variables
+from bert_tf.text.vocab import Vocab
+from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
+
+PRETRAINING = ("masked_lm", "pooler", "next_sentence")
+
+
+@pytest.fixture(name="made")
+def fixture_made():
+    return make_checkpoint("pretrained", 4, do_lower_case=True, vocab_size=70)
+
+
+@pytest.fixture(name="path")
+def fixture_path(made, tmp_path):
+    write_checkpoint(made, tmp_path / "model", "huggingface")
+    return str(tmp_path / "model")
+
+
+def test_all_comes_along(path, made):
+    assert_same(read_start(path, {}, PRETRAINING), made)
+
+
+def test_what_is_free_is_taken_from_the_flags(path, made):
+    given = {
+        "hidden_dropout_prob": 0.5,
+        "attention_probs_dropout_prob": 0.25,
+        "max_position_embeddings": 50,
+        "hidden_size": made.config.hidden_size,
+    }
+    start = read_start(path, given, PRETRAINING)
+    assert start.config == dataclasses.replace(made.config, **given)
+    table = start.weights["bert/embeddings/position_embeddings"]
+    before = made.weights["bert/embeddings/position_embeddings"]
+    np.testing.assert_array_equal(table, np.resize(before, table.shape))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hidden_size": 7}, "--hidden_size=7, but the checkpoint has"),
+        ({"do_lower_case": False}, "--do_lower_case=False, but the checkpoint has True"),
+        ({"hidden_act": "relu"}, "--hidden_act=relu, but the checkpoint has gelu"),
+    ],
+)
+def test_what_contradicts_the_weights_is_refused(path, given, message):
+    with pytest.raises(ValueError, match=message):
+        read_start(path, given, PRETRAINING)
+
+
+def test_a_configuration_beside_one_is_refused(path):
+    with pytest.raises(ValueError, match="has its own configuration"):
+        read_start(path, {}, PRETRAINING, config_file="x.json")
+
+
+def test_missing_heads_must_be_named(tmp_path):
+    made = make_checkpoint("encoder", 5)
+    write_checkpoint(made, tmp_path / "model", "huggingface")
+    path = str(tmp_path / "model")
+    with pytest.raises(ValueError) as error:
+        read_start(path, {}, PRETRAINING)
+    named = "--may_miss=bert/pooler/,cls/predictions/,cls/seq_relationship/."
+    assert named in str(error.value) and "missing (9): bert/pooler/dense/bias," in str(error.value)
+    start = read_start(path, {}, PRETRAINING, may_miss=starts_of_names("bert/pooler/, cls/"))
+    assert_same(start, made)
+    assert not has_pooler(str(tmp_path / "run"), start) and has_pooler(str(tmp_path), None)
+
+
+def test_a_checkpoint_without_vocabulary_takes_the_one_given(tmp_path, made):
+    bare = dataclasses.replace(made, vocab=None)
+    write_checkpoint(bare, tmp_path / "model", "bert_tf")
+    made.vocab.write(tmp_path / "vocab.txt")
+    path = str(tmp_path / "model")
+    with pytest.raises(ValueError, match="has no vocabulary; give its own as --vocab_file"):
+        read_start(path, {}, PRETRAINING)
+    assert_same(read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "vocab.txt")), made)
+    Vocab(made.vocab.tokens[:-1]).write(tmp_path / "short.txt")
+    with pytest.raises(ValueError, match="69 pieces, but vocab_size is 70"):
+        read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "short.txt"))
+
+
+def test_a_vocabulary_is_kept_under_the_name_of_its_content(tmp_path, made):
+    path = keep_vocabulary(made.vocab, tmp_path)
+    assert Vocab.read(path) == made.vocab and keep_vocabulary(made.vocab, tmp_path) == path
+    other = Vocab((*made.vocab.tokens, "more"))
+    assert keep_vocabulary(other, tmp_path) != path
+
+
+def test_every_replica_gets_the_weights(made):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        model = BertPretrainer(made.config)
+        assign_checkpoint(model, made)
+    for name, variable in checkpoint_variables(model).items():
+        copies = strategy.experimental_local_results(variable.value)
+        assert len(copies) == 2
+        for copy in copies:
+            np.testing.assert_array_equal(copy.numpy(), made.weights[name])
+
+
+def test_a_new_head_must_be_named_and_others_are_left_out(made, path):
+    with pytest.raises(ValueError, match="give the number of labels, and may_miss"):
+        BertClassifier.from_pretrained(path)
+    with pytest.raises(ValueError, match=r"missing \(2\): cls/classifier/output_weights, .*random"):
+        BertClassifier.from_pretrained(path, num_labels=3)
+    model = BertClassifier.from_pretrained(path, num_labels=3, may_miss=["cls/"])
+    variables = checkpoint_variables(model)
+    assert {"cls/classifier/output_weights", "cls/classifier/output_bias"} <= set(variables)
+    assert not any(name.startswith("cls/predictions") for name in variables)
+    for name in set(variables) & set(made.weights):
+        np.testing.assert_array_equal(variables[name].numpy(), made.weights[name])
+
+
+def test_a_head_of_another_size_is_refused(tmp_path):
+    write_checkpoint(make_checkpoint("tagger", 6), tmp_path / "model", "bert_tf")
+    model = BertTokenClassifier.from_pretrained(tmp_path / "model")
+    assert model.num_labels == 3
+    with pytest.raises(ValueError, match=r"cls/tagger/output_bias \[3\] instead of \[5\]"):
+        BertTokenClassifier.from_pretrained(tmp_path / "model", num_labels=5)

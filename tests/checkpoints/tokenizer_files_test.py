@@ -1,0 +1,131 @@
+"""Vocabulary and casing beside the weights: files that contradict each other are an error."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.tokenizer_files import check_casing, read_tokenizer, write_tokenizer
+from bert_tf.text.vocab import Vocab
+from tests.checkpoints.made_checkpoint import make_config, make_vocab
+from tests.shared_data import shared_data
+
+
+@pytest.fixture(name="folder", params=[True, False])
+def fixture_folder(tmp_path, request):
+    """The files of an uncased, then of a cased tokenizer."""
+    config = make_config(np.random.default_rng(0), do_lower_case=request.param)
+    write_tokenizer(tmp_path, make_vocab(70, request.param), config)
+    return tmp_path
+
+
+def edit(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def is_lower(folder):
+    return json.loads((folder / "tokenizer_config.json").read_text())["do_lower_case"]
+
+
+@pytest.mark.parametrize("gone", [(), ("tokenizer.json",), ("vocab.txt",), ("tokenizer_config",)])
+def test_each_file_alone_says_enough(folder, gone):
+    lower, vocab = is_lower(folder), Vocab.read(folder / "vocab.txt")
+    for name in gone:
+        for path in folder.glob(f"{name}*"):
+            path.unlink()
+    files = read_tokenizer(folder, 70)
+    assert files.vocab == vocab and files.do_lower_case == lower
+
+
+def test_no_file_at_all(tmp_path):
+    files = read_tokenizer(tmp_path, 70)
+    assert (files.vocab, files.do_lower_case) == (None, None)
+    assert read_tokenizer(tmp_path, 70, stated=False).do_lower_case is False
+
+
+def test_casings_that_contradict_each_other(folder):
+    lower = is_lower(folder)
+    with pytest.raises(ValueError, match="different casings: .*the configuration.*tokenizer_conf"):
+        read_tokenizer(folder, 70, stated=not lower)
+    edit(folder / "tokenizer_config.json", do_lower_case=not lower)
+    with pytest.raises(ValueError, match="different casings: .*tokenizer_config.*tokenizer.json"):
+        read_tokenizer(folder, 70)
+
+
+def test_vocabularies_that_contradict_each_other(folder):
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join([*lines[:-1], "other"]) + "\n")
+    with pytest.raises(ValueError, match="different vocabularies"):
+        read_tokenizer(folder, 70)
+
+
+def test_a_casing_that_contradicts_the_vocabulary(folder):
+    if is_lower(folder):
+        return
+    (folder / "tokenizer.json").unlink()
+    edit(folder / "tokenizer_config.json", do_lower_case=True)
+    with pytest.raises(ValueError, match=r"vocabulary is cased: \d+ of its 70 pieces"):
+        read_tokenizer(folder, 70)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"unk_token": "<unk>"}, "unk_token is '<unk>', but .* only has '.UNK.'"),
+        ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
+    ],
+)
+def test_tokenizers_that_we_do_not_have(folder, values, message):
+    edit(folder / "tokenizer_config.json", **values)
+    with pytest.raises(ValueError, match=message):
+        read_tokenizer(folder, 70)
+
+
+def test_accents_kept_in_lower_case_are_not_ours(folder):
+    lower = is_lower(folder)
+    edit(folder / "tokenizer_config.json", strip_accents=not lower)
+    with pytest.raises(ValueError, match="strip_accents"):
+        read_tokenizer(folder, 70)
+    edit(folder / "tokenizer_config.json", strip_accents=lower)
+    read_tokenizer(folder, 70)
+
+
+def test_another_kind_of_tokenizer_json(folder):
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    edit(path, model={**values["model"], "type": "BPE"})
+    with pytest.raises(ValueError, match="a BPE tokenizer with BertNormalizer; expected WordPiece"):
+        read_tokenizer(folder, 70)
+    edit(path, model={**values["model"], "vocab": {"[PAD]": 0, "x": 5}})
+    with pytest.raises(ValueError, match="ids are not 0, 1, 2"):
+        read_tokenizer(folder, 70)
+    path.write_text('{"model": ')
+    with pytest.raises(ValueError, match="tokenizer.json is not JSON"):
+        read_tokenizer(folder, 70)
+
+
+def test_a_vocabulary_longer_than_its_table(folder):
+    with pytest.raises(ValueError, match="70 pieces, but the word table only 69 rows"):
+        read_tokenizer(folder, 69)
+
+
+@pytest.mark.parametrize(
+    ("name", "lower", "wrong_is_an_error"),
+    [
+        ("bert-base-uncased", True, True),
+        ("bert-base-cased", False, True),
+        ("bert-base-multilingual-cased", False, True),
+        ("bert-base-chinese", True, False),  # Both casings are in use.
+    ],
+)
+def test_released_vocabularies_tell_their_casing(name, lower, wrong_is_an_error):
+    vocab = Vocab.read(shared_data("vocab", f"{name}-vocab.txt"))
+    assert check_casing(vocab, None, name) == lower
+    assert check_casing(vocab, lower, name) == lower
+    if wrong_is_an_error:
+        with pytest.raises(ValueError, match=name):
+            check_casing(vocab, not lower, name)
+    else:
+        assert check_casing(vocab, not lower, name) != lower

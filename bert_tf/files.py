@@ -54,8 +54,33 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """
     try:
         values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds no JSON object but a {type(values).__name__}.")
     return values
+
+
+def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.PathLike) -> Any:
+    """Returns a field of a JSON object; None if it is missing or null.
+
+    Raises:
+      ValueError: if it is of another kind.
+    """
+    value = values.get(key)
+    if value is not None and not isinstance(value, kind):
+        raise ValueError(f"{path}: {key} is {value!r}, expected a {kind.__name__}.")
+    return value
+
+
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """Reads the lines of a UTF-8 file; only a newline ends one.
+
+    Raises:
+      ValueError: if it is not UTF-8.
+    """
+    try:
+        text = pathlib.Path(path).read_bytes().decode("utf8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}.") from None
+    return text.removesuffix("\n").split("\n")

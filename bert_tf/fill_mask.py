@@ -15,14 +15,17 @@ from typing import NamedTuple
 from absl import flags
 
 from bert_tf import config_flags
-from bert_tf.config import TrainingConfig
+from bert_tf.config import DataConfig, TrainingConfig
 
 if typing.TYPE_CHECKING:
     from bert_tf.modeling.models import BertPretrainer
     from bert_tf.text.tokenizer import BertTokenizer
     from bert_tf.text.vocab import Vocab
 
-config_flags.define_flags(TrainingConfig, only=("output_dir", "init_checkpoint"))
+config_flags.define_flags(
+    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
+)
+config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A sentence with [MASK]; may be given several times.")
 TOP_K = flags.DEFINE_integer("top_k", 5, "Predictions shown for each mask.", lower_bound=1)
 
@@ -40,15 +43,19 @@ def main(_: list[str]) -> None:
     if not path:
         raise ValueError("Give the --output_dir of a run, or a model as --init_checkpoint.")
 
-    from bert_tf.checkpoints.formats import read_checkpoint
+    from bert_tf.checkpoints.start import read_start, starts_of_names
     from bert_tf.modeling.models import BertPretrainer
     from bert_tf.text.tokenizer import BertTokenizer
 
-    checkpoint = read_checkpoint(path)
-    checkpoint.check()
-    vocab = checkpoint.vocab
-    if vocab is None:
-        raise ValueError(f"{path} has no vocabulary; put its vocab.txt beside the weights.")
+    checkpoint = read_start(
+        path,
+        given={},
+        heads=["masked_lm"],
+        config_file=training.bert_config_file,
+        vocab_file=config_flags.from_flags(DataConfig).vocab_file,
+        may_ignore=starts_of_names(training.may_ignore),
+    )
+    vocab = typing.cast("Vocab", checkpoint.vocab)
     model = BertPretrainer.from_checkpoint(checkpoint)
     tokenizer = BertTokenizer(vocab, checkpoint.config.do_lower_case)
     for text in TEXT.value or _typed():

@@ -120,19 +120,23 @@ def with_start(configs: Configs) -> tuple[Configs, "Checkpoint | None"]:
     """Reads --init_checkpoint, with which the model's configuration comes.
 
     A run that has checkpoints of its own goes on from them: what it began with is not read again.
+    An evaluation alone is one of the weights that are named.
 
     Raises:
-      ValueError: if it cannot be read, or contradicts the flags.
+      ValueError: if it cannot be read, contradicts the flags, or lies in output_dir.
     """
     data, training = configs.data, configs.training
     if not training.init_checkpoint:
         return configs, None
 
-    from bert_tf.checkpoints.start import merge, read_start, starts_of_names
+    from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 
     given, folder = config_flags.given(ModelConfig), pathlib.Path(training.output_dir)
     record = folder / "bert_config.json"
-    if record.exists() and any(folder.glob("model.ckpt-*.index")):
+    if training.do_train:
+        check_output_dir(training.output_dir)
+    if training.do_train and any(folder.glob("model.ckpt-*.index")):
+        logging.info("%s has checkpoints; --init_checkpoint is not read again.", folder)
         return configs._replace(model=merge(ModelConfig.read(record), given, str(record))), None
     start = read_start(
         training.init_checkpoint,
@@ -218,7 +222,7 @@ def load_weights(trainer: "Trainer", start: "Checkpoint | None", training: Train
     from bert_tf.checkpoints.start import starts_of_names
     from bert_tf.modeling.pretrained import assign_checkpoint
 
-    if trainer.restore():
+    if (training.do_train or not start) and trainer.restore():
         return
     if start:
         assign_checkpoint(trainer.task.model, start, starts_of_names(training.may_miss))

@@ -13,7 +13,7 @@ FREE_FIELDS = frozenset(
     "output_dir cache_dir num_workers do_train do_eval max_eval_steps eval_batch_size eval_steps "
     "save_checkpoints_steps keep_checkpoint_max iterations_per_loop log_steps distribution "
     "num_devices jit_compile gradient_accumulation_steps recompute use_tpu tpu_name tpu_zone "
-    "gcp_project peak_flops bert_config_file init_checkpoint may_miss may_ignore".split()
+    "gcp_project peak_flops bert_config_file may_miss may_ignore".split()
 )
 
 

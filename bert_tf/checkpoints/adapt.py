@@ -5,14 +5,14 @@ follows the word table.
 """
 
 import dataclasses
-import pathlib
 import re
 
 import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
-from bert_tf.checkpoints.tokenizer_files import check_casing
+from bert_tf.checkpoints.tokenizer_files import check_casing, fill_up
+from bert_tf.files import read_lines
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
 
@@ -57,26 +57,42 @@ def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
     Rows that are repeated know at least their neighbours' distances (Beltagy et al. 2020,
     Longformer, section 5); random ones would know nothing.
     """
-    table = checkpoint.weights[POSITIONS]
-    if rows == len(table):
+    table = checkpoint.weights.get(POSITIONS)
+    if rows == checkpoint.config.max_position_embeddings:
         return checkpoint
+    config = dataclasses.replace(checkpoint.config, max_position_embeddings=rows)
+    if table is None:
+        return dataclasses.replace(checkpoint, config=config)
     logging.info("Position table: %d rows, were %d.", rows, len(table))
     weights = {**checkpoint.weights, POSITIONS: table[np.arange(rows) % len(table)]}
-    config = dataclasses.replace(checkpoint.config, max_position_embeddings=rows)
     return dataclasses.replace(checkpoint, weights=weights, config=config)
 
 
 def attach_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
-    """Takes a vocabulary as that of a checkpoint that came without one; the casing follows it.
+    """Takes a vocabulary as that of a checkpoint that came without one.
+
+    The casing follows it, unless the checkpoint states one.
 
     Raises:
-      ValueError: if its size is not that of the word table.
+      ValueError: if it is longer than the word table, or contradicts the casing.
     """
-    lower = check_casing(vocab, None, "the vocabulary given")
+    vocab, notes = fill_up(vocab, checkpoint.config.vocab_size, checkpoint.source)
+    lower = check_casing(vocab, checkpoint.stated_casing, "the vocabulary given")
     config = dataclasses.replace(checkpoint.config, do_lower_case=lower)
-    checkpoint = dataclasses.replace(checkpoint, vocab=vocab, config=config)
-    checkpoint.check(may_be_unused=("",))
-    return checkpoint
+    notes = (*checkpoint.notes, *notes)
+    return dataclasses.replace(checkpoint, vocab=vocab, config=config, notes=notes)
+
+
+def state_casing(checkpoint: Checkpoint, do_lower_case: bool) -> Checkpoint:
+    """Gives the checkpoint the casing that the user states.
+
+    Raises:
+      ValueError: if the vocabulary contradicts it.
+    """
+    if checkpoint.vocab is not None:
+        check_casing(checkpoint.vocab, do_lower_case, checkpoint.source)
+    config = dataclasses.replace(checkpoint.config, do_lower_case=do_lower_case)
+    return dataclasses.replace(checkpoint, config=config, stated_casing=do_lower_case)
 
 
 def exchange_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
@@ -140,9 +156,10 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
     """
     if checkpoint.vocab is None:
         raise ValueError(f"{checkpoint.source} has no vocabulary to add to; give --vocab_file.")
-    lower, words, known = checkpoint.config.do_lower_case, [], 0
-    lines = pathlib.Path(path).read_text(encoding="utf8").split("\n")
-    for number, line in enumerate(lines, start=1):
+    lower = checkpoint.config.do_lower_case
+    words: dict[str, None] = {}
+    known = 0
+    for number, line in enumerate(read_lines(path), start=1):
         word = line.strip()
         prefix = CONTINUATION_PREFIX if word.startswith(CONTINUATION_PREFIX) else ""
         parts = split_words(word.removeprefix(prefix), lower)
@@ -157,9 +174,9 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
         if word in checkpoint.vocab.ids or word in words:
             known += 1
         else:
-            words.append(word)
+            words[word] = None
     logging.info("%s: %d new words, %d known.", path, len(words), known)
-    return words
+    return list(words)
 
 
 def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:

@@ -45,6 +45,7 @@ class Checkpoint:
       weights: float32 arrays by google-research/bert's names.
       vocab: None if the files have none (a bare weights file).
       labels: names of the classes, in the order of the head's rows; empty if not recorded.
+      stated_casing: what the files say of it; None if the vocabulary's pieces told it, or nothing.
       unused: names in the files, as they stand there, that mean nothing here.
       notes: what a user should know of how the files were read, a sentence each.
     """
@@ -55,6 +56,7 @@ class Checkpoint:
     weights: Weights
     vocab: Vocab | None = None
     labels: tuple[str, ...] = ()
+    stated_casing: bool | None = None
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -68,11 +70,12 @@ class Checkpoint:
         """Rows of the classification or tagging head; 0 without one."""
         return num_labels(self.weights)
 
-    def check(self, may_be_unused: Sequence[str] = ()) -> None:
-        """Checks that the weights are whole, of the right shapes and all understood.
+    def check(self, may_ignore: Sequence[str] = (), may_miss: Sequence[str] = ()) -> None:
+        """Checks that the weights are whole, finite, of the right shapes and all understood.
 
         Args:
-          may_be_unused: starts of names in the files that may be left out.
+          may_ignore: starts of names in the files that may be left out.
+          may_miss: starts of names of weights that may be missing.
 
         Raises:
           ValueError: with every name that is missing, unused, or of another shape.
@@ -80,14 +83,25 @@ class Checkpoint:
         expected = encoder_shapes(self.config)
         for head in self.heads:
             expected |= head_shapes(self.config, head, self.num_labels)
-        missing = sorted(set(expected) - set(self.weights))
+        missing = unnamed(sorted(set(expected) - set(self.weights)), may_miss)
         mismatched = shape_differences(self.weights, expected)
-        unused = [name for name in self.unused if not name.startswith(tuple(may_be_unused))]
+        unused = unnamed(self.unused, may_ignore)
         if missing or mismatched or unused:
+            remedies = {
+                "configuration and weights are of two models.": mismatched,
+                "name what may be missing as may_miss (--may_miss).": missing,
+                "name what may be left out as may_ignore (--may_ignore).": unused,
+            }
+            remedy = next(text for text, names in remedies.items() if names)
             raise ValueError(
                 f"{self.source} is no BERT of its configuration:"
                 f"{listed('missing', missing)}{listed('of another shape', mismatched)}"
-                f"{listed('not understood', unused)}."
+                f"{listed('not understood', unused)} {remedy}"
+            )
+        broken = [name for name, value in self.weights.items() if not np.isfinite(value).all()]
+        if broken:
+            raise ValueError(
+                f"{self.source} holds numbers that are not finite:{listed('', broken)}"
             )
         if self.vocab is not None and len(self.vocab) != self.config.vocab_size:
             raise ValueError(
@@ -106,6 +120,12 @@ def listed(title: str, names: Sequence[str], most: int = 10) -> str:
         return ""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return f" {title} ({len(names)}): {', '.join(names[:most])}{rest};"
+
+
+def unnamed(names: Iterable[str], starts: Sequence[str]) -> list[str]:
+    """Returns the names that begin with none of `starts`; one string is one start."""
+    starts = (starts,) if isinstance(starts, str) else tuple(starts)
+    return [name for name in names if not name.startswith(starts)]
 
 
 def heads_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -172,6 +192,12 @@ def weight_names(config: ModelConfig) -> set[str]:
     """Returns the names of all weights that a model of this configuration can have."""
     heads = (name for head in HEADS for name in head_shapes(config, head))
     return {*encoder_shapes(config), *heads}
+
+
+def table_rows(weights: Weights, config: ModelConfig) -> int:
+    """Returns the rows that the word table really has; those of the configuration without one."""
+    table = weights.get("bert/embeddings/word_embeddings")
+    return table.shape[0] if table is not None and table.ndim else config.vocab_size
 
 
 def _dense(name: str, inputs: int, outputs: int) -> Shapes:

@@ -11,13 +11,15 @@ Each also inside a .zip or .tar.gz, as Google and the Garden release theirs.
 
 import contextlib
 import dataclasses
+import lzma
 import pathlib
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.google import read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.huggingface import is_huggingface, read_huggingface, write_huggingface
 from bert_tf.checkpoints.keras_hub import (
@@ -42,6 +44,15 @@ EXPECTED = (
     "bert_config.json; a Hugging Face folder with config.json and model.safetensors; a keras-hub "
     "preset or .weights.h5; a Model Garden encoder; or an archive of one"
 )
+UNPACKING_ERRORS = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,  # NotImplementedError, and what zipfile says of a password.
+)
 OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
 
@@ -58,10 +69,13 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "") -> Checkpoi
     Raises:
       ValueError: if nothing is recognised, or it cannot be read.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).expanduser()  # A shell leaves --flag=~/x as it is.
     if path.is_file() and path.name.endswith(ARCHIVES):
         with _unpacked(path) as folder:
-            checkpoint = read_checkpoint(_model_folder(folder, path), config_file)
+            try:
+                checkpoint = read_checkpoint(_model_folder(folder, path), config_file)
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
     readers = {is_keras_hub: read_keras_hub, is_huggingface: read_huggingface}
     for is_theirs, read in readers.items():
@@ -109,8 +123,9 @@ def _unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
             else:
                 with tarfile.open(path) as tar:
                     tar.extractall(folder, filter="data")
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as e:
-            raise ValueError(f"{path} cannot be unpacked: {e}.") from None
+        except UNPACKING_ERRORS as error:
+            reason = str(error).split("\n")[0]
+            raise ValueError(f"{path} cannot be unpacked: {reason}.") from None
         yield folder
 
 
@@ -124,18 +139,22 @@ def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """Returns the folder of an unpacked archive that holds the model, the outermost one."""
     folders = [folder, *(p for p in sorted(folder.rglob("*")) if p.is_dir())]
     for candidate in sorted(folders, key=lambda p: len(p.parts)):
-        if is_huggingface(candidate) or is_keras_hub(candidate) or bundle_prefix(candidate):
+        has_index = any(candidate.glob("[!.]*.index"))
+        if is_huggingface(candidate) or is_keras_hub(candidate) or has_index:
             return candidate
     raise ValueError(f"{path} holds no model; expected {EXPECTED}.")
 
 
-def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: str) -> None:
-    """Writes a BERT into a new folder, which is whole or absent.
+def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: str) -> Checkpoint:
+    """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
+
+    Returns:
+      What was read back; heads without a counterpart are gone, see `left_out`.
 
     Raises:
       ValueError: if the folder exists and is not empty, or the form cannot hold the model.
     """
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(folder).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} exists already; give the name of a new folder.")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -143,13 +162,37 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
         inner = pathlib.Path(name, folder.name)
         inner.mkdir()
         WRITERS[form](checkpoint, inner)
+        written = dataclasses.replace(read_checkpoint(inner), source=str(folder))
+        _compare(checkpoint, written, form)
         inner.replace(folder)
+    return written
+
+
+def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
+    """Raises ValueError unless every weight came back with the same bits."""
+    written.check()
+    gone = tuple(HEADS[head] for head in left_out(checkpoint, form))
+    for name, value in checkpoint.weights.items():
+        if name.startswith(gone):
+            continue
+        if name not in written.weights or value.tobytes() != written.weights[name].tobytes():
+            raise ValueError(
+                f"{form} cannot hold this model: {name} does not come back; its heads are "
+                f"{', '.join(checkpoint.heads)}."
+            )
 
 
 def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     """Returns the heads that have no counterpart in a form."""
     lacking = HEADS_WITHOUT_COUNTERPART if form == "keras_hub" else ()
     return tuple(head for head in checkpoint.heads if head in lacking)
+
+
+def head_as_computed(config: ModelConfig, form: str) -> ModelConfig:
+    """Returns the configuration with which the programs of that form compute the MLM head."""
+    if form == "keras_hub":
+        return dataclasses.replace(config, hidden_act="gelu_exact", layer_norm_eps=1e-5)
+    return as_computed(config, form)
 
 
 def as_computed(config: ModelConfig, form: str) -> ModelConfig:

@@ -13,11 +13,11 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, weight_names
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, table_rows, weight_names
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
-from bert_tf.files import read_json
+from bert_tf.files import json_field, read_json, read_lines
 
 CONFIG_NAME, LABELS_NAME, BUNDLE_NAME = "bert_config.json", "labels.txt", "bert_model.ckpt"
 
@@ -45,9 +45,9 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
     """
     folder = pathlib.Path(prefix).parent
     config, stated, form = read_bert_config(folder, config_file, prefix)
-    tokenizer = read_tokenizer(folder, config.vocab_size, stated)
     known = weight_names(config)
-    weights, unused = {}, []
+    weights: Weights = {}
+    unused = []
     for name, value in read_bundle(prefix).items():
         if TRAINING_ONLY.search(name):
             continue
@@ -56,6 +56,7 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
             weights[name] = value.astype(np.float32)
         else:
             unused.append(name)
+    tokenizer = read_tokenizer(folder, table_rows(weights, config), stated)
     return Checkpoint(
         source=prefix,
         form=form,
@@ -63,6 +64,7 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
         weights=weights,
         vocab=tokenizer.vocab,
         labels=read_labels(folder),
+        stated_casing=tokenizer.stated,
         unused=tuple(sorted(unused)),
         notes=tokenizer.notes,
     )
@@ -83,7 +85,7 @@ def read_bert_config(
             f"--bert_config_file."
         )
     values = read_json(path)
-    stated = values.get("do_lower_case")
+    stated = json_field(values, "do_lower_case", bool, path)
     # Google's own never states the casing, and calls its GELU only gelu.
     form = "google" if stated is None or values.get("hidden_act") == "gelu" else "bert_tf"
     return ModelConfig.from_json_object(values, str(path)), stated, form
@@ -92,7 +94,21 @@ def read_bert_config(
 def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
     """Returns the lines of labels.txt; () without it."""
     path = folder / LABELS_NAME
-    return tuple(path.read_text(encoding="utf8").splitlines()) if path.exists() else ()
+    return tuple(read_lines(path)) if path.exists() else ()
+
+
+def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
+    """Writes labels.txt, one a line, if there are any.
+
+    Raises:
+      ValueError: if one of them is more than a line.
+    """
+    broken = [label for label in labels if "\n" in label or "\r" in label]
+    if broken:
+        raise ValueError(f"The label {broken[0]!r} is more than a line; {LABELS_NAME} has no room.")
+    if labels:
+        text = "".join(f"{label}\n" for label in labels)
+        (folder / LABELS_NAME).write_text(text, encoding="utf8")
 
 
 def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -120,9 +136,7 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> None:
     if checkpoint.vocab is not None:
         checkpoint.vocab.write(folder / "vocab.txt")
-    if checkpoint.labels:
-        lines = "".join(f"{label}\n" for label in checkpoint.labels)
-        (folder / LABELS_NAME).write_text(lines, encoding="utf8")
+    write_labels(folder, checkpoint.labels)
     tensors = {name: tf.constant(value) for name, value in weights.items()}
     write_bundle(str(folder / BUNDLE_NAME), tensors)
     (folder / "checkpoint").write_text(

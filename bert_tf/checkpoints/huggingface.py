@@ -18,12 +18,13 @@ from bert_tf.checkpoints.checkpoint import (
     Weights,
     count_layers,
     encoder_shapes,
+    table_rows,
 )
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
-from bert_tf.files import read_json
+from bert_tf.files import json_field, read_json
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -119,14 +120,19 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     folder = path.parent if path.name in WEIGHT_FILES else path
     values = read_json(folder / "config.json")
     config = _read_config(values, folder / "config.json")
-    theirs, notes = _modern_names(_read_weights(folder))
-    label_head = _label_head(values, theirs)
+    theirs, notes = _modern_names(_read_weights(folder), folder)
+    architectures = json_field(values, "architectures", list, folder / "config.json") or []
+    label_head = _label_head(architectures, theirs)
     has_prefix = any(name.startswith("bert.") for name in theirs)
     rows = huggingface_rows(config.num_hidden_layers, has_prefix, label_head)
     theirs = _untie(theirs, "bert." if has_prefix else "", folder)
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
-    tokenizer = read_tokenizer(folder, config.vocab_size)
-    labels = _labels(values) if f"{HEADS[label_head]}output_weights" in weights else ()
+    tokenizer = read_tokenizer(folder, table_rows(weights, config))
+    labels = (
+        _labels(values, folder / "config.json")
+        if f"{HEADS[label_head]}output_weights" in weights
+        else ()
+    )
     return Checkpoint(
         source=str(folder),
         form="huggingface",
@@ -134,6 +140,7 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
         weights=weights,
         vocab=tokenizer.vocab,
         labels=labels,
+        stated_casing=tokenizer.stated,
         unused=unused,
         notes=(*notes, *tokenizer.notes),
     )
@@ -154,7 +161,7 @@ def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
             )
     if values.get("pruned_heads"):
         raise ValueError(f"{path}: layers with pruned heads are not supported.")
-    act = values.get("hidden_act", "gelu")
+    act = json_field(values, "hidden_act", str, path) or "gelu"
     if act not in ACTIVATIONS:
         raise ValueError(f"{path}: hidden_act {act!r}, expected one of {list(ACTIVATIONS)}.")
     return ModelConfig.from_json_object({**values, "hidden_act": ACTIVATIONS[act]}, str(path))
@@ -192,7 +199,7 @@ def _read_weight_file(path: pathlib.Path) -> Weights:
         raise ValueError(f"{path} is no readable safetensors file: {error}.") from None
 
 
-def _modern_names(theirs: Weights) -> tuple[Weights, list[str]]:
+def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[str]]:
     """Returns the weights in float32, LayerNorm's legacy names replaced, buffers left out."""
     weights = {}
     for name, value in theirs.items():
@@ -202,7 +209,10 @@ def _modern_names(theirs: Weights) -> tuple[Weights, list[str]]:
             name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
         weights[name] = value
     kinds = sorted({str(value.dtype) for value in weights.values()} - {"float32"})
-    notes = [f"Weights stored as {', '.join(kinds)} were widened to float32."] if kinds else []
+    others = [kind for kind in kinds if kind not in ("float16", "bfloat16", "float64")]
+    if others:
+        raise ValueError(f"{folder}: weights of {', '.join(others)}; expected floating point.")
+    notes = [f"Weights stored as {', '.join(kinds)} are float32 here."] if kinds else []
     return {name: value.astype(np.float32) for name, value in weights.items()}, notes
 
 
@@ -225,18 +235,19 @@ def _untie(theirs: Weights, start: str, folder: pathlib.Path) -> Weights:
     return theirs
 
 
-def _label_head(values: dict[str, Any], theirs: Weights) -> str:
+def _label_head(architectures: list[str], theirs: Weights) -> str:
     """Returns what `classifier.weight` is: by the named class, else by the pooler's presence."""
-    architectures = values.get("architectures") or []
     if architectures:
         return "tagger" if "BertForTokenClassification" in architectures else "classifier"
     return "classifier" if any("pooler.dense" in name for name in theirs) else "tagger"
 
 
-def _labels(values: dict[str, Any]) -> tuple[str, ...]:
+def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     """Returns the names of the classes; () if they are only LABEL_0, LABEL_1 ..."""
-    names = values.get("id2label") or {}
-    labels = tuple(str(names[key]) for key in sorted(names, key=int))
+    names = json_field(values, "id2label", dict, path) or {}
+    if set(names) != {str(index) for index in range(len(names))}:
+        raise ValueError(f"{path}: id2label {names!r}, expected names by number: 0, 1, 2 ...")
+    labels = tuple(str(names[str(index)]) for index in range(len(names)))
     return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
 
 

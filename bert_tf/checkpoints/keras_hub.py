@@ -11,16 +11,23 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes
-from bert_tf.checkpoints.google import CONFIG_NAME, LABELS_NAME, read_labels
+from bert_tf.checkpoints.checkpoint import (
+    Checkpoint,
+    Weights,
+    encoder_shapes,
+    head_shapes,
+    table_rows,
+)
+from bert_tf.checkpoints.google import CONFIG_NAME, read_labels, write_labels
 from bert_tf.checkpoints.tokenizer_files import check_casing, fill_up
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
-from bert_tf.files import read_json
+from bert_tf.files import json_field, read_json
 from bert_tf.text.vocab import Vocab
 
 BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
 VOCAB_PATH = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
+POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad")
 INSTALL = "keras-hub is not installed: pip install keras-nlp==0.32.0"
 
@@ -83,12 +90,14 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     Raises:
       ValueError: if it is no BERT, or cannot be read.
     """
+    if path.name == BACKBONE_FILE and (path.parent / "config.json").exists():
+        path = path.parent
     if path.is_file():
         return _read_weights_file(path)
     values, notes = read_json(path / "config.json"), []
     if values.get("class_name") != "BertBackbone":
         raise ValueError(f"{path}: a {values.get('class_name')}, expected a BertBackbone.")
-    config = _read_config(values.get("config", {}), path)
+    config = _read_config(json_field(values, "config", dict, path) or {}, path)
     theirs: Weights = {}
     for file in sorted(path.glob("model*.weights.h5")):
         theirs |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
@@ -96,15 +105,19 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         theirs |= {f"task/{name}": value for name, value in _read_h5(path / TASK_FILE).items()}
     rows = keras_hub_rows(config.num_hidden_layers, "backbone/layers", "task/layers")
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
-    vocab = None
+    if not np.any(weights.get(POOLER)):  # Written for a model that has none.
+        weights = {name: v for name, v in weights.items() if not name.startswith("bert/pooler/")}
+    vocab, stated = None, None
     if (path / VOCAB_PATH).exists():
-        vocab, filled = fill_up(Vocab.read(path / VOCAB_PATH), config.vocab_size, str(path))
+        num_rows = table_rows(weights, config)
+        vocab, filled = fill_up(Vocab.read(path / VOCAB_PATH), num_rows, str(path))
         stated, accents = _read_tokenizer(path)
         lower = check_casing(vocab, stated, str(path))
         notes += [*filled, *accents]
         config = ModelConfig.from_dict({**config.to_dict(), "do_lower_case": lower})
     if (path / CONFIG_NAME).exists():  # Written by us: what keras-hub has no place for.
         config = ModelConfig.read(path / CONFIG_NAME)
+        stated = config.do_lower_case
     return Checkpoint(
         source=str(path),
         form="keras_hub",
@@ -112,6 +125,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         weights=weights,
         vocab=vocab,
         labels=read_labels(path),
+        stated_casing=stated,
         unused=unused,
         notes=tuple(notes),
     )
@@ -140,9 +154,9 @@ def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 def _read_tokenizer(path: pathlib.Path) -> tuple[bool | None, list[str]]:
     """Returns the casing that tokenizer.json states, and what to know of it."""
     file = path / "tokenizer.json"
-    values = read_json(file).get("config", {}) if file.exists() else {}
-    lower = values.get("lowercase")
-    if lower and not values.get("strip_accents"):
+    values = json_field(read_json(file), "config", dict, file) if file.exists() else None
+    lower = json_field(values or {}, "lowercase", bool, file)
+    if lower and not (values or {}).get("strip_accents"):
         note = "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's."
         return lower, [note]
     return lower, []
@@ -154,10 +168,15 @@ def _read_h5(path: pathlib.Path) -> Weights:
     Underscores before a part are dropped: Keras' releases differ in them.
     """
     found: Weights = {}
+    num_bytes = path.stat().st_size
 
     def add(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer/"):
-            found[_plain(name)] = np.asarray(item)
+        if not isinstance(item, h5py.Dataset) or name.startswith("optimizer/"):
+            return
+        # Keras writes plain arrays; others may name numbers that lie elsewhere or nowhere.
+        if item.dtype.kind != "f" or item.external or item.is_virtual or item.nbytes > num_bytes:
+            raise ValueError(f"{name} is no plain array of floating-point numbers")
+        found[_plain(name)] = np.asarray(item)
 
     try:
         with h5py.File(path, "r") as file:
@@ -214,15 +233,17 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     task.save_to_preset(str(folder))
     rows = keras_hub_rows(config.num_hidden_layers, "layers", "task/layers")
     rows = [row for row in rows if not row.theirs.startswith("task/")]
-    _fill(folder / BACKBONE_FILE, to_theirs(rows, checkpoint.weights))
+    # A backbone always has a pooler; that of a model without one is zero, which none is.
+    shapes = head_shapes(config, "pooler")
+    pooler = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    _fill(folder / BACKBONE_FILE, to_theirs(rows, {**pooler, **checkpoint.weights}))
     if (folder / TASK_FILE).exists():
         rows = keras_hub_rows(0, "backbone/layers", "layers")
         rows = [row for row in rows if not row.theirs.startswith("backbone/")]
         _fill(folder / TASK_FILE, to_theirs(rows, checkpoint.weights))
     (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
-    if checkpoint.labels:
-        lines = "".join(f"{label}\n" for label in checkpoint.labels)
-        (folder / LABELS_NAME).write_text(lines, encoding="utf8")
+    if "classifier" in checkpoint.heads:
+        write_labels(folder, checkpoint.labels)
 
 
 def _make_task(checkpoint: Checkpoint) -> Any:

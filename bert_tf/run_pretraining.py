@@ -126,15 +126,17 @@ def with_start(configs: Configs) -> tuple[Configs, "Checkpoint | None"]:
       ValueError: if it cannot be read, contradicts the flags, or lies in output_dir.
     """
     data, training = configs.data, configs.training
+    folder = pathlib.Path(training.output_dir)
+    if training.do_train and folder.is_dir() and not (folder / "run.flags").exists():
+        from bert_tf.checkpoints.start import check_output_dir
+
+        check_output_dir(training.output_dir)
     if not training.init_checkpoint:
         return configs, None
 
-    from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
+    from bert_tf.checkpoints.start import merge, read_start, starts_of_names
 
-    given, folder = config_flags.given(ModelConfig), pathlib.Path(training.output_dir)
-    record = folder / "bert_config.json"
-    if training.do_train:
-        check_output_dir(training.output_dir)
+    given, record = config_flags.given(ModelConfig), folder / "bert_config.json"
     if training.do_train and any(folder.glob("model.ckpt-*.index")):
         logging.info("%s has checkpoints; --init_checkpoint is not read again.", folder)
         return configs._replace(model=merge(ModelConfig.read(record), given, str(record))), None

@@ -126,6 +126,9 @@ def test_contradictions_are_refused_at_once(folder):
     printed = fail(go_on(folder, "refused", hidden_size=60))
     assert "--hidden_size=60, but the checkpoint has 32" in printed
     assert not (folder / "refused").exists()
+    for init_checkpoint in (folder / "theirs", ""):
+        printed = fail(go_on(folder, "theirs", init_checkpoint=init_checkpoint))
+        assert "theirs holds a model that no run made" in printed
 
 
 def test_masks_are_filled_by_anybodys_model(folder):

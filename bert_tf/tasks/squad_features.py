@@ -1,0 +1,381 @@
+"""SQuAD: questions from the official JSON, and their rows for the encoder.
+
+A context that is too long for a row is cut into windows, one row each, that overlap:
+
+  pieces of the context   0 . . . . . . . . . . . . . . . . 17
+  window 0                |- - - - - - - - -|
+  window 1                   doc_stride ->|- - - - - - - - -|
+  row                     [CLS] question [SEP] window [SEP]       ids [T], unpadded
+                                               ^ context_start
+  starts, ends, is_max_context                 [W] for the W pieces of the window
+
+`starts` and `ends` are characters of the context as it stands in the file, so the text of a span
+is cut out of the context. A piece in several windows has its maximum context in one of them.
+
+Reference: google-research/bert's run_squad.py; Rajpurkar et al. 2016 and 2018.
+"""
+
+import bisect
+import dataclasses
+import functools
+import logging
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.files import read_json
+from bert_tf.text.wordpiece import WordPiece
+
+# The white space between words of a context is the original's; U+00A0 does not part words here.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+_log = logging.getLogger(__name__)
+
+
+class SquadAnswer(NamedTuple):
+    """What an annotator marked."""
+
+    text: str
+    start: int  # first character in the context
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadQuestion:
+    """One question about one context.
+
+    Attributes:
+      id: key of the output files.
+      question, context: as they stand in the file.
+      answer: what is trained on; None if the question is impossible, or read for prediction.
+      answers: all that count as right in an evaluation; empty if there is none.
+      is_impossible: the context has no answer (SQuAD 2.0).
+    """
+
+    id: str
+    question: str
+    context: str
+    answer: SquadAnswer | None
+    answers: tuple[SquadAnswer, ...]
+    is_impossible: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SquadFeature:
+    """One window of a context behind its question.
+
+    Attributes:
+      question_id: whose window it is.
+      window: its number among the windows of the question.
+      ids: int32 [T], [CLS] question [SEP] window [SEP].
+      context_start: position in `ids` of the window's first piece; before it, type ids are 0.
+      starts, ends: int32 [W], first character of each piece, and the one after its last.
+      is_max_context: bool [W], true where no other window shows the piece with more context.
+      start_position, end_position: first and last piece of the answer in `ids`; both 0, which is
+        [CLS], if the window does not hold all of it or there is none.
+    """
+
+    question_id: str
+    window: int
+    ids: np.ndarray
+    context_start: int
+    starts: np.ndarray
+    ends: np.ndarray
+    is_max_context: np.ndarray
+    start_position: int
+    end_position: int
+
+    def span_text(self, context: str, start_position: int, end_position: int) -> str:
+        """Returns the text from one piece to another, both included, as it stands in the context.
+
+        Marks after the last letter belong to it, also where the uncased rules dropped them.
+        """
+        start = self.starts[start_position - self.context_start]
+        end = self.ends[end_position - self.context_start]
+        while end < len(context) and unicodedata.category(context[end]) == "Mn":
+            end += 1
+        return context[start:end]
+
+
+def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:
+    """Reads the questions of an official file, SQuAD 1.1 or 2.0.
+
+    For training, a question is skipped if its answer is not among the words it is said to be in,
+    as in the original; the number is logged.
+
+    Differs from the original: for training it wants exactly one answer, here the first of several
+    is taken; two questions of one id are an error, there the second overwrites the prediction of
+    the first.
+
+    Args:
+      path: JSON with data / paragraphs / context and qas.
+      is_training: every question needs an answer to be trained on, or to be impossible. Otherwise
+        `answers` may be missing in the file.
+      version_2: questions may be impossible; `is_impossible` is then needed for training.
+
+    Raises:
+      ValueError: if the file is no such JSON, or holds no question.
+    """
+    questions: dict[str, SquadQuestion] = {}
+    skipped: dict[str, SquadQuestion] = {}
+    for paragraph, where in _paragraphs(path):
+        context = _field(paragraph, "context", str, where)
+        for values in _field(paragraph, "qas", list, where):
+            question = _read_question(values, context, is_training, version_2, path, where)
+            if question.id in questions or question.id in skipped:
+                raise ValueError(
+                    f"{path}, question {question.id}: a second question of this id; predictions "
+                    "are written by id, so give each its own."
+                )
+            if question.answer is None or _is_found(question.answer, context):
+                questions[question.id] = question
+            else:
+                skipped[question.id] = question
+    if skipped:
+        _log.warning(
+            "%s: %d of %d questions skipped, for their answer is not where answer_start says; "
+            "the first is %s.",
+            *(path, len(skipped), len(skipped) + len(questions), next(iter(skipped))),
+        )
+    if not questions:
+        raise ValueError(f"{path}: no question that can be used; expected SQuAD's JSON.")
+    return list(questions.values())
+
+
+def _paragraphs(path: str | os.PathLike) -> Iterator[tuple[dict, str]]:
+    """Yields each paragraph, and where it stands for messages."""
+    for number, article in enumerate(_field(read_json(path), "data", list, str(path))):
+        where = f"{path}, data[{number}]"
+        for index, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+            yield paragraph, f"{where}.paragraphs[{index}]"
+
+
+def _field(values: Any, key: str, kind: type, where: str) -> Any:
+    """Returns a field that must be there."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
+    if key not in values:
+        raise ValueError(f"{where}: no {key!r}, expected a {kind.__name__}; is this SQuAD's JSON?")
+    if not isinstance(values[key], kind):
+        raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected a {kind.__name__}.")
+    return values[key]
+
+
+def _read_question(
+    values: Any,
+    context: str,
+    is_training: bool,
+    version_2: bool,
+    path: str | os.PathLike,
+    where: str,
+) -> SquadQuestion:
+    question_id = _field(values, "id", str, where)
+    where = f"{path}, question {question_id}"
+    is_impossible = False
+    if version_2 and (is_training or "is_impossible" in values):
+        is_impossible = _field(values, "is_impossible", bool, where)
+    answers = []
+    if is_training or "answers" in values:
+        for item in _field(values, "answers", list, where):
+            text, start = _field(item, "text", str, where), _field(item, "answer_start", int, where)
+            answers.append(SquadAnswer(text, start))
+    answer = None
+    if is_training and not is_impossible:
+        if not answers:
+            raise ValueError(
+                f"{where}: no answer to be trained on; give one, or read the file as version 2 "
+                "if the question is impossible."
+            )
+        answer = answers[0]
+        if not answer.text.strip() or not 0 <= answer.start <= len(context) - len(answer.text):
+            raise ValueError(
+                f"{where}: answer {answer.text!r} at character {answer.start} of a context of "
+                f"{len(context)}; expected a text within it."
+            )
+    text = _field(values, "question", str, where)
+    return SquadQuestion(question_id, text, context, answer, tuple(answers), is_impossible)
+
+
+@functools.lru_cache(maxsize=4)
+def _find_words(context: str) -> tuple[list[str], list[int]]:
+    """Returns the words of a context and their first characters."""
+    matches = list(_WORD.finditer(context))
+    return [match.group() for match in matches], [match.start() for match in matches]
+
+
+def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
+    """Returns the first and the last word that the answer touches."""
+    starts = _find_words(context)[1]
+    first = bisect.bisect_right(starts, answer.start) - 1
+    last = bisect.bisect_right(starts, answer.start + len(answer.text) - 1) - 1
+    return max(first, 0), last
+
+
+def _is_found(answer: SquadAnswer, context: str) -> bool:
+    """True if the words that the answer touches hold it, white space apart."""
+    first, last = _answer_words(answer, context)
+    words = _find_words(context)[0][first : last + 1]
+    return " ".join(answer.text.split()) in " ".join(words)
+
+
+def make_features(
+    question: SquadQuestion,
+    tokenizer: WordPiece,
+    max_seq_length: int = 384,
+    doc_stride: int = 128,
+    max_query_length: int = 64,
+) -> list[SquadFeature]:
+    """Makes the rows of a question, one a window; none if the context has no piece.
+
+    Differs from the original: it goes back to text word by word and aligns characters anew
+    (`get_final_text`), here every piece knows its characters; an answer without a piece, such as a
+    zero-width space, gets [CLS] as an answer outside the window does, there an end before its
+    start.
+
+    Args:
+      question: of `read_squad`.
+      tokenizer: makes the pieces.
+      max_seq_length: most pieces of a row.
+      doc_stride: from one window's start to the next; less if the window is shorter.
+      max_query_length: pieces of the question that are kept.
+
+    Raises:
+      ValueError: if the lengths leave no room for a window, or it does not move.
+    """
+    if max_seq_length <= max_query_length + 3:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}, expected more than max_query_length + 3, which "
+            f"is {max_query_length + 3}; change one of them."
+        )
+    if doc_stride < 1 or max_query_length < 0:
+        raise ValueError(
+            f"doc_stride is {doc_stride}, max_query_length {max_query_length}; expected at least "
+            "1 and 0."
+        )
+    ids, starts, ends = _context_pieces(question.context, tokenizer)
+    query = tokenizer.encode(question.question)[:max_query_length]
+    head = [tokenizer.vocab.cls_id, *query, tokenizer.vocab.sep_id]
+    span = _answer_span(question, tokenizer)
+    windows = make_windows(len(ids), max_seq_length - len(head) - 1, doc_stride)
+    features = []
+    for number, is_max_context in enumerate(find_max_context(windows)):
+        start, end = windows[number]
+        positions = (0, 0)
+        if span and start <= span[0] and span[1] < end:
+            positions = (span[0] - start + len(head), span[1] - start + len(head))
+        features.append(
+            SquadFeature(
+                question_id=question.id,
+                window=number,
+                ids=np.array([*head, *ids[start:end], tokenizer.vocab.sep_id], np.int32),
+                context_start=len(head),
+                starts=starts[start:end],
+                ends=ends[start:end],
+                is_max_context=is_max_context,
+                start_position=positions[0],
+                end_position=positions[1],
+            )
+        )
+    return features
+
+
+@functools.lru_cache(maxsize=4)  # The questions about one context follow each other.
+def _context_pieces(context: str, tokenizer: WordPiece) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Returns ids, first characters and ends of all pieces.
+
+    The original tokenizes word by word. That gives the same pieces, as its tokenizer never looks
+    across the white space between words.
+    """
+    tokens, starts, ends = tokenizer.tokenize_with_offsets(context)
+    ids = [tokenizer.vocab.ids[token] for token in tokens]
+    return ids, np.array(starts, np.int32), np.array(ends, np.int32)
+
+
+def _answer_span(question: SquadQuestion, tokenizer: WordPiece) -> tuple[int, int] | None:
+    """Returns the first and last piece of the answer in the context; None if there is none.
+
+    They are the pieces of the words that the answer touches or, inside them, the first run that
+    is the answer's own pieces: "1895" in "(1895-1943)", but all of "Japanese" for "Japan".
+    """
+    if question.answer is None:
+        return None
+    ids, starts, _ = _context_pieces(question.context, tokenizer)
+    first_word, last_word = _answer_words(question.answer, question.context)
+    word_starts = [*_find_words(question.context)[1], len(question.context)]
+    first = int(np.searchsorted(starts, word_starts[first_word]))
+    last = int(np.searchsorted(starts, word_starts[last_word + 1])) - 1
+    answer = tokenizer.encode(question.answer.text)
+    if answer:
+        for start in range(first, last - len(answer) + 2):
+            if ids[start : start + len(answer)] == answer:
+                return start, start + len(answer) - 1
+    return (first, last) if first <= last else None
+
+
+def make_windows(num_pieces: int, max_length: int, doc_stride: int) -> list[tuple[int, int]]:
+    """Returns windows (first piece, one after the last) that cover all pieces.
+
+    Example: make_windows(10, max_length=6, doc_stride=3) == [(0, 6), (3, 9), (6, 10)].
+    """
+    windows: list[tuple[int, int]] = []
+    start = 0
+    while start < num_pieces:
+        end = min(start + max_length, num_pieces)
+        windows.append((start, end))
+        if end == num_pieces:
+            break
+        start += min(max_length, doc_stride)
+    return windows
+
+
+def find_max_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    """Returns for each window, bool [W], which of its pieces no other window shows better.
+
+    The score of a piece in a window is the smaller of its left and right context, plus a hundredth
+    of the window's length, as in the original; of equal ones the first window wins.
+    """
+    if not windows:
+        return []
+    pieces = np.arange(windows[-1][1])  # [all pieces]
+    scores = np.stack(  # [windows, all pieces]
+        [
+            np.where(
+                (start <= pieces) & (pieces < end),
+                np.minimum(pieces - start, end - 1 - pieces) + 0.01 * (end - start),
+                -np.inf,
+            )
+            for start, end in windows
+        ]
+    )
+    best = scores.argmax(axis=0)  # [all pieces]
+    return [best[start:end] == number for number, (start, end) in enumerate(windows)]
+
+
+def pad_features(features: Sequence[SquadFeature], max_seq_length: int) -> dict[str, np.ndarray]:
+    """Pads rows with 0 to one length.
+
+    Returns:
+      `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T] with T max_seq_length,
+      and `start_positions`, `end_positions`, int32 [B].
+
+    Raises:
+      ValueError: if a row is longer.
+    """
+    shape = (len(features), max_seq_length)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    batch = {name: np.zeros(shape, np.int32) for name in names}
+    for row, feature in enumerate(features):
+        length = len(feature.ids)
+        if length > max_seq_length:
+            raise ValueError(
+                f"question {feature.question_id}: a window of {length} pieces, expected at most "
+                f"max_seq_length, {max_seq_length}; make the features with the same length."
+            )
+        batch["input_word_ids"][row, :length] = feature.ids
+        batch["input_mask"][row, :length] = 1
+        batch["input_type_ids"][row, feature.context_start : length] = 1
+    batch["start_positions"] = np.array([f.start_position for f in features], np.int32)
+    batch["end_positions"] = np.array([f.end_position for f in features], np.int32)
+    return batch

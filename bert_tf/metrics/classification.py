@@ -1,0 +1,399 @@
+"""Accuracy, F1, Matthews correlation and reports per class, of labels and predictions.
+
+Everywhere a quotient whose denominator is 0 counts as 0: the precision of a class that was never
+predicted, the recall of one that never occurs, the F1 of one that does neither. An average over
+classes keeps such a class. The numbers are those of scikit-learn with `labels=range(num_labels)`
+and `zero_division=0`, which GLUE's scripts call.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class ClassScores(NamedTuple):
+    """Scores of a class or of an average, each in [0, 1]; `support` counts its true examples."""
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+class ClassReport(NamedTuple):
+    """Scores of each class, in the order of the names, and three averages of them.
+
+    `micro` adds up the counts of all classes before it divides, `macro` is the plain mean over
+    classes, `weighted` the mean weighted with `support`. `accuracy` is the part of the examples
+    that are wholly right.
+    """
+
+    classes: list[ClassScores]
+    micro: ClassScores
+    macro: ClassScores
+    weighted: ClassScores
+    accuracy: float
+
+
+# One label per example --------------------------------------------------------------------------
+
+
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns the part of the predictions that equal their labels.
+
+    Args:
+      labels: ints [N], N > 0.
+      predictions: ints [N], predicted classes.
+
+    Returns:
+      A number in [0, 1].
+
+    Raises:
+      ValueError: no examples, not ints, not one-dimensional or of unequal lengths.
+
+    Example: labels 0 1 1 0 and predictions 0 1 0 0 give 3/4.
+    """
+    true, predicted = _label_pair(labels, predictions)
+    return float(np.mean(true == predicted))
+
+
+def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
+    """Returns the F1 of one class, all others being the negative one.
+
+    Args:
+      labels: ints [N].
+      predictions: ints [N].
+      positive: the class that counts; 1 is GLUE's for MRPC and QQP.
+
+    Returns:
+      2 right / (predicted + true) in [0, 1]; 0 where the class is neither predicted nor true.
+
+    Raises:
+      ValueError: see `accuracy`.
+
+    Example: labels 1 1 1 0 and predictions 1 0 0 1: right 1, predicted 2, true 3, F1 = 2/5.
+    """
+    true, predicted = _label_pair(labels, predictions)
+    right = np.sum((true == positive) & (predicted == positive))
+    return _ratio(2 * right, np.sum(true == positive) + np.sum(predicted == positive))
+
+
+def accuracy_and_f1(labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
+    """Returns what GLUE reports for MRPC and QQP: both scores and their mean.
+
+    Args:
+      labels: ints [N], 0 or 1.
+      predictions: ints [N], 0 or 1.
+
+    Returns:
+      "accuracy", "f1" of class 1 and "mean" of the two.
+
+    Raises:
+      ValueError: see `accuracy`.
+
+    Reference: Wang et al. 2018, "GLUE", section 3.
+    """
+    right, score = accuracy(labels, predictions), f1(labels, predictions)
+    return {"accuracy": right, "f1": score, "mean": (right + score) / 2}
+
+
+def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
+    """Returns the mean of the classes' F1, each class counting alike.
+
+    Args:
+      labels: ints [N] in [0, num_labels).
+      predictions: ints [N] in [0, num_labels).
+      num_labels: how many classes there are; one that never occurs counts with 0.
+
+    Returns:
+      A number in [0, 1].
+
+    Raises:
+      ValueError: see `accuracy`; a class is out of range.
+    """
+    return class_report(labels, predictions, [""] * num_labels).macro.f1
+
+
+def micro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
+    """Returns the F1 of all classes' counts together.
+
+    With one label per example this is the accuracy; see `multilabel_micro_f1` for where it is not.
+
+    Args:
+      labels: see `macro_f1`.
+      predictions: see `macro_f1`.
+      num_labels: see `macro_f1`.
+
+    Returns:
+      A number in [0, 1].
+
+    Raises:
+      ValueError: see `macro_f1`.
+    """
+    return class_report(labels, predictions, [""] * num_labels).micro.f1
+
+
+def weighted_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
+    """Returns the mean of the classes' F1, each weighted with its number of true examples.
+
+    Args:
+      labels: see `macro_f1`.
+      predictions: see `macro_f1`.
+      num_labels: see `macro_f1`.
+
+    Returns:
+      A number in [0, 1].
+
+    Raises:
+      ValueError: see `macro_f1`.
+    """
+    return class_report(labels, predictions, [""] * num_labels).weighted.f1
+
+
+def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns the Matthews correlation of labels and predictions, GLUE's score for CoLA.
+
+    With n examples, c of them right, t true and p predicted ones per class:
+    (n c - t.p) / sqrt((n n - t.t) (n n - p.p)).
+
+    Args:
+      labels: ints [N], two classes or more.
+      predictions: ints [N].
+
+    Returns:
+      A number in [-1, 1]; 0 where labels or predictions are all of one class.
+
+    Raises:
+      ValueError: see `accuracy`.
+
+    Example: labels 1 1 1 0 and predictions 1 0 1 1: n = 4, c = 2, t = p = (1, 3), hence
+      (8 - 10) / sqrt(6 * 6) = -1/3.
+
+    Reference: Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation
+    coefficient"; for two classes Matthews 1975.
+    """
+    both = np.stack(_label_pair(labels, predictions))
+    classes, indices = np.unique(both, return_inverse=True)
+    true, predicted = indices.reshape(both.shape)
+    matrix = confusion_matrix(true, predicted, len(classes))
+    # Python's integers: the product of spreads passes 64 bits at some 50,000 examples.
+    counts = matrix.astype(object)
+    true_counts, predicted_counts = counts.sum(axis=1), counts.sum(axis=0)  # [C]
+    number = counts.sum()
+    covariance = number * np.trace(counts) - true_counts @ predicted_counts
+    spread = number**2 - true_counts @ true_counts
+    spread *= number**2 - predicted_counts @ predicted_counts
+    return covariance / math.sqrt(spread) if spread else 0.0
+
+
+def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> np.ndarray:
+    """Counts the examples of each pair of true and predicted class.
+
+    Args:
+      labels: ints [N] in [0, num_labels).
+      predictions: ints [N] in [0, num_labels).
+      num_labels: C.
+
+    Returns:
+      int64 [C, C]; row = true class, column = predicted class.
+
+    Raises:
+      ValueError: see `accuracy`; a class is out of range.
+
+    Example: labels 0 0 1, predictions 0 1 1, num_labels 2 give [[1, 1], [0, 1]].
+    """
+    true, predicted = _label_pair(labels, predictions)
+    for name, values in (("labels", true), ("predictions", predicted)):
+        if values.min() < 0 or values.max() >= num_labels:
+            bad = int(np.argmax((values < 0) | (values >= num_labels)))
+            raise ValueError(
+                f"{name} holds {values[bad]} at index {bad}; expected classes in [0, {num_labels}):"
+                " leave out examples without a label, or give the right number of classes."
+            )
+    pairs = np.bincount(true * num_labels + predicted, minlength=num_labels**2)  # [C * C]
+    return pairs.reshape(num_labels, num_labels)
+
+
+def class_report(labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]) -> ClassReport:
+    """Scores every class and the averages over them.
+
+    Args:
+      labels: ints [N], indices into the names.
+      predictions: ints [N], indices into the names.
+      names: one for each class.
+
+    Returns:
+      The report; `format_report` makes a table of it.
+
+    Raises:
+      ValueError: see `confusion_matrix`.
+    """
+    matrix = confusion_matrix(labels, predictions, len(names))
+    right, found, real = np.diagonal(matrix), matrix.sum(axis=0), matrix.sum(axis=1)  # [C]
+    return _report(right, found, real, names, accuracy(labels, predictions))
+
+
+# Several labels per example ---------------------------------------------------------------------
+
+
+def multilabel_accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns the part of the rows in which every class is right (subset accuracy).
+
+    Args:
+      labels: 0 or 1, [N, C]: whether the example is of the class.
+      predictions: 0 or 1, [N, C].
+
+    Returns:
+      A number in [0, 1].
+
+    Raises:
+      ValueError: no examples, values other than 0 and 1, not two-dimensional or of unequal shapes.
+
+    Example: labels 10 11 and predictions 10 10 give 1/2.
+    """
+    true, predicted = _row_pair(labels, predictions)
+    return float(np.mean(np.all(true == predicted, axis=1)))
+
+
+def multilabel_micro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns the F1 of all ones together.
+
+    Args:
+      labels: see `multilabel_accuracy`.
+      predictions: see `multilabel_accuracy`.
+
+    Returns:
+      2 right ones / (predicted ones + true ones), in [0, 1].
+
+    Raises:
+      ValueError: see `multilabel_accuracy`.
+
+    Example: labels 10 11 and predictions 10 10: right 2, predicted 2, true 3, F1 = 4/5.
+    """
+    return _unnamed_report(labels, predictions).micro.f1
+
+
+def multilabel_macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns the mean of the classes' F1.
+
+    Args:
+      labels: see `multilabel_accuracy`.
+      predictions: see `multilabel_accuracy`.
+
+    Returns:
+      A number in [0, 1].
+
+    Raises:
+      ValueError: see `multilabel_accuracy`.
+
+    Example: labels 10 11 and predictions 10 10: F1 of the classes 1 and 0, mean 1/2.
+    """
+    return _unnamed_report(labels, predictions).macro.f1
+
+
+def multilabel_report(
+    labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
+) -> ClassReport:
+    """Scores every class and the averages over them; `accuracy` is the subset accuracy.
+
+    Args:
+      labels: see `multilabel_accuracy`.
+      predictions: see `multilabel_accuracy`.
+      names: one for each class, C in all.
+
+    Returns:
+      The report.
+
+    Raises:
+      ValueError: see `multilabel_accuracy`; the names are not C.
+    """
+    true, predicted = _row_pair(labels, predictions)
+    if len(names) != true.shape[1]:
+        raise ValueError(f"{len(names)} names, expected one for each of {true.shape[1]} columns.")
+    right, found, real = (ones.sum(axis=0) for ones in (true * predicted, predicted, true))  # [C]
+    return _report(right, found, real, names, multilabel_accuracy(labels, predictions))
+
+
+def format_report(report: ClassReport) -> str:
+    """Returns the report as a table: a line for each class, one for each average, the accuracy."""
+    rows = [*report.classes, report.micro, report.macro, report.weighted]
+    width = max(len("accuracy"), *(len(row.name) for row in rows))
+    lines = [f"{'':{width}}  precision  recall      f1  support"]
+    for name, precision, recall, score, support in rows:
+        lines.append(f"{name:{width}}  {precision:9.4f}  {recall:6.4f}  {score:6.4f}  {support:7d}")
+    lines.append(f"{'accuracy':{width}}  {report.accuracy:.4f}")
+    return "\n".join(lines) + "\n"
+
+
+# Counts and quotients ---------------------------------------------------------------------------
+
+
+def _label_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both as int64 [N], or raises the ValueError that `accuracy` promises."""
+    true, predicted = np.asarray(labels), np.asarray(predictions)
+    if true.ndim != 1 or true.shape != predicted.shape or not true.size:
+        raise ValueError(
+            f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected one"
+            " class for each example in both: take the argmax of scores first."
+        )
+    for name, values in (("labels", true), ("predictions", predicted)):
+        if values.dtype.kind not in "biu":
+            raise ValueError(f"{name} are {values.dtype}, expected ints: give indices of classes.")
+    return true.astype(np.int64), predicted.astype(np.int64)
+
+
+def _row_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both as int64 [N, C], or raises what `multilabel_accuracy` promises."""
+    true, predicted = np.asarray(labels), np.asarray(predictions)
+    if true.ndim != 2 or true.shape != predicted.shape or not true.size:
+        raise ValueError(
+            f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected rows of"
+            " zeros and ones, as many and as long in both."
+        )
+    for name, values in (("labels", true), ("predictions", predicted)):
+        if not np.all((values == 0) | (values == 1)):
+            raise ValueError(
+                f"{name} hold values other than 0 and 1; compare scores with a threshold first."
+            )
+    return true.astype(np.int64), predicted.astype(np.int64)
+
+
+def _report(
+    right: np.ndarray,
+    predicted: np.ndarray,
+    true: np.ndarray,
+    names: Sequence[str],
+    whole: float,
+) -> ClassReport:
+    """Makes the report of the right, predicted and true examples of each class, int64 [C]."""
+    classes = [_scores(*counts) for counts in zip(names, right, predicted, true, strict=True)]
+    total = int(true.sum())
+    micro = _scores("micro", right.sum(), predicted.sum(), true.sum())
+    macro = _mean("macro", classes, np.ones_like(true), total)
+    weighted = _mean("weighted", classes, true, total)
+    return ClassReport(classes, micro, macro, weighted, whole)
+
+
+def _mean(name: str, rows: list[ClassScores], weights: np.ndarray, total: int) -> ClassScores:
+    columns = np.array([row[1:4] for row in rows]).T  # [3, C]
+    means = [float(np.average(column, weights=weights)) if total else 0.0 for column in columns]
+    return ClassScores(name, means[0], means[1], means[2], total)
+
+
+def _unnamed_report(labels: ArrayLike, predictions: ArrayLike) -> ClassReport:
+    true, predicted = _row_pair(labels, predictions)
+    return multilabel_report(true, predicted, [""] * true.shape[1])
+
+
+def _scores(name: str, right: int, predicted: int, true: int) -> ClassScores:
+    score = _ratio(2 * right, predicted + true)
+    return ClassScores(name, _ratio(right, predicted), _ratio(right, true), score, int(true))
+
+
+def _ratio(part: int, whole: int) -> float:
+    """Divides; 0 where there is nothing to divide by."""
+    return float(part / whole) if whole else 0.0

@@ -1,0 +1,223 @@
+"""Precision, recall and F1 of entities, as conlleval computes them from rows of tags.
+
+A tag is O, B-TYPE or I-TYPE. In BIO (IOB2) B- starts every entity; in IOB1 only one that follows
+another of its type at once, and I- starts the others. conlleval reads both with one rule, and so do
+we: an entity starts at B-, and at I- after O, after another type or at the start of a row. So no
+function here asks for the scheme, and broken sequences need no mending. Only the accuracy per
+token compares tags as they stand: bring both sides into one scheme with `to_bio` or `to_iob1`.
+
+Reference: conlleval of the CoNLL-2000 shared task (Tjong Kim Sang and Buchholz 2000), version
+2004-01-26; Ramshaw and Marcus 1995 for IOB1.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """An entity: its type and the tokens from `start` up to, but not with, `end`."""
+
+    type: str
+    start: int
+    end: int
+
+
+class EntityScores(NamedTuple):
+    """Scores in percent, and counts: true, found and correctly found entities."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    found: int
+    correct: int
+
+
+class EntityReport(NamedTuple):
+    """Scores of all entities and of each type in the order of the names, and of the tokens.
+
+    `accuracy` is the percentage of the tokens whose two tags are the same.
+    """
+
+    overall: EntityScores
+    types: dict[str, EntityScores]
+    accuracy: float
+    tokens: int
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Returns the entities of one row of tags, BIO or IOB1, whole or broken.
+
+    An entity is right only if type, start and end are: a set of spans is what the scores compare.
+
+    Args:
+      tags: O, B-TYPE or I-TYPE for each token; what follows the first hyphen is the type, which
+        may hold further hyphens, or be missing together with the hyphen.
+
+    Returns:
+      Spans in the order of the row, which do not overlap.
+
+    Raises:
+      ValueError: a tag of another form.
+
+    Example: I-PER I-PER O I-LOC B-LOC I-ORG gives PER 0-2, LOC 3-4, LOC 4-5 and ORG 5-6.
+    """
+    found: list[Span] = []
+    last = ("O", "")
+    for index, tag in enumerate(tags):
+        part, kind = current = _split(tag, index)
+        if part != "O":
+            if part == "B" or last[0] == "O" or last[1] != kind:
+                found.append(Span(kind, index, index + 1))
+            else:
+                found[-1] = found[-1]._replace(end=index + 1)
+        last = current
+    return found
+
+
+def to_bio(tags: Sequence[str]) -> list[str]:
+    """Returns the same entities in BIO: B- where one starts, I- where it goes on.
+
+    Args:
+      tags: see `spans`.
+
+    Returns:
+      A tag for each token.
+
+    Raises:
+      ValueError: see `spans`.
+
+    Example: I-PER I-PER B-PER O becomes B-PER I-PER B-PER O.
+    """
+    return _tags(spans(tags), len(tags), lambda span, before: True)
+
+
+def to_iob1(tags: Sequence[str]) -> list[str]:
+    """Returns the same entities in IOB1: B- only where one of the same type ends just before.
+
+    Args:
+      tags: see `spans`.
+
+    Returns:
+      A tag for each token.
+
+    Raises:
+      ValueError: see `spans`.
+
+    Example: B-PER I-PER B-PER O becomes I-PER I-PER B-PER O.
+    """
+    return _tags(
+        spans(tags),
+        len(tags),
+        lambda span, before: before is not None and before[::2] == (span.type, span.start),
+    )
+
+
+def evaluate_entities(
+    true_rows: Sequence[Sequence[str]], predicted_rows: Sequence[Sequence[str]]
+) -> EntityReport:
+    """Scores predicted tags of sentences against true ones.
+
+    No entity goes on from one row into the next. A quotient whose denominator is 0 counts as 0.
+
+    Args:
+      true_rows: tags of each sentence, see `spans`; tokens without a tag are to be left out.
+      predicted_rows: as many rows of the same lengths.
+
+    Returns:
+      The report; `format_conlleval` makes conlleval's text of it.
+
+    Raises:
+      ValueError: unequal numbers of rows or lengths, no token, or a tag of another form.
+
+    Example: true B-PER I-PER O B-LOC, predicted B-PER I-PER O B-ORG: of 1 LOC none was found, an
+      ORG was, which is none: precision, recall and F1 are 50.0, the accuracy 75.0.
+
+    Reference: conlleval; seqeval's default mode gives the same as fractions.
+    """
+    if len(true_rows) != len(predicted_rows):
+        raise ValueError(
+            f"{len(predicted_rows)} rows of predicted tags for {len(true_rows)} of true ones;"
+            " expected one for each: predict every sentence."
+        )
+    true, found, correct = Counter[str](), Counter[str](), Counter[str]()
+    tokens = same = 0
+    for number, (true_row, predicted_row) in enumerate(zip(true_rows, predicted_rows, strict=True)):
+        if len(true_row) != len(predicted_row):
+            raise ValueError(
+                f"row {number} has {len(predicted_row)} predicted tags for {len(true_row)} true"
+                " ones; expected one for each token: was the sentence cut at max_seq_length?"
+            )
+        true_spans, predicted_spans = (
+            _row_spans(true_row, number),
+            _row_spans(predicted_row, number),
+        )
+        true.update(span.type for span in true_spans)
+        found.update(span.type for span in predicted_spans)
+        correct.update(span.type for span in set(true_spans) & set(predicted_spans))
+        tokens += len(true_row)
+        same += sum(a == b for a, b in zip(true_row, predicted_row, strict=True))
+    if not tokens:
+        raise ValueError(f"{len(true_rows)} rows without a token; expected one or more tagged.")
+    types = {name: _scores(true[name], found[name], correct[name]) for name in sorted(true | found)}
+    overall = _scores(true.total(), found.total(), correct.total())
+    return EntityReport(overall, types, 100 * same / tokens, tokens)
+
+
+def format_conlleval(report: EntityReport) -> str:
+    """Returns the lines that conlleval prints; each type's last number is that of found ones."""
+    overall = report.overall
+    lines = [
+        f"processed {report.tokens} tokens with {overall.support} phrases;"
+        f" found: {overall.found} phrases; correct: {overall.correct}.",
+        f"accuracy: {report.accuracy:6.2f}%; {_columns(overall)}",
+    ]
+    for name, scores in report.types.items():
+        lines.append(f"{name:>17}: {_columns(scores)}  {scores.found}")
+    return "\n".join(lines) + "\n"
+
+
+def _split(tag: str, index: int) -> tuple[str, str]:
+    """Returns O, B or I and the type."""
+    part, _, kind = tag.partition("-")
+    if part not in ("B", "I") and tag != "O":
+        raise ValueError(
+            f"tag {tag!r} at token {index}; expected O, B-TYPE or I-TYPE: bring other schemes"
+            " into BIO first."
+        )
+    return part, kind
+
+
+def _row_spans(tags: Sequence[str], number: int) -> list[Span]:
+    try:
+        return spans(tags)
+    except ValueError as error:
+        raise ValueError(f"row {number}: {error}") from None
+
+
+def _tags(found: list[Span], length: int, begins: Callable[[Span, Span | None], bool]) -> list[str]:
+    """Writes spans as tags; `begins` says of a span and the one before whether it needs a B."""
+    tags = ["O"] * length
+    before = None
+    for span in found:
+        suffix = "-" + span.type if span.type else ""
+        tags[span.start : span.end] = ["I" + suffix] * (span.end - span.start)
+        if begins(span, before):
+            tags[span.start] = "B" + suffix
+        before = span
+    return tags
+
+
+def _scores(true: int, found: int, correct: int) -> EntityScores:
+    precision = 100 * correct / found if found else 0.0
+    recall = 100 * correct / true if true else 0.0
+    total = precision + recall
+    score = 2 * precision * recall / total if total else 0.0
+    return EntityScores(precision, recall, score, true, found, correct)
+
+
+def _columns(scores: EntityScores) -> str:
+    return (
+        f"precision: {scores.precision:6.2f}%; recall: {scores.recall:6.2f}%; FB1: {scores.f1:6.2f}"
+    )

@@ -1,0 +1,110 @@
+"""Pearson's and Spearman's correlation, GLUE's scores for STS-B.
+
+Both compute in SciPy's order, so that results equal its own to the last digit.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns Pearson's correlation coefficient, computed in float64.
+
+    Args:
+      labels: numbers [N], N > 1.
+      predictions: numbers [N].
+
+    Returns:
+      A number in [-1, 1]; nan where labels or predictions are all equal, as in SciPy: a constant
+      has no correlation, and a 0 in a table would pass for a measured one.
+
+    Raises:
+      ValueError: fewer than two examples, unequal lengths, a value that is not finite.
+
+    Example: labels 1 2 3 and predictions 1 3 2: deviations -1 0 1 and -1 1 0, hence
+      1 / sqrt(2 * 2) = 1/2.
+
+    Reference: scipy.stats.pearsonr, which GLUE's script calls.
+    """
+    true, predicted = _number_pair(labels, predictions)
+    if np.ptp(true) == 0 or np.ptp(predicted) == 0:
+        return math.nan
+    product = np.dot(_unit(true), _unit(predicted))
+    return float(np.clip(product, -1.0, 1.0))
+
+
+def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Returns Spearman's rank correlation: Pearson's of the ranks, equal values sharing theirs.
+
+    Args:
+      labels: see `pearson`.
+      predictions: see `pearson`.
+
+    Returns:
+      A number in [-1, 1]; nan where labels or predictions are all equal.
+
+    Raises:
+      ValueError: see `pearson`.
+
+    Example: labels 1 2 3 and predictions 7 7 9: ranks 1 2 3 and 1.5 1.5 3, deviations -1 0 1 and
+      -0.5 -0.5 1, hence 1.5 / sqrt(2 * 1.5) = 0.8660.
+
+    Reference: scipy.stats.spearmanr, which GLUE's script calls.
+    """
+    true, predicted = _number_pair(labels, predictions)
+    if np.ptp(true) == 0 or np.ptp(predicted) == 0:
+        return math.nan
+    return float(np.corrcoef(_ranks(true), _ranks(predicted))[1, 0])
+
+
+def pearson_and_spearman(labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
+    """Returns what GLUE reports for STS-B: both correlations and their mean.
+
+    Args:
+      labels: see `pearson`.
+      predictions: see `pearson`.
+
+    Returns:
+      "pearson", "spearman" and "mean" of the two, as fractions: tables of results give them
+      times 100.
+
+    Raises:
+      ValueError: see `pearson`.
+
+    Reference: Wang et al. 2018, "GLUE", section 3.
+    """
+    linear, ranked = pearson(labels, predictions), spearman(labels, predictions)
+    return {"pearson": linear, "spearman": ranked, "mean": (linear + ranked) / 2}
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    """Returns the deviations from the mean, [N], scaled to length 1."""
+    deviations = values - values.mean()
+    largest = np.max(np.abs(deviations))  # before squaring: no overflow
+    return deviations / (largest * np.linalg.vector_norm(deviations / largest, axis=-1))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Returns ranks from 1, float64 [N]; equal values get the mean of the ranks they fill."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+
+
+def _number_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both as float64 [N], or raises the ValueError that `pearson` promises."""
+    true, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    if true.ndim != 1 or true.shape != predicted.shape or true.size < 2:
+        raise ValueError(
+            f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected one"
+            " number for each of two or more examples in both: squeeze a last axis of one."
+        )
+    for name, values in (("labels", true), ("predictions", predicted)):
+        if not np.all(np.isfinite(values)):
+            bad = int(np.argmin(np.isfinite(values)))
+            raise ValueError(
+                f"{name} holds {values[bad]} at index {bad}; expected finite numbers: the model"
+                " may have diverged, or a field of the data was empty."
+            )
+    return true, predicted

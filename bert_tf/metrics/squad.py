@@ -1,0 +1,264 @@
+"""Exact match and F1 of SQuAD's answers, as evaluate-v1.1.py and evaluate-v2.0.py compute them.
+
+Sums run in the scripts' order, so that results equal theirs to the last digit.
+
+References: Rajpurkar et al. 2016, "SQuAD"; Rajpurkar, Jia and Liang 2018, "Know what you don't
+know"; their scripts at https://rajpurkar.github.io/SQuAD-explorer.
+"""
+
+import logging
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Scores = dict[str, float]  # by question
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Returns a text as answers are compared: lower case, no punctuation, articles, extra spaces.
+
+    Punctuation is ASCII's, and goes before the articles: "A.I." becomes "ai", "a-b" becomes "ab".
+
+    Args:
+      text: an answer.
+
+    Returns:
+      Words, parted by single spaces; perhaps none.
+
+    Example: "The  Cat's (a) Hat" gives "cats hat".
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, answer: str) -> int:
+    """Returns 1 where two answers are the same once normalised, otherwise 0.
+
+    Args:
+      prediction: a model's answer.
+      answer: a person's answer.
+
+    Returns:
+      0 or 1.
+    """
+    return int(normalize_answer(prediction) == normalize_answer(answer))
+
+
+def f1(prediction: str, answer: str) -> float:
+    """Returns the F1 of the words that two answers share, counted with repetitions.
+
+    Two answers without a word are not alike here, as in version 1.1; see `f1_or_both_empty`.
+
+    Args:
+      prediction: a model's answer.
+      answer: a person's answer.
+
+    Returns:
+      A number in [0, 1].
+
+    Example: "a big red dog" and "the red dog": shared 2, precision 2/3, recall 2/2, F1 = 4/5.
+    """
+    predicted, true = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    shared = sum((Counter(predicted) & Counter(true)).values())
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(true)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def f1_or_both_empty(prediction: str, answer: str) -> float:
+    """Returns `f1`, and 1 where neither answer has a word: version 2.0's, where "" is an answer.
+
+    Args:
+      prediction: a model's answer; "" says that there is none.
+      answer: a person's answer, or "".
+
+    Returns:
+      A number in [0, 1].
+    """
+    if not normalize_answer(prediction) and not normalize_answer(answer):
+        return 1.0
+    return f1(prediction, answer)
+
+
+def evaluate_v1(dataset: Mapping[str, Any], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Scores answers to SQuAD 1.1's questions.
+
+    Each question counts with the best score among its answers. One without a prediction counts
+    with 0, as in the script; a warning says how many there are. Predictions for other questions
+    are not looked at.
+
+    Args:
+      dataset: the content of dev-v1.1.json, or of a file of its form.
+      predictions: answers by the questions' ids.
+
+    Returns:
+      "exact_match" and "f1", in percent.
+
+    Raises:
+      ValueError: no question, or one without an answer.
+
+    Example: two questions with answers "red dog" and "cat", predictions "dog" and "the cat":
+      exact match 0 and 1, F1 2/3 and 1, hence 50.0 and 83.33.
+
+    Reference: evaluate-v1.1.py.
+    """
+    matches, words, total = 0, 0.0, 0
+    missing = []
+    for question in _questions(dataset):
+        total += 1
+        if question["id"] not in predictions:
+            missing.append(question["id"])
+            continue
+        prediction = predictions[question["id"]]
+        answers = [answer["text"] for answer in question["answers"]]
+        if not answers:
+            raise ValueError(
+                f"question {question['id']} has no answer; expected one or more as in SQuAD 1.1:"
+                " evaluate data of version 2.0 with evaluate_v2."
+            )
+        matches += max(exact_match(prediction, answer) for answer in answers)
+        words += max(f1(prediction, answer) for answer in answers)
+    if missing:
+        logging.warning(
+            "%d of %d questions have no prediction and count with 0, the first being %s.",
+            len(missing),
+            total,
+            missing[0],
+        )
+    return {"exact_match": 100.0 * matches / total, "f1": 100.0 * words / total}
+
+
+def evaluate_v2(
+    dataset: Mapping[str, Any],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """Scores answers to SQuAD 2.0's questions, of which some have no answer.
+
+    A question whose null odds exceed the threshold is taken as answered with "". The best
+    thresholds are those that would have scored highest, questions above them answered with "";
+    they are looked for only if null odds are given, and the predictions should then be the best
+    answers that are not "". As in the script, a threshold may fall among questions of equal odds,
+    of which it then counts only the first.
+
+    Args:
+      dataset: the content of dev-v2.0.json, or of a file of its form.
+      predictions: an answer or "" for every question, by its id.
+      null_odds: how sure the model is that there is no answer: probabilities, or differences of
+        scores such as run_squad.py writes to null_odds.json. None stands for 0 everywhere.
+      threshold: in the unit of the odds; 1.0 is the script's, which suits probabilities and keeps
+        every answer.
+
+    Returns:
+      "exact" and "f1" in percent and "total", in this order; the same with "HasAns_" and "NoAns_"
+      in front, for the questions with and without an answer, if there are any; with null odds
+      "best_exact", "best_exact_thresh", "best_f1" and "best_f1_thresh".
+
+    Raises:
+      ValueError: no question; one without a prediction or without odds, on which the script stops
+        with a KeyError.
+
+    Example: a question with the answer "cat", odds 0.2, and one without, odds 0.7, both predicted
+      "cat": exact 50.0; with threshold 0.5 the second becomes "", exact 100.0. best_exact is 100.0
+      and best_exact_thresh 0.2.
+
+    Reference: evaluate-v2.0.py.
+    """
+    questions = {question["id"]: question for question in _questions(dataset)}
+    _check_ids(questions, predictions, "prediction")
+    odds = dict.fromkeys(questions, 0.0) if null_odds is None else null_odds
+    _check_ids(questions, odds, "null odds")
+    answerable = {key: bool(question["answers"]) for key, question in questions.items()}
+    matches = _best_scores(exact_match, questions, predictions)
+    words = _best_scores(f1_or_both_empty, questions, predictions)
+
+    def kept(scores: Scores) -> Scores:
+        return {
+            key: float(not answerable[key]) if odds[key] > threshold else score
+            for key, score in scores.items()
+        }
+
+    kept_matches, kept_words = kept(matches), kept(words)
+    result: dict[str, float] = {}
+    for prefix, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+        if keys := [key for key in questions if answerable[key] in wanted]:
+            result[prefix + "exact"] = 100.0 * sum(kept_matches[key] for key in keys) / len(keys)
+            result[prefix + "f1"] = 100.0 * sum(kept_words[key] for key in keys) / len(keys)
+            result[prefix + "total"] = len(keys)
+    if null_odds is not None:
+        for name, scores in (("exact", matches), ("f1", words)):
+            best, best_threshold = _best_threshold(predictions, scores, null_odds, answerable)
+            result["best_" + name] = best
+            result[f"best_{name}_thresh"] = best_threshold
+    return result
+
+
+def _questions(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the questions in the file's order; raises a ValueError if there is none."""
+    if not isinstance(dataset, Mapping) or "data" not in dataset:
+        raise ValueError(
+            "the dataset has no 'data'; expected the whole content of a file in SQuAD's form:"
+            " give what json.load returns."
+        )
+    empty = True
+    for article in dataset["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                empty = False
+                yield question
+    if empty:
+        raise ValueError("the dataset holds no question; expected one or more: see its 'data'.")
+
+
+def _check_ids(questions: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:
+    missing = [key for key in questions if key not in given]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(questions)} questions have no {what}, the first being"
+            f" {missing[0]}; expected all: predict them, or leave them out of the dataset."
+        )
+
+
+def _best_scores(
+    metric: Callable[[str, str], float],
+    questions: Mapping[str, Any],
+    predictions: Mapping[str, str],
+) -> Scores:
+    """Returns each question's best score among its answers, those without a word left out."""
+    scores = {}
+    for key, question in questions.items():
+        texts = [answer["text"] for answer in question["answers"]]
+        answers = [text for text in texts if normalize_answer(text)] or [""]
+        scores[key] = max(metric(predictions[key], answer) for answer in answers)
+    return scores
+
+
+def _best_threshold(
+    predictions: Mapping[str, str],
+    scores: Scores,
+    odds: Mapping[str, float],
+    answerable: Mapping[str, bool],
+) -> tuple[float, float]:
+    """Returns the highest score in percent that any threshold gives, and the lowest such one.
+
+    Begins with "" for all questions, which is right for those without an answer, and goes on to
+    the model's answers from the lowest odds up. The sort keeps the order of equal odds.
+    """
+    best = score = float(sum(not has_answer for has_answer in answerable.values()))
+    threshold = 0.0
+    for key in sorted(odds, key=lambda key: odds[key]):
+        if key not in scores:
+            continue
+        if answerable[key]:
+            score += scores[key]
+        elif predictions[key]:
+            score -= 1
+        if score > best:
+            best, threshold = score, odds[key]
+    return 100.0 * best / len(scores), threshold

@@ -1,0 +1,130 @@
+"""Entities: conlleval's rules worked by hand, then seqeval beside ours."""
+
+import numpy as np
+import pytest
+
+from bert_tf.metrics import entities
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("", []),
+        ("O O", []),
+        ("B-PER I-PER O B-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),
+        ("B-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),
+        # IOB1: I- starts, B- only next to its own type.
+        ("I-PER I-PER O I-LOC", [("PER", 0, 2), ("LOC", 3, 4)]),
+        ("I-PER B-PER I-PER I-LOC", [("PER", 0, 1), ("PER", 1, 3), ("LOC", 3, 4)]),
+        # Broken BIO: I- after O, after another type, at the start.
+        ("O I-PER", [("PER", 1, 2)]),
+        ("B-PER I-LOC I-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),
+        ("B-PER O I-PER", [("PER", 0, 1), ("PER", 2, 3)]),
+        # Hyphens in types, and no type at all.
+        ("B-A-B I-A-B I-A", [("A-B", 0, 2), ("A", 2, 3)]),
+        ("B I O I B I-X", [("", 0, 2), ("", 3, 4), ("", 4, 5), ("X", 5, 6)]),
+    ],
+)
+def test_spans(tags: str, expected: list[tuple[str, int, int]]) -> None:
+    assert entities.spans(tags.split()) == expected
+
+
+def test_schemes_into_each_other() -> None:
+    bio = "B-PER I-PER B-PER B-LOC O B-LOC O B B".split()
+    iob1 = "I-PER I-PER B-PER I-LOC O I-LOC O I B".split()
+    assert entities.to_iob1(bio) == iob1
+    assert entities.to_bio(iob1) == bio
+    assert entities.to_bio(bio) == bio
+    assert entities.to_iob1(iob1) == iob1
+    assert entities.to_bio(["O", "I-PER", "I-LOC"]) == ["O", "B-PER", "B-LOC"]
+
+
+def test_scores_by_hand() -> None:
+    true = ["B-PER I-PER O B-LOC".split(), "B-LOC I-LOC O B-PER B-PER".split()]
+    predicted = ["B-PER I-PER O B-ORG".split(), "B-LOC O O B-PER I-PER".split()]
+    # True: PER 3, LOC 2. Found: PER 2, ORG 1, LOC 1. Right: the first PER alone. Tags: 6 of 9.
+    report = entities.evaluate_entities(true, predicted)
+    assert report.overall == (25.0, 20.0, pytest.approx(200 / 9), 5, 4, 1)
+    assert list(report.types) == ["LOC", "ORG", "PER"]
+    assert report.types["LOC"] == (0.0, 0.0, 0.0, 2, 1, 0)
+    assert report.types["ORG"] == (0.0, 0.0, 0.0, 0, 1, 0)
+    assert report.types["PER"] == (50.0, pytest.approx(100 / 3), pytest.approx(40.0), 3, 2, 1)
+    assert report.accuracy == pytest.approx(600 / 9)
+    assert report.tokens == 9
+
+
+def test_text_of_conlleval() -> None:
+    true, predicted = ["B-PER I-PER O B-LOC".split()], ["B-PER I-PER O B-ORG".split()]
+    report = entities.evaluate_entities(true, predicted)
+    assert entities.format_conlleval(report) == (
+        "processed 4 tokens with 2 phrases; found: 2 phrases; correct: 1.\n"
+        "accuracy:  75.00%; precision:  50.00%; recall:  50.00%; FB1:  50.00\n"
+        "              LOC: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n"
+        "              ORG: precision:   0.00%; recall:   0.00%; FB1:   0.00  1\n"
+        "              PER: precision: 100.00%; recall: 100.00%; FB1: 100.00  1\n"
+    )
+
+
+def test_schemes_give_the_same_entities_but_not_tags() -> None:
+    bio, iob1 = ["B-PER I-PER O B-LOC".split()], ["I-PER I-PER O I-LOC".split()]
+    report = entities.evaluate_entities(bio, iob1)
+    assert (report.overall.f1, report.accuracy) == (100.0, 50.0)
+
+
+def test_entities_end_with_their_row() -> None:
+    rows = [["B-PER"], ["I-PER"]]
+    assert entities.evaluate_entities(rows, rows).overall.support == 2
+
+
+def test_no_entity_anywhere_is_zero() -> None:
+    report = entities.evaluate_entities([["O", "O"], []], [["O", "O"], []])
+    assert report.overall == (0.0, 0.0, 0.0, 0, 0, 0)
+    assert (report.types, report.accuracy) == ({}, 100.0)
+
+
+def test_bad_input_is_named() -> None:
+    for tag in ("X-PER", "PER", "", "O-PER", "b-PER", "BPER"):
+        with pytest.raises(ValueError, match=f"tag '{tag}' at token 1; expected O, B-TYPE"):
+            entities.spans(["O", tag])
+    with pytest.raises(ValueError, match="row 1: tag 'E-PER' at token 0"):
+        entities.evaluate_entities([["O"], ["O"]], [["O"], ["E-PER"]])
+    with pytest.raises(ValueError, match="1 rows of predicted tags for 2"):
+        entities.evaluate_entities([["O"], ["O"]], [["O"]])
+    with pytest.raises(ValueError, match="row 1 has 1 predicted tags for 2 true"):
+        entities.evaluate_entities([["O"], ["O", "O"]], [["O"], ["O"]])
+    with pytest.raises(ValueError, match="1 rows without a token"):
+        entities.evaluate_entities([[]], [[]])
+
+
+def random_rows(seed: int, count: int) -> tuple[list[list[str]], list[list[str]]]:
+    """Makes true and predicted rows of arbitrary, often broken, tags that agree in part."""
+    random = np.random.default_rng(seed)
+    choices = np.array(["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-A-B"])
+    true, predicted = [], []
+    for length in random.integers(1, 12, count):
+        row, other = random.choice(choices, (2, length))
+        true.append(row.tolist())
+        predicted.append(np.where(random.random(length) < 0.7, row, other).tolist())
+    return true, predicted
+
+
+@pytest.mark.parametrize("count", [1, 20, 500])
+def test_same_as_seqeval(count: int) -> None:
+    reference = pytest.importorskip("seqeval.metrics")
+    labelling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    true, predicted = random_rows(count, count)
+    for row in true:
+        expected = [(kind, start, end + 1) for kind, start, end in labelling.get_entities(row)]
+        assert entities.spans(row) == expected
+    report = entities.evaluate_entities(true, predicted)
+    for name in ("precision", "recall", "f1"):
+        score = getattr(reference, name + "_score")(true, predicted, zero_division=0)
+        assert getattr(report.overall, name) == pytest.approx(100 * score, rel=1e-14)
+    table = reference.classification_report(true, predicted, output_dict=True, zero_division=0)
+    for name, row in report.types.items():
+        keys = ("precision", "recall", "f1-score")
+        expected = [100 * table[name][key] for key in keys]
+        np.testing.assert_allclose(row[:3], expected, rtol=1e-14)
+        assert row.support == table[name]["support"]
+    expected_accuracy = 100 * reference.accuracy_score(true, predicted)
+    assert report.accuracy == pytest.approx(expected_accuracy, rel=1e-14)

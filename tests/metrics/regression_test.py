@@ -1,0 +1,68 @@
+"""Correlations: numbers worked by hand, then SciPy beside ours."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bert_tf.metrics import regression
+
+
+def test_pearson_by_hand() -> None:
+    assert regression.pearson([1, 2, 3], [1, 3, 2]) == pytest.approx(0.5)
+    assert regression.pearson([1, 2, 3], [9, 7, 5]) == pytest.approx(-1.0)
+    # Deviations -1 0 1 and -2 -2 4: 6 / sqrt(2 * 24)
+    assert regression.pearson([1, 2, 3], [0, 0, 6]) == pytest.approx(6 / 48**0.5)
+
+
+def test_spearman_by_hand() -> None:
+    assert regression.spearman([1, 2, 3], [7, 7, 9]) == pytest.approx(1.5 / 3**0.5)
+    assert regression.spearman([1, 2, 3, 4], [1, 10, 100, 1000]) == pytest.approx(1.0)
+    # Without ties 1 - 6 * sum of squared differences / (n (n n - 1)): 1 - 6 * 6 / 60
+    assert regression.spearman([1, 2, 3, 4], [20, 30, 10, 40]) == pytest.approx(0.4)
+
+
+def test_both_with_their_mean() -> None:
+    scores = regression.pearson_and_spearman([1, 2, 3], [0, 1, 5])
+    linear, ranked = 5 / 28**0.5, 1.0  # deviations -1 0 1 and -2 -1 3
+    assert scores == pytest.approx(
+        {"pearson": linear, "spearman": ranked, "mean": (linear + ranked) / 2}
+    )
+
+
+@pytest.mark.parametrize("function", [regression.pearson, regression.spearman])
+def test_constant_gives_nan(function: Callable[..., float]) -> None:
+    assert math.isnan(function([1.0, 2.0, 3.0], [0.1, 0.1, 0.1]))
+    assert math.isnan(function([0.1, 0.1, 0.1], [1.0, 2.0, 3.0]))
+
+
+def test_never_beyond_one_and_no_overflow() -> None:
+    values = np.array([0.1, 0.2, 0.7, 0.3])
+    assert regression.pearson(values, values) <= 1.0
+    assert regression.spearman(values, values) <= 1.0
+    assert regression.pearson(values * 1e300, values * 1e-300) == pytest.approx(1.0)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match=r"shape \(3,\), predictions of \(2,\)"):
+        regression.pearson([1, 2, 3], [1, 2])
+    with pytest.raises(ValueError, match="two or more"):
+        regression.spearman([1], [1])
+    with pytest.raises(ValueError, match=r"\(2, 1\).*squeeze"):
+        regression.pearson([1, 2], [[1], [2]])
+    with pytest.raises(ValueError, match="predictions holds nan at index 1"):
+        regression.spearman([1, 2], [1, math.nan])
+
+
+def test_same_as_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(0)
+    for count in [3, 10, 1500]:
+        for spread in [0.1, 1.0, 10.0]:
+            labels = np.round(random.uniform(0, 5, count) * 5) / 5  # STS-B's, with ties
+            predictions = labels + random.normal(0, spread, count)
+            predictions[: count // 3] = np.round(predictions[: count // 3])
+            pair = (labels, predictions)
+            assert regression.pearson(*pair) == pytest.approx(stats.pearsonr(*pair)[0], abs=4e-15)
+            assert regression.spearman(*pair) == pytest.approx(stats.spearmanr(*pair)[0], abs=4e-15)

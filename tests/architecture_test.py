@@ -38,12 +38,13 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
         "config files processes text",
         "absl_py google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
     ),
+    "metrics": ("", "numpy"),
     "losses": ("", "keras"),
     "modeling": ("checkpoints config losses", "absl_py keras"),
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
     "training": ("checkpoints config files task", "absl_py keras matplotlib numpy tensorflow"),
-    "tasks": ("config data losses modeling task text", "numpy tensorflow"),
+    "tasks": ("config data files losses modeling task text", "numpy tensorflow"),
     "export": ("", ""),
 }
 # Loaded by the function that needs them: they are slow to load, and not every run needs them.

@@ -8,6 +8,9 @@ as there are cores, a batch each; plain Python runs on one core. Its cache is ei
 ("cold"), filled by other text of the same size, or filled by the same text ("warm"). The others
 keep no cache.
 
+"cores" is processor time by time: where it is much below the number of cores for Hugging Face,
+something else was running.
+
 FastBertTokenizer and Hugging Face give other pieces for some texts (see docs/tokenizer.md): for
 how many is printed.
 """
@@ -65,12 +68,16 @@ def with_cache_of(texts: list[str], vocab: Vocab, lower: bool) -> Encode:
     return in_python(tokenizer.encode)
 
 
-def in_graph(tokenize: Callable[[list[str]], tf.RaggedTensor]) -> Encode:
+def in_graph(tokenize: Callable[[tf.Tensor], tf.RaggedTensor]) -> Encode:
     """Calls an in-graph tokenizer in as many threads as there are cores."""
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize_flat(strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        ids = tokenize(strings).merge_dims(1, -1)
+        return ids.values, ids.row_splits
+
     def encode_batch(batch: list[str]) -> list[list[int]]:
-        ids = tokenize(tf.constant(batch)).merge_dims(1, -1)
-        flat, splits = ids.values.numpy().tolist(), ids.row_splits.numpy().tolist()
+        flat, splits = (part.numpy().tolist() for part in tokenize_flat(tf.constant(batch)))
         return [flat[start:end] for start, end in itertools.pairwise(splits)]
 
     def encode(batches: list[list[str]]) -> list[list[int]]:
@@ -106,9 +113,7 @@ def list_tokenizers(
     in_graphs = {
         "in the graph": in_graph(graph.tokenize),
         "in the graph, with offsets": in_graph(lambda s: graph.tokenize_with_offsets(s)[0]),
-        "tensorflow-text FastBertTokenizer": in_graph(
-            tf.function(fast.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
-        ),
+        "tensorflow-text FastBertTokenizer": in_graph(fast.tokenize),
     }
     peers = {
         "Hugging Face encode_batch": hugging_face(vocab, lower, "encode_batch"),
@@ -130,22 +135,25 @@ def compare(
     batches = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
     want = candidates["Python, no cache"]()(batches)
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    cores: dict[str, list[float]] = {name: [] for name in candidates}
     differing = {}
     for _ in range(rounds):
         for name, prepare in candidates.items():
             encode = prepare()
             gc.collect()
-            start = time.perf_counter()
+            start, processor_start = time.perf_counter(), time.process_time()
             got = encode(batches)
             seconds[name].append(time.perf_counter() - start)
+            cores[name].append((time.process_time() - processor_start) / seconds[name][-1])
             differing[name] = sum(a != b for a, b in zip(got, want, strict=True))
             del got
     pieces = sum(map(len, want))
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    print(f"\n{'batches of ' + str(batch_size):36} pieces/s   of HF   texts that differ")
-    for name, median in medians.items():
-        ratio = medians[HUGGING_FACE] / median
-        print(f"{name:36}{pieces / median:9,.0f} {ratio:6.2f}x {differing[name]:9}")
+    of_peer = statistics.median(seconds[HUGGING_FACE])
+    print(f"\n{'batches of ' + str(batch_size):36} pieces/s   of HF  cores  texts that differ")
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        rates = f"{pieces / median:9,.0f} {of_peer / median:6.2f}x"
+        print(f"{name:36}{rates} {statistics.median(cores[name]):6.2f} {differing[name]:8}")
 
 
 def main(_: list[str]) -> None:

@@ -195,12 +195,16 @@ def check_same_training(path, expected_path):
 def interrupt_at(text, process):
     """Presses Ctrl-C when the program prints `text`; returns all that it printed."""
     printed = ""
-    for line in process.stdout:
-        printed += line
-        if text in line:
-            process.send_signal(signal.SIGINT)
-            break
-    printed += process.communicate(timeout=60)[0]
+    with process:
+        try:
+            for line in process.stdout:
+                printed += line
+                if text in line:
+                    process.send_signal(signal.SIGINT)
+                    break
+            printed += process.communicate(timeout=60)[0]
+        finally:
+            process.kill()  # Without effect on one that ended.
     assert process.returncode == 130, printed
     return printed
 

@@ -1,15 +1,15 @@
 """WordPiece tokenization in plain Python, equal to google-research/bert's tokenization.py.
 
 No TensorFlow is imported, so worker processes start at once. `WordPiece.encode` is the hot path
-of corpus preparation: the ids of a word are looked up in a dictionary. Every rule of the original
-looks no further than the next white space, so where finding the words of a text is slow, the ids
-of a whole chunk between white spaces are looked up instead.
+of corpus preparation: the pieces of a word are looked for once, then remembered. Every rule of
+the original looks no further than the next white space, so where finding the words of a text is
+slow, the ids of whole chunks between white spaces are remembered instead.
 """
 
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.text.unicode_tables import (
     CLEAN,
@@ -95,6 +95,9 @@ class WordPiece:
         self.vocab = vocab
         self.do_lower_case = do_lower_case
         self._ids = vocab.ids
+        self._whole_words = {
+            word: index for word, index in vocab.ids.items() if len(word) <= MAX_WORD_CHARACTERS
+        }
         self._max_length = max(map(len, vocab.tokens))
         self._chunk_ids = _ChunkIds(self)
 
@@ -108,21 +111,14 @@ class WordPiece:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the pieces of the text; several million a second."""
         if is_printable_ascii(text):
-            parts = split_words(text, self.do_lower_case)  # a word is a chunk, too
-        else:
-            parts = split_chunks(text)
-        return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, parts)))
+            words = split_words(text, self.do_lower_case)
+            return self._encode_words(words, self._chunk_ids.__getitem__)  # a word is a chunk, too
+        chunks = map(self._chunk_ids.__getitem__, split_chunks(text))
+        return list(itertools.chain.from_iterable(chunks))
 
     def encode_uncached(self, text: str) -> list[int]:
         """Does what `encode` does, without memory."""
-        ids = []
-        for word in split_words(text, self.do_lower_case):
-            whole = self._ids.get(word)
-            if whole is not None and len(word) <= MAX_WORD_CHARACTERS:
-                ids.append(whole)
-            else:
-                ids.extend(self._encode_word(word))
-        return ids
+        return self._encode_words(split_words(text, self.do_lower_case), self._encode_word)
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
         """Returns pieces and where they stand in the text as it was given.
@@ -147,6 +143,19 @@ class WordPiece:
                 position += length
                 ends.append(sources[position - 1] + 1)
         return tokens, starts, ends
+
+    def _encode_words(
+        self, words: list[str], encode_parts: Callable[[str], Iterable[int]]
+    ) -> list[int]:
+        ids = []
+        find = self._whole_words.get
+        for word in words:
+            whole = find(word)
+            if whole is not None:
+                ids.append(whole)
+            else:
+                ids.extend(encode_parts(word))
+        return ids
 
     def _encode_word(self, word: str) -> list[int]:
         if len(word) > MAX_WORD_CHARACTERS:

@@ -1,0 +1,207 @@
+"""A Keras layer from raw strings to the encoder's inputs, tokenizer inside.
+
+  texts [B] (and second texts [B])
+    -> BertTokenizer: pieces, ragged [B, (pieces)]
+    -> cut, the longer text first: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]
+    -> padded with 0: input_word_ids, input_mask, input_type_ids, int32 [B, T]
+
+The rows are those of `bert_tf.text.packing`. Three ways to use it, all with the same result:
+
+    preprocessor = BertPreprocessor.from_pretrained("bert-base-uncased", max_seq_length=128)
+    preprocessor(["A text.", "Another one."])
+    texts_and_labels.batch(32).map(lambda text, label: (preprocessor(text), label))
+    texts = keras.Input((), dtype="string")
+    model = keras.Model(texts, classifier(preprocessor(texts)))
+
+In a dataset the work is done on the CPU beside the training step, so prefer that one for training.
+Keras compiles a model that holds the layer without XLA, which knows no strings, and its `fit` and
+`predict` want strings as tensors, `tf.constant(["A text."])`, not as lists or NumPy's `str_`.
+`model.export` makes a SavedModel of it that serves raw strings. To load what was saved, import this
+module (and the model's) first.
+"""
+
+import os
+import pathlib
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.vocab import Vocab
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPreprocessor(keras.layers.Layer):
+    """Tokenizes and packs texts, or pairs of texts, in the graph; it has no weights.
+
+    A model saved with it holds the vocabulary, so no other file is needed to load it.
+
+    Args:
+      vocab: the pieces, or the path of a vocab.txt.
+      do_lower_case: lower-case the text and strip accents (uncased models).
+      max_seq_length: most pieces of a row, special ones included. A single text loses its end, of
+        two the longer one does, as in google-research/bert's `_truncate_seq_pair`.
+      pad_to_max_length: whether T is always `max_seq_length`; else the longest row of the batch.
+
+    Call arguments:
+      texts: strings [B], UTF-8, as a tensor, an array or a list.
+      second_texts: the second texts of pairs, strings [B]; an empty one counts as none.
+
+    Returns:
+      dict of int32 [B, T]: `input_word_ids`, `input_mask` (1 at pieces) and `input_type_ids` (1 at
+      the second text and its [SEP]).
+
+    Raises:
+      ValueError: if it is called with something else, or no piece of a text fits in a row.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab | str | os.PathLike,
+        do_lower_case: bool,
+        max_seq_length: int = 128,
+        pad_to_max_length: bool = False,
+        name: str = "bert_preprocessor",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.vocab = vocab if isinstance(vocab, Vocab) else Vocab.read(vocab)
+        self.do_lower_case = do_lower_case
+        self.max_seq_length, self.pad_to_max_length = max_seq_length, pad_to_max_length
+        self._check_room(num_special=2)
+        self._tokenizer = BertTokenizer(self.vocab, do_lower_case)
+        self.supports_jit = False
+        self.built = True
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | pathlib.Path, max_seq_length: int = 128, **arguments: Any
+    ) -> Self:
+        """Makes the layer with vocabulary and casing of a checkpoint in any form.
+
+        Args:
+          path: see `bert_tf.checkpoints.formats`.
+          max_seq_length: most pieces of a row.
+          arguments: of the constructor.
+
+        Raises:
+          ValueError: if the checkpoint cannot be read, has no vocabulary or fewer positions.
+        """
+        from bert_tf.checkpoints.formats import read_checkpoint
+
+        checkpoint = read_checkpoint(path)
+        if checkpoint.vocab is None:
+            raise ValueError(
+                f"{path} has no vocabulary: make BertPreprocessor(vocab, do_lower_case) with its "
+                "vocab.txt."
+            )
+        positions = checkpoint.config.max_position_embeddings
+        if max_seq_length > positions:
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}, but the model in {path} has {positions} "
+                f"positions; expected at most {positions}."
+            )
+        casing = {"do_lower_case": checkpoint.config.do_lower_case}
+        return cls(checkpoint.vocab, max_seq_length=max_seq_length, **{**casing, **arguments})
+
+    def __call__(self, texts: Any, second_texts: Any = None, **kwargs: Any) -> Any:
+        texts = _as_strings(texts, "texts")
+        if second_texts is None:
+            return super().__call__(texts, **kwargs)
+        self._check_room(num_special=3)
+        second_texts = _as_strings(second_texts, "second_texts")
+        if not tf.TensorShape(texts.shape).is_compatible_with(second_texts.shape):
+            raise ValueError(
+                f"{texts.shape[0]} texts and {second_texts.shape[0]} second texts; expected one "
+                "for each."
+            )
+        return super().__call__(texts, second_texts, **kwargs)
+
+    def call(self, texts: Any, second_texts: Any = None) -> dict[str, Any]:
+        first = self._tokenizer.tokenize(texts).merge_dims(1, 2)  # [B, (pieces)]
+        if second_texts is None:
+            lengths = tf.minimum(first.row_lengths(), self.max_seq_length - 2)
+            return self._pad(self._first_part(first, lengths))
+        second = self._tokenizer.tokenize(second_texts).merge_dims(1, 2)
+        lengths, second_lengths = self._cut_lengths(first.row_lengths(), second.row_lengths())
+        second = _cut(second, second_lengths)
+        has_second = tf.cast(second_lengths > 0, tf.int64)
+        last = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(has_second)], self.vocab.sep_id), has_second
+        )
+        return self._pad(self._first_part(first, lengths), tf.concat([second, last], axis=1))
+
+    def _cut_lengths(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what is kept of pairs of these lengths: `truncate_longest_first`, int64 [B]."""
+        room = self.max_seq_length - tf.where(second > 0, tf.constant(3, tf.int64), 2)
+        kept = tf.minimum(first, tf.maximum(-(-room // 2), room - second))
+        return kept, tf.minimum(second, room - kept)
+
+    def _first_part(self, pieces: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+        """Returns [CLS] pieces [SEP] with the first `lengths` pieces of each row."""
+        one_a_row = tf.ones([pieces.nrows(), 1], tf.int32)
+        cls, sep = one_a_row * self.vocab.cls_id, one_a_row * self.vocab.sep_id
+        return tf.concat([cls, _cut(pieces, lengths), sep], axis=1)
+
+    def _pad(
+        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Returns the encoder's inputs; both parts hold their special pieces."""
+        parts = [first] if second is None else [first, second]
+        types = [tf.ones_like(part) * index for index, part in enumerate(parts)]
+        rows = {
+            "input_word_ids": tf.concat(parts, axis=1),
+            "input_mask": tf.concat([tf.ones_like(part) for part in parts], axis=1),
+            "input_type_ids": tf.concat(types, axis=1),
+        }
+        shape = [None, self.max_seq_length] if self.pad_to_max_length else None
+        return {name: row.to_tensor(shape=shape) for name, row in rows.items()}
+
+    def _check_room(self, num_special: int) -> None:
+        if self.max_seq_length <= num_special:
+            raise ValueError(
+                f"max_seq_length is {self.max_seq_length}; {num_special} pieces are special "
+                f"tokens, so expected at least {num_special + 1}."
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocab": list(self.vocab.tokens),
+            "do_lower_case": self.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+            "pad_to_max_length": self.pad_to_max_length,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**{**config, "vocab": Vocab(tuple(config["vocab"]))})
+
+
+def _as_strings(texts: Any, name: str) -> Any:
+    """Returns a tensor of strings [B], or Keras' stand-in for one.
+
+    Raises:
+      ValueError: if it is something else.
+    """
+    if not isinstance(texts, keras.KerasTensor):
+        try:
+            texts = tf.convert_to_tensor(texts)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{name}: received {texts!r:.100}, expected strings [B] ({error})."
+            ) from None
+    shape, dtype = tf.TensorShape(texts.shape), tf.as_dtype(texts.dtype)
+    if dtype != tf.string or shape.rank not in (1, None):
+        raise ValueError(
+            f"{name}: received {dtype.name} of shape {shape}, "
+            "expected strings of shape [B]: a batch of texts, not a single one; of pairs, the "
+            "second texts go into second_texts."
+        )
+    return texts
+
+
+def _cut(pieces: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first pieces of each row, as many as `lengths` says, int64 [B]."""
+    return tf.gather(pieces, tf.ragged.range(lengths), batch_dims=1)

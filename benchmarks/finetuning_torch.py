@@ -1,0 +1,400 @@
+"""Fine-tunes a Hugging Face checkpoint with plain PyTorch, as an ordinary user would.
+
+    python -m benchmarks.finetuning_torch --model=<folder> --data=../shared/data --task=rte \\
+        --seed=1 --output=torch_results.jsonl
+
+The model's own class with a head, its fast tokenizer, `torch.optim.AdamW` with weight decay 0.01 on
+all weights, linear schedule with 10 % warm-up, batch 32, gradients clipped to norm 1, float32,
+dropout as in the checkpoint, batches padded to their longest row. All rows are tokenized first,
+the rows of an epoch come in an order drawn from the seed, a last smaller batch is trained on too.
+
+Which rows, after RECIPES: all of the file; or the first ones, a header not counted; or, with
+is_choice, those at numpy.random.default_rng(0).permutation(n)[:rows], in that order, of all n rows
+in the file's order. clinc150 has n = 15,100: "train", then "oos_train"; its 151st label is "oos".
+SQuAD's rows are questions. All rows of the other file are evaluated.
+
+A line of JSON is appended to --output. Scores are fractions, SQuAD's are percent. "train_seconds"
+include the first step, not the loading of the model; "train_cpu_seconds" are those of all threads.
+"""
+
+import collections
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import lzma
+import pathlib
+import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import seqeval.metrics
+import torch
+import transformers
+from absl import app, flags
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+
+from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
+
+MODEL = flags.DEFINE_string("model", None, "Folder of a Hugging Face checkpoint.", required=True)
+DATA = flags.DEFINE_string("data", "../shared/data", "Folder of the data sets.")
+TASK = flags.DEFINE_string("task", None, "Name in RECIPES.", required=True)
+SEED = flags.DEFINE_integer("seed", 1, "Seed of the head, of dropout and of the rows' order.")
+MAX_STEPS = flags.DEFINE_integer("max_steps", 0, "Training stops here; 0: goes to the end.")
+MAX_EVAL = flags.DEFINE_integer("max_eval", 0, "Rows that are evaluated; 0: all.")
+THREADS = flags.DEFINE_integer("threads", 2, "Threads of PyTorch.")
+OUTPUT = flags.DEFINE_string("output", None, "The result is appended to this.", required=True)
+
+BATCH_SIZE, WEIGHT_DECAY, WARM_UP, MAX_NORM = 32, 0.01, 0.1, 1.0
+DOC_OVERLAP = 96  # run_qa's doc_stride: pieces that a window shares with the one before it
+N_BEST, MAX_ANSWER_LENGTH = 20, 30
+
+Row = dict[str, Any]  # text, pair or None, label | words, labels | a question of SQuAD
+Tokenized = tuple[list[Row], list[Row]]  # what the model gets; what scoring needs besides
+Scores = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a task is trained."""
+
+    read: Callable[[str], list[Row]]
+    files: str  # "*" stands for the next two
+    score: str = "accuracy"
+    train: str = "train"
+    evaluation: str = "dev"
+    rows: int = 0  # 0: all
+    is_choice: bool = False
+    epochs: int = 2
+    learning_rate: float = 5e-5
+    max_length: int = 128
+
+
+def read_text(path: str) -> str:
+    with (lzma.open if path.endswith(".xz") else open)(path, "rt", encoding="utf-8-sig") as file:
+        return file.read()
+
+
+def read_table(text: int, pair: int | None, label: int, header: bool) -> Callable:
+    """Returns a reader of lines parted by tabs, without quoting, of which it takes columns."""
+
+    def read(path: str) -> list[Row]:
+        lines = [line.split("\t") for line in read_text(path).split("\n")[header:] if line]
+        return [as_row(f[text], None if pair is None else f[pair], f[label]) for f in lines]
+
+    return read
+
+
+def as_row(text: str, pair: str | None, label: str) -> Row:
+    return {"text": text, "pair": pair, "label": label}
+
+
+def read_mnli(path: str) -> list[Row]:
+    rows = [json.loads(line) for line in read_text(path).split("\n") if line]
+    return [as_row(row["premise"], row["hypothesis"], row["label"]) for row in rows]
+
+
+def read_banking(path: str) -> list[Row]:
+    rows = csv.DictReader(io.StringIO(read_text(path)))
+    return [as_row(row["text"], None, row["category"]) for row in rows]
+
+
+def read_clinc(path: str) -> list[Row]:
+    """Reads the part named behind "#", and that of the same name that is out of scope."""
+    path, part = path.split("#")
+    data = json.loads(read_text(path))
+    return [as_row(text, None, label) for text, label in data[part] + data["oos_" + part]]
+
+
+def read_tagged(word: int, tag: int) -> Callable:
+    """Returns a reader of columns, a word a line, sentences parted by blank lines.
+
+    In CoNLL-U, where column 0 is the word's number, comments, multiword tokens ("3-4") and empty
+    nodes ("3.1") are skipped.
+    """
+
+    def read(path: str) -> list[Row]:
+        rows = []
+        lines = [line.split("\t") for line in read_text(path).split("\n")]
+        for is_blank, group in itertools.groupby(lines, lambda fields: not "".join(fields).strip()):
+            kept = [f for f in group if len(f) > tag and (word == 0 or f[0].isdigit())]
+            if not is_blank:
+                rows.append({"words": [f[word] for f in kept], "labels": [f[tag] for f in kept]})
+        return rows
+
+    return read
+
+
+def read_squad(path: str) -> list[Row]:
+    articles = json.loads(read_text(path))["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    return [{"context": p["context"], **question} for p in paragraphs for question in p["qas"]]
+
+
+FIRST = {"rows": 8000, "epochs": 1}
+CHOICE = {"rows": 8000, "is_choice": True, "learning_rate": 2e-4, "evaluation": "test"}
+SQUAD = {"rows": 4000, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
+WNUT = {"train": "wnut17train", "evaluation": "emerging.dev", "learning_rate": 1e-4}
+UDPOS = {"train": "train.rebuilt", "rows": 8000, "epochs": 1, "learning_rate": 1e-4}
+MRPC = "glue/MRPC-original/msr_paraphrase_*.txt"
+RECIPES = {
+    "sst2": Recipe(read_table(0, None, 1, header=True), "glue/SST-2/*.tsv", **FIRST),
+    "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv"),
+    "stsb": Recipe(read_table(5, 6, 4, header=False), "glue/STS-B/sts-*.csv", "correlation"),
+    "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=8000),
+    "mrpc": Recipe(read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", "train", "test"),
+    "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", **FIRST),
+    "banking77": Recipe(read_banking, "classification/banking77/*.csv", **CHOICE),
+    "clinc150": Recipe(read_clinc, "classification/clinc150/data_full.json#*", **CHOICE),
+    "wnut17": Recipe(read_tagged(0, 1), "ner/wnut17/*.conll", "entities", **WNUT),
+    "udpos": Recipe(read_tagged(1, 3), "pos/ud-ewt/en_ewt-ud-*.conllu.xz", "words", **UDPOS),
+    "squad1": Recipe(read_squad, "squad/v1.1-*.json", "squad1", "train36", "dev6", **SQUAD),
+    "squad2": Recipe(read_squad, "squad/v2.0-*.json", "squad2", **SQUAD),
+}
+
+
+def tokenize_texts(recipe: Recipe, rows: list[Row], names: list[str], tokenizer: Any) -> Tokenized:
+    pairs = None if rows[0]["pair"] is None else [row["pair"] for row in rows]
+    texts, length = [row["text"] for row in rows], recipe.max_length
+    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=length)
+    number = float if recipe.score == "correlation" else names.index
+    labels = [number(row["label"]) for row in rows]
+    return [{**split(encoded, i), "labels": label} for i, label in enumerate(labels)], rows
+
+
+def tokenize_words(recipe: Recipe, rows: list[Row], names: list[str], tokenizer: Any) -> Tokenized:
+    """Labels the first piece of each word; other positions are -100, which the loss leaves out."""
+    words, length = [row["words"] for row in rows], recipe.max_length
+    encoded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=length)
+    features, places = [], []
+    for i, row in enumerate(rows):
+        firsts = {}  # word: position of its first piece
+        for at, word in enumerate(encoded.word_ids(i)):
+            if word is not None:
+                firsts.setdefault(word, at)
+        feature = {**split(encoded, i), "labels": [-100] * len(encoded["input_ids"][i])}
+        for word, at in firsts.items():
+            feature["labels"][at] = names.index(row["labels"][word])
+        features.append(feature)
+        places.append({"tags": row["labels"], "firsts": firsts})
+    return features, places
+
+
+def split(encoded: Any, row: int) -> Row:
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    return {name: encoded[name][row] for name in names}
+
+
+def tokenize_squad(recipe: Recipe, rows: list[Row], names: list[str], tokenizer: Any) -> Tokenized:
+    """Makes windows as run_qa.py does; offsets are None off the context."""
+    questions = [row["question"].lstrip() for row in rows]
+    contexts = [row["context"] for row in rows]
+    options = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+    options |= {"truncation": "only_second", "stride": DOC_OVERLAP}
+    encoded = tokenizer(questions, contexts, max_length=recipe.max_length, **options)
+    features, places = [], []
+    for i, number in enumerate(encoded["overflow_to_sample_mapping"]):
+        sides = zip(encoded["offset_mapping"][i], encoded.sequence_ids(i), strict=True)
+        offsets = [offset if side == 1 else None for offset, side in sides]
+        start, end = find_answer(rows[number], offsets)
+        features.append({**split(encoded, i), "start_positions": start, "end_positions": end})
+        places.append({"question": rows[number], "offsets": offsets})
+    return features, places
+
+
+def find_answer(row: Row, offsets: list[tuple[int, int] | None]) -> tuple[int, int]:
+    """Returns the first answer's first and last piece, (0, 0) if the window lacks any."""
+    if not row["answers"] or row.get("is_impossible"):
+        return 0, 0
+    first = row["answers"][0]["answer_start"]
+    last = first + len(row["answers"][0]["text"])
+    pieces = [at for at, offset in enumerate(offsets) if offset]
+    if not pieces or offsets[pieces[0]][0] > first or offsets[pieces[-1]][1] < last:
+        return 0, 0
+    start = max(at for at in pieces if offsets[at][0] <= first)
+    end = min(at for at in pieces if offsets[at][1] >= last)
+    return start, end
+
+
+def train(model: torch.nn.Module, recipe: Recipe, features: list[Row], collate: Any) -> Row:
+    """Trains the model; returns what the result says of it."""
+    order = torch.Generator().manual_seed(SEED.value)
+    loader = torch.utils.data.DataLoader(
+        features, BATCH_SIZE, shuffle=True, collate_fn=collate, generator=order
+    )
+    total = len(loader) * recipe.epochs
+    rate = recipe.learning_rate
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, int(WARM_UP * total), total)
+    stop = min(MAX_STEPS.value or total, total)
+    positions, losses = 0, []
+    model.train()
+    start, start_cpu = time.perf_counter(), time.process_time()
+    while len(losses) < stop:
+        for batch in itertools.islice(loader, stop - len(losses)):
+            loss = model(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            positions += batch["input_ids"].numel()
+            losses.append(loss.item())
+            if len(losses) % 50 == 0:
+                print(f"step {len(losses)}/{total} loss {np.mean(losses[-50:]):.4f}", flush=True)
+    return {
+        **{"steps": len(losses), "total_steps": total},
+        "train_seconds": time.perf_counter() - start,
+        "train_cpu_seconds": time.process_time() - start_cpu,
+        "train_positions": positions,  # with padding
+        "last_losses": float(np.mean(losses[-50:])),
+    }
+
+
+def predict(model: torch.nn.Module, features: list[Row], collate: Any) -> Iterator[dict]:
+    """Yields the outputs of each row, NumPy, by name."""
+    model.eval()
+    for at in range(0, len(features), BATCH_SIZE):
+        with torch.no_grad():
+            outputs = model(**collate(features[at : at + BATCH_SIZE]))
+        logits = {key: outputs[key].numpy() for key in outputs if key.endswith("logits")}
+        for values in zip(*logits.values(), strict=True):
+            yield dict(zip(logits, values, strict=True))
+
+
+def score_texts(recipe: Recipe, rows: list[Row], names: list[str], outputs: list) -> Scores:
+    logits = np.stack([output["logits"] for output in outputs])
+    if recipe.score == "correlation":
+        labels = [float(row["label"]) for row in rows]
+        functions = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+        return {key: float(f(labels, logits[:, 0]).statistic) for key, f in functions.items()}
+    labels = [names.index(row["label"]) for row in rows]
+    predictions = logits.argmax(axis=1)
+    if recipe.score == "matthews":
+        return {"matthews": float(sklearn_metrics.matthews_corrcoef(labels, predictions))}
+    scores = {"accuracy": float(sklearn_metrics.accuracy_score(labels, predictions))}
+    if recipe.score == "accuracy_f1":
+        scores["f1"] = float(sklearn_metrics.f1_score(labels, predictions))
+    if "oos" in names:
+        inside, right = np.array(labels) != names.index("oos"), np.array(labels) == predictions
+        scores["in_scope_accuracy"] = float(right[inside].mean())
+        scores["oos_recall"] = float(right[~inside].mean())
+    return scores
+
+
+def score_words(recipe: Recipe, places: list[Row], names: list[str], outputs: list) -> Scores:
+    """Scores words; one without a piece, or cut off, is O, which no part of speech is."""
+    true, found = [place["tags"] for place in places], []
+    for place, output in zip(places, outputs, strict=True):
+        best = output["logits"].argmax(axis=-1)
+        tags = {word: names[best[at]] for word, at in place["firsts"].items()}
+        found.append([tags.get(word, "O") for word in range(len(place["tags"]))])
+    if recipe.score == "words":
+        return {"accuracy": float(np.mean(np.concatenate(true) == np.concatenate(found)))}
+    return {"f1": float(seqeval.metrics.f1_score(true, found))}
+
+
+def score_squad(recipe: Recipe, places: list[Row], names: list[str], outputs: list) -> Scores:
+    """Chooses answers as run_qa.py does and scores them with the official formulas."""
+    windows = collections.defaultdict(list)
+    for place, output in zip(places, outputs, strict=True):
+        windows[place["question"]["id"]].append((place["offsets"], output))
+    questions = {place["question"]["id"]: place["question"] for place in places}
+    answers, odds = {}, {}
+    for key, found in windows.items():
+        null = min(float(o["start_logits"][0] + o["end_logits"][0]) for _, o in found)
+        spans = [span for window in found for span in best_spans(*window)]
+        score, start, end = max(spans, key=lambda span: span[0], default=(-1e9, 0, 0))
+        answers[key], odds[key] = questions[key]["context"][start:end], null - score
+    dataset = {"data": [{"paragraphs": [{"qas": list(questions.values())}]}]}
+    if recipe.score == "squad1":
+        return evaluate_v1(dataset, answers)
+    return evaluate_v2(dataset, answers, odds, threshold=0.0)
+
+
+def best_spans(offsets: list, output: dict) -> Iterator[tuple[float, int, int]]:
+    """Yields (score, first character, one after the last) of a window's best spans."""
+    names = ("start_logits", "end_logits")
+    starts, ends = (np.argsort(output[name])[::-1][:N_BEST] for name in names)
+    for start, end in itertools.product(starts, ends):
+        is_span = start <= end < min(start + MAX_ANSWER_LENGTH, len(offsets))
+        if is_span and offsets[start] and offsets[end]:
+            score = float(output["start_logits"][start] + output["end_logits"][end])
+            yield score, offsets[start][0], offsets[end][1]
+
+
+def choose(recipe: Recipe, rows: list[Row]) -> list[Row]:
+    """Returns the rows that are trained on, by the rule above."""
+    if recipe.is_choice:
+        return [rows[i] for i in np.random.default_rng(0).permutation(len(rows))[: recipe.rows]]
+    return rows[: recipe.rows or None]
+
+
+def find_names(recipe: Recipe, rows: list[Row]) -> list[str]:
+    """Returns the labels of all rows, sorted; none where they are no classes."""
+    if recipe.score in ("entities", "words"):
+        return sorted({label for row in rows for label in row["labels"]})
+    is_class = recipe.score in ("accuracy", "accuracy_f1", "matthews")
+    return sorted({row["label"] for row in rows}) if is_class else []
+
+
+PAD = transformers.DataCollatorWithPadding
+PAD_WORDS = transformers.DataCollatorForTokenClassification
+TEXTS = (tokenize_texts, score_texts, PAD, transformers.AutoModelForSequenceClassification)
+WORDS = (tokenize_words, score_words, PAD_WORDS, transformers.AutoModelForTokenClassification)
+SPANS = (tokenize_squad, score_squad, PAD, transformers.AutoModelForQuestionAnswering)
+PARTS = {"entities": WORDS, "words": WORDS, "squad1": SPANS, "squad2": SPANS}
+
+
+def run(recipe: Recipe) -> Row:
+    """Reads, tokenizes, trains and evaluates; returns the result."""
+    tokenize, score, make_collate, model_class = PARTS.get(recipe.score, TEXTS)
+    path = f"{DATA.value}/{recipe.files}"
+    all_rows = recipe.read(path.replace("*", recipe.train))
+    rows, names = choose(recipe, all_rows), find_names(recipe, all_rows)
+    eval_rows = recipe.read(path.replace("*", recipe.evaluation))[: MAX_EVAL.value or None]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL.value)
+    collate = make_collate(tokenizer)
+    start = time.perf_counter()
+    features, _ = tokenize(recipe, rows, names, tokenizer)
+    eval_features, places = tokenize(recipe, eval_rows, names, tokenizer)
+    tokenize_seconds = time.perf_counter() - start
+    transformers.set_seed(SEED.value)
+    size = 2 if recipe.score in ("squad1", "squad2") else len(names) or 1
+    model = model_class.from_pretrained(MODEL.value, dtype=torch.float32, num_labels=size)
+    result = train(model, recipe, features, collate)
+    start = time.perf_counter()
+    metrics = score(recipe, places, names, list(predict(model, eval_features, collate)))
+    return {
+        "metrics": metrics,
+        **result,
+        "tokenize_seconds": tokenize_seconds,
+        "eval_seconds": time.perf_counter() - start,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        **{"train_rows": len(rows), "train_features": len(features), "num_labels": len(names)},
+        **{"eval_rows": len(eval_rows), "eval_features": len(eval_features)},
+    }
+
+
+def main(_: list[str]) -> None:
+    torch.set_num_threads(THREADS.value)
+    recipe = RECIPES[TASK.value]
+    result = {
+        **{"framework": "torch", "task": TASK.value, "seed": SEED.value},
+        **run(recipe),
+        **{"epochs": recipe.epochs, "learning_rate": recipe.learning_rate},
+        **{"max_length": recipe.max_length, "batch_size": BATCH_SIZE},
+        **{"weight_decay": WEIGHT_DECAY, "warm_up": WARM_UP, "max_norm": MAX_NORM},
+        **{"threads": THREADS.value, "max_steps": MAX_STEPS.value, "max_eval": MAX_EVAL.value},
+    }
+    with pathlib.Path(OUTPUT.value).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,92 @@
+"""SWAG's table and JSONL with choices: examples written by hand, and every error with its line."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from bert_tf.tasks.swag import ChoiceExample, read_swag
+
+HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+ROW = '5,anetv_x,3,"A, b. He",A sat.,He,gold,"is ""up"".",goes.,,sees,2'
+
+
+def write(path: pathlib.Path, content: str) -> str:
+    path.write_text(content, encoding="utf8")
+    return str(path)
+
+
+def write_json(path: pathlib.Path, rows: list[dict[str, Any]]) -> str:
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_table_of_swag(tmp_path):
+    path = write(tmp_path / "train.csv", f"{HEADER},label\n{ROW}\n{ROW[:-1]}0\n")
+    first = ChoiceExample(
+        "A sat.", "He", ('is "up".', "goes.", "", "sees"), 2, "0", f"{path} line 2"
+    )
+    second = first._replace(label=0, id="1", source=f"{path} line 3")
+    assert read_swag(path) == [first, second]
+    test = write(tmp_path / "test.csv", f"{HEADER}\n{ROW[:-2]}\n")
+    assert read_swag(test) == [first._replace(label=None, source=f"{test} line 2")]
+    assert [example.id for example in read_swag(f"{path},{test}")] == ["0", "1", "2"]
+
+
+def test_swag_columns_as_json(tmp_path):
+    row = {"sent1": "a", "sent2": "", "ending0": "x", "ending1": "y", "label": 1, "video-id": 7}
+    path = write_json(tmp_path / "t.jsonl", [row])
+    assert read_swag(path) == [ChoiceExample("a", "", ("x", "y"), 1, "0", f"{path} line 1")]
+
+
+def test_lists_of_choices(tmp_path):
+    rows = [
+        {"context": "c", "question": "q", "choices": ["x", "y", "z"], "label": 2},
+        {"question": "q", "choices": ["x", "y", "z"], "label": "0"},
+        {"context": "c", "choices": ["x", "y", ""], "label": None},
+        {"context": "c", "choices": ["x", "y", "z"]},
+    ]
+    path = write_json(tmp_path / "t.jsonl", rows)
+    assert [example[:4] for example in read_swag(path)] == [
+        ("c", "q", ("x", "y", "z"), 2),
+        ("q", "", ("x", "y", "z"), 0),
+        ("c", "", ("x", "y", ""), None),
+        ("c", "", ("x", "y", "z"), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": 2}, "label 2, expected a number from 0 to 1"),
+        ({"label": -1}, "label -1, expected a number"),
+        ({"label": True}, "label True, expected a number"),
+        ({"label": "A"}, "label 'A', expected a number"),
+        ({"label": 1.0}, "label 1.0, expected a number"),
+        ({"choices": ["x"]}, "1 choices, expected 2, as in .* line 1"),
+        ({"choices": ["x", "y", "z"]}, "3 choices, expected 2, as in .* line 1"),
+        ({"choices": "xy"}, "choices is 'xy', expected a list of texts"),
+        ({"choices": ["x", 1]}, r"choices is \['x', 1\], expected a list of texts"),
+        ({"context": 1}, "'context' is 1, expected a text"),
+        ({"question": None}, "'question' is None, expected a text"),
+    ],
+)
+def test_rows_that_are_wrong(tmp_path, changes, message):
+    row = {"context": "c", "choices": ["x", "y"], "label": 1}
+    path = write_json(tmp_path / "t.jsonl", [row, row | changes])
+    with pytest.raises(ValueError, match=f"^{path} line 2: {message}"):
+        read_swag(path)
+
+
+def test_tables_that_are_something_else(tmp_path):
+    path = write_json(tmp_path / "t.jsonl", [{"choices": ["x"], "context": "c"}])
+    with pytest.raises(ValueError, match="line 1: 1 choices, expected 2 or more"):
+        read_swag(path)
+    path = write_json(tmp_path / "t.jsonl", [{"choices": ["x", "y"], "text": "c"}])
+    with pytest.raises(ValueError, match="neither 'context' nor 'question' but 'choices', 'text'"):
+        read_swag(path)
+    path = write(tmp_path / "t.csv", "sent1,sent2,label\na,b,0\n")
+    with pytest.raises(ValueError, match="line 2: no 'ending0' but 'sent1', 'sent2', 'label'"):
+        read_swag(path)
+    with pytest.raises(ValueError, match="t.csv has no row"):
+        read_swag(write(tmp_path / "t.csv", f"{HEADER},label\n"))

@@ -59,6 +59,7 @@ class TaggedSentence(NamedTuple):
 class _Form(NamedTuple):
     """What the first word's line tells of a file."""
 
+    path: str
     is_conllu: bool
     separator: str  # tab or space
     first: int  # number of that line
@@ -139,7 +140,7 @@ def write_tagged(
     with atomic_write(path_out) as output:
         last = _Line(_BREAK, 0, "", "\n")
         for form, lines in files:
-            output.write("\n" * ((last.end == "") + (last.kind != _BREAK)))
+            output.write("\n" * ((last.end[-1:] != "\n") + (last.kind != _BREAK)))
             for line in lines:
                 output.write(_with_tag(line, form, rest) + line.end)
             last = lines[-1]
@@ -201,12 +202,12 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
     texts = _read_lines(path)
     form = _find_form(path, texts, word_column, tag_column)
     lines: list[_Line] = []
-    count = 0  # words of the sentence so far
+    count = 0  # words of the sentence so far, for the ids of CoNLL-U
     for number, raw in enumerate(texts, start=1):
         text = raw.rstrip("\r\n")
         columns = _split(text, form.separator)
         line = _Line(_kind(columns, form.is_conllu), number, text, raw[len(text) :])
-        if line.kind in (_BREAK, _DOCUMENT):
+        if line.kind == _BREAK:
             count = 0
         elif line.kind == _WORD:
             count += 1
@@ -270,7 +271,7 @@ def _find_form(
     where = f"{path}, line {number}"
     if is_conllu:
         tag = None if tag_column is None else _conllu_column(tag_column, where)
-        return _Form(True, separator, number, len(CONLLU_COLUMNS), _FORM, tag)
+        return _Form(path, True, separator, number, len(CONLLU_COLUMNS), _FORM, tag)
     word = _plain_column(word_column, columns, "word_column", where)
     tag = None
     if tag_column is not None and len(columns) > 1:
@@ -280,7 +281,7 @@ def _find_form(
                 f"{where}: words and tags both in column {word} of {len(columns)}; expected two "
                 "columns: change word_column or tag_column."
             )
-    return _Form(False, separator, number, len(columns), word, tag)
+    return _Form(path, False, separator, number, len(columns), word, tag)
 
 
 def _first_word(path: str, texts: Sequence[str], is_conllu: bool) -> tuple[int, str, list[str]]:
@@ -306,15 +307,16 @@ def _looks_like_conllu(texts: Sequence[str]) -> bool:
 def _conllu_column(column: int | str, where: str) -> int:
     """Returns the place of a column given by name or number; -1 is UPOS."""
     names = CONLLU_COLUMNS
-    if column in names:
-        return names.index(str(column))
     try:
-        return _UPOS if int(column) == -1 else range(len(names))[int(column)]
+        index = names.index(str(column)) if column in names else range(len(names))[int(column)]
     except (ValueError, IndexError):
+        index = 0
+    if index <= _FORM:
         raise ValueError(
-            f"{where}: tag_column is {column!r}, expected a number below {len(names)} or a column "
-            f"of CoNLL-U: {', '.join(names)}."
-        ) from None
+            f"{where}: tag_column is {column!r}, expected a number from {_FORM + 1} to "
+            f"{len(names) - 1} or its name: {', '.join(names[_FORM + 1 :])}."
+        )
+    return _UPOS if str(column) == "-1" else index
 
 
 def _plain_column(column: int | str, columns: list[str], option: str, where: str) -> int:
@@ -356,7 +358,7 @@ def _check_tags(
             "those of all, in the order of the file."
         )
     for (form, rows), row in zip(sentences, tags, strict=True):
-        where = f"{path}, the sentence at line {rows[0].number}"
+        where = f"{form.path}, the sentence at line {rows[0].number}"
         if len(rows) != len(row):
             raise ValueError(f"{where}: {len(row)} tags, expected {len(rows)}, one a word.")
         for tag in row:

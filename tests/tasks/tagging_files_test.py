@@ -145,8 +145,25 @@ def test_conllu_by_name_and_by_looks(tmp_path, name):
     assert [s.source for s in sentences] == [f"{path} line 3", f"{path} line 10"]
 
 
+def test_the_name_alone_makes_conllu(tmp_path):
+    text = conllu("1 a X _").replace("\t0\tdep", "\tnone\tdep")
+    for name in ("a.conllu", "A.CoNLLU"):
+        assert plain(read_tagged(save(tmp_path / name, text))) == [[("a", "X")]]
+    packed = save(tmp_path / "a.conllu.gz", gzip.compress(text.encode()))
+    assert plain(read_tagged(packed)) == [[("a", "X")]]
+    assert plain(read_tagged(save(tmp_path / "a", text))) == [[("1", "_")]]
+
+
 @pytest.mark.parametrize(
-    ("column", "tag"), [("upos", "INTJ"), ("xpos", "xINTJ"), ("deprel", "dep"), ("4", "xINTJ")]
+    ("column", "tag"),
+    [
+        ("upos", "INTJ"),
+        ("xpos", "xINTJ"),
+        ("deprel", "dep"),
+        ("4", "xINTJ"),
+        ("-1", "INTJ"),
+        (-3, "dep"),
+    ],
 )
 def test_conllu_columns(tmp_path, column, tag):
     path = save(tmp_path / "a.conllu", CONLLU)
@@ -190,6 +207,7 @@ def test_ten_plain_columns_are_no_conllu(tmp_path):
         ("\na O\n", {"word_column": 1}, "a, line 2: words and tags both in column 1"),
         (lzma.compress(b"a O\n" * 999)[:-20], {}, "a: .* truncated or damaged"),
         (gzip.compress(b"a O\n" * 999)[:-20], {}, "a: .* truncated or damaged"),
+        (b"\xfd7zXZ\x00" + b"\xff" * 99, {}, "a: .* truncated or damaged"),
         (b"BZh91AY&SY" + b"\xff" * 99, {}, "a: .* truncated or damaged"),
     ],
 )
@@ -204,7 +222,8 @@ def test_errors(tmp_path, text, options, message):
         ("1 a b\n", {}, "line 1: .* 1 columns, expected 10 parted by tabs, as CoNLL-U has"),
         (conllu("1 a X _", "1 b X _"), {}, "line 2: .* the id '1', expected 2"),
         (conllu("1 a X _"), {"tag_column": "pos"}, "line 1: tag_column is 'pos', .* upos, xpos"),
-        (conllu("1 a X _"), {"tag_column": 10}, "tag_column is 10, expected a number below 10"),
+        (conllu("1 a X _"), {"tag_column": 10}, "tag_column is 10, expected a number from 2 to 9"),
+        (conllu("1 a X _"), {"tag_column": "form"}, "tag_column is 'form', expected"),
         (conllu("1 a X _").replace("\tX\t", "\t\t"), {}, "no tag, expected one in column 3"),
         ("# nothing\n\n", {}, "no sentence"),
     ],
@@ -289,14 +308,16 @@ def test_written_conllu(tmp_path):
 
 
 def test_files_are_written_one_after_the_other(tmp_path):
-    save(tmp_path / "1", "a O")
+    save(tmp_path / "1", "a O\r")
     save(tmp_path / "2", "b\tx\tO\n")
     save(tmp_path / "3", "c\n\n")
     save(tmp_path / "4", conllu("1 d X _"))
     out = tmp_path / "out"
     write_tagged(f"{tmp_path}/[1-4]", out, [["1"], ["2"], ["3"], ["4"]])
     last = conllu("1 d X Predicted=4")
-    assert out.read_text() == f"a O 1\n\nb\tx\tO\t2\n\nc 3\n\n{last}"
+    with pytest.raises(ValueError, match="/2, the sentence at line 1: 2 tags, expected 1"):
+        write_tagged(f"{tmp_path}/[1-4]", tmp_path / "no", [["1"], ["2", "2"], ["3"], ["4"]])
+    assert out.read_bytes().decode() == f"a O 1\r\n\nb\tx\tO\t2\n\nc 3\n\n{last}"
 
 
 def test_a_file_may_be_replaced_by_itself(tmp_path):

@@ -99,8 +99,8 @@ def _label(value: Any, num_choices: int, where: str) -> int | None:
     """Returns the place of the right choice."""
     if value is None:
         return None
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.isdecimal() or not int(text) < num_choices:
+    text = str(value).strip()  # str(True) is no number.
+    if not text.isdecimal() or not int(text) < num_choices:
         raise ValueError(
             f"{where}: label {value!r}, expected a number from 0 to {num_choices - 1}."
         )

@@ -2,6 +2,7 @@
 
 import bz2
 import csv
+import glob
 import gzip
 import io
 import json
@@ -100,11 +101,24 @@ def test_compressed_files(tmp_path, ending, compress):
             rows_of(cut)
 
 
+def test_damaged_files_and_endings_in_capitals(tmp_path):
+    content = gzip.compress(b"a,b\n1,2\n")
+    assert rows_of(write(tmp_path / "t.CSV.GZ", content)) == [{"a": "1", "b": "2"}]
+    path = write(tmp_path / "t.csv.gz", content[:10] + b"\xff" + content[11:])
+    with pytest.raises(ValueError, match=f"^{path} cannot be read: "):
+        rows_of(path)
+
+
 def test_delimiter_instead_of_the_ending(tmp_path):
     path = write(tmp_path / "t.csv", 'a;b\n"1;""";2\n')
     assert rows_of(path, delimiter=";") == [{"a": '1;"', "b": "2"}]
     assert rows_of(path, ["all"], delimiter="\t") == [{"all": "a;b"}, {"all": '"1;""";2'}]
     assert rows_of(write(tmp_path / "t.data.TSV", "a\n1\n")) == [{"a": "1"}]
+
+
+def test_empty_text_of_a_single_column(tmp_path):
+    rows = [{"a": "x"}, {"a": ""}, {"a": "y"}]
+    assert rows_of(write(tmp_path / "t.csv", 'a\nx\n""\ny\n')) == rows
 
 
 def test_long_text_and_nameless_first_column(tmp_path):
@@ -113,8 +127,14 @@ def test_long_text_and_nameless_first_column(tmp_path):
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):
-    path = write(tmp_path / "t.jsonl", r'{"a\ud83d": ["\ud83d\ude00 \uDE00", "\\ud83d"]}')
-    assert rows_of(path) == [{"a\ufffd": ["😀 \ufffd", "\\ud83d"]}]
+    path = write(
+        tmp_path / "t.jsonl",
+        r"""
+        {"a\ud83d": ["\ud83d\ude00", "\\ud83d"]}
+        {"a": "b\uDE00"}
+    """,
+    )
+    assert rows_of(path) == [{"a\ufffd": ["😀", "\\ud83d"]}, {"a": "b\ufffd"}]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +185,9 @@ def test_calls_that_make_no_sense(tmp_path):
         rows_of(str(tmp_path / "missing.csv"))
 
 
-def test_names_of_tables(tmp_path):
+def test_names_of_tables(tmp_path, monkeypatch):
+    found = glob.glob
+    monkeypatch.setattr(glob, "glob", lambda name: sorted(found(name), reverse=True))
     for name in ("b.csv", "a.csv", "c[1].tsv"):
         write(tmp_path / name, "")
     folder = str(tmp_path)

@@ -180,6 +180,9 @@ def test_description():
     assert describe(labelled("a|b", "a"), ("a", "b")) == (
         "2 examples; labels: a 2, b 1; 0 with an empty text"
     )
+    assert describe(labelled("a|b", "a"), ("a", "a|b")).startswith(
+        "2 examples; labels: a 1, a|b 1;"
+    )
     assert describe(labelled("1.5"), ()) == "1 examples; 0 with an empty text"
     assert describe(labelled(None), ("a",)) == "1 examples; 1 unlabelled; 0 with an empty text"
     blank = [examples[0]._replace(text_a=" \t"), examples[0]._replace(text_b="b"), examples[1]]

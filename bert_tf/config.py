@@ -246,6 +246,9 @@ class OptimizerConfig(Config):
     adam_beta_2: float = option(0.999, "Decay of the second moment.", lower=0.0, upper=1.0)
     adam_epsilon: float = option(1e-6, "Added to the root of the second moment.", lower=0.0)
     clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
+    layerwise_lr_decay: float = option(
+        1.0, "Factor of the learning rate from each layer to the one below.", lower=0.0, upper=1.0
+    )
 
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
@@ -278,6 +281,9 @@ class TrainingConfig(Config):
     eval_batch_size: int = option(8, "Examples per evaluation step over all replicas.", lower=1)
     max_eval_steps: int = option(100, "Most evaluation steps.", lower=1)
     eval_steps: int = option(0, "Steps between evaluations while training; 0: none.", lower=0)
+    early_stopping_evaluations: int = option(
+        0, "Stop after this many evaluations in a row that are no better; 0: never.", lower=0
+    )
     save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", lower=1)
     keep_checkpoint_max: int = option(3, "Newest checkpoints kept; the best is kept too.", lower=1)
     iterations_per_loop: int = option(1000, "Most steps inside one graph call.", lower=1)

@@ -61,6 +61,12 @@ def from_flags(cls: type[ConfigType]) -> ConfigType:
     return cls.from_dict({name: flags.FLAGS[name].value for name in names})
 
 
+def set_defaults(**values: Any) -> None:
+    """Replaces defaults of flags, for a program whose original has others."""
+    for name, value in values.items():
+        flags.FLAGS.set_default(name, value)
+
+
 def given(cls: type[Config]) -> dict[str, Any]:
     """Returns the fields whose flags stand on the command line or in a flagfile."""
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
@@ -68,11 +74,16 @@ def given(cls: type[Config]) -> dict[str, Any]:
 
 
 def flagfile(*configs: Config) -> str:
-    """Returns the text of a flagfile that gives these configurations again."""
+    """Returns the text of a flagfile that gives these configurations again.
+
+    Of a group of which the program has some flags it names just these: others have no effect.
+    """
     lines = []
     for config in configs:
         lines.append(f"# {type(config).__name__}")
-        for name, value in config.to_dict().items():
+        values = config.to_dict()
+        defined = {name: value for name, value in values.items() if name in flags.FLAGS}
+        for name, value in (defined or values).items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             lines.append(f"--{name}={text}")
     return "\n".join(lines) + "\n"

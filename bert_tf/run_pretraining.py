@@ -21,9 +21,17 @@ from bert_tf.run_record import check_same_run, recorded, write_run_record
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
     from bert_tf.tasks.pretraining import PretrainingTask
+    from bert_tf.training.reporting import Progress
     from bert_tf.training.trainer import Trainer
 
 config_flags.define_flags(ModelConfig, DataConfig, MaskingConfig, OptimizerConfig, TrainingConfig)
+
+PANELS = {
+    "masked_lm_loss": "MLM loss (nats)",
+    "masked_lm_accuracy": "MLM accuracy",
+    "next_sentence_loss": "NSP loss (nats)",
+    "next_sentence_accuracy": "NSP accuracy",
+}
 
 
 class Configs(NamedTuple):
@@ -44,7 +52,7 @@ def main(_: list[str]) -> int:
     check_length(configs)
 
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
-    from bert_tf.training.distribution import is_chief, make_strategy
+    from bert_tf.training.distribution import check_batch_sizes, is_chief, make_strategy
 
     strategy = make_strategy(training)
     check_batch_sizes(training, strategy.num_replicas_in_sync)
@@ -181,7 +189,7 @@ def build_trainer(configs: Configs, start: "Checkpoint | None", strategy: Any) -
     from bert_tf.training.trainer import Trainer
 
     prepared = prepare(configs, start, strategy)
-    configs = configs._replace(training=choose_micro_batches(configs, strategy))
+    configs = configs._replace(training=choose_sizes(configs, strategy))
     model_config, data, masking, optimization, training = configs
     if training.do_eval and not prepared.eval_files:
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
@@ -292,68 +300,30 @@ def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
         )
 
 
-def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
-    """Raises ValueError if a batch cannot be dealt to replicas and micro-batches."""
-    parts = {
-        "train_batch_size": replicas * max(1, training.gradient_accumulation_steps),
-        "eval_batch_size": replicas,
-    }
-    for name, divisor in parts.items():
-        size = getattr(training, name)
-        if size % divisor:
-            raise ValueError(
-                f"--{name}={size} is not a multiple of {divisor} (replicas {replicas}, "
-                f"gradient_accumulation_steps {training.gradient_accumulation_steps})."
-            )
-
-
-def choose_micro_batches(configs: Configs, strategy: Any) -> TrainingConfig:
-    """Returns the loop's configuration with the run's number of micro-batches.
-
-    Where the flag is 0: the number the run began with, since the dropout masks depend on it, or
-    for a new run the smallest that fits in memory.
-    """
-    from bert_tf.training.memory import activation_bytes, device_bytes, micro_batches
+def choose_sizes(configs: Configs, strategy: Any) -> TrainingConfig:
+    """Returns the loop's configuration with the run's number of micro-batches."""
+    from bert_tf.training.memory import activation_bytes, choose_micro_batches
 
     training, length = configs.training, configs.data.max_seq_length
-    if training.gradient_accumulation_steps:
-        return training
     predictions = configs.masking.max_predictions_per_seq
     example = activation_bytes(configs.model, length, predictions, training.recompute)
-    batch_size = training.train_batch_size // strategy.num_replicas_in_sync
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
-    count = before or micro_batches(batch_size, example, device_bytes())
-    if count > 1:
-        logging.info("A step takes %d micro-batches of %d.", count, batch_size // count)
-    training = dataclasses.replace(training, gradient_accumulation_steps=count)
-    check_batch_sizes(training, strategy.num_replicas_in_sync)
-    return training
+    return choose_micro_batches(training, example, strategy.num_replicas_in_sync, before)
 
 
-def make_progress(configs: Configs, strategy: Any) -> Any:
+def make_progress(configs: Configs, strategy: Any) -> "Progress":
     """Makes the report of rates, with the work of an example and the machine's peak."""
-    import tensorflow as tf
-
-    from bert_tf.training.distribution import worker_of
-    from bert_tf.training.flops import peak_flops, training_flops
-    from bert_tf.training.reporting import Progress
+    from bert_tf.training.flops import training_flops
+    from bert_tf.training.reporting import Progress, strategy_peak
 
     data, training = configs.data, configs.training
-    peak, source = training.peak_flops, "--peak_flops"
-    devices = strategy.num_replicas_in_sync
-    if not peak and not isinstance(strategy, tf.distribute.TPUStrategy):
-        peak, source = peak_flops(training.precision)
-        if not tf.config.list_physical_devices("GPU"):
-            devices = worker_of(strategy)[1]  # All logical devices of a host share its CPU.
-    if peak:
-        logging.info("Peak of one device: %.4g FLOP/s (%s).", peak, source)
     predictions = configs.masking.max_predictions_per_seq
     return Progress(
         configs.optimizer.num_train_steps,
         training.train_batch_size,
         data.max_seq_length,
         training_flops(configs.model, data.max_seq_length, predictions),
-        peak * devices,
+        strategy_peak(training, strategy),
     )
 
 
@@ -370,11 +340,11 @@ def report_results(trainer: "Trainer", configs: Configs, results: dict[str, floa
     folder = pathlib.Path(training.output_dir)
     if training.do_train:
         note_evaluation(folder, trainer.step, results)
-        trainer.directory.mark_best(trainer.step, results["loss"])
+        trainer.directory.mark_best(trainer.step, trainer.task.score(results))
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     names = ("metrics.jsonl", "eval_metrics.jsonl")
     steps, evaluations = (read_metrics(folder / name) for name in names)
-    draw_curves(folder / "curves.png", steps, evaluations, baseline)
+    draw_curves(folder / "curves.png", PANELS, steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from absl import app, flags
 
-from bert_tf import config
+from bert_tf import config, fine_tuning_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROJECT = ("bert_tf", "export", "tests", "benchmarks")
@@ -43,8 +43,13 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "modeling": ("checkpoints config losses", "absl_py keras"),
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
-    "training": ("checkpoints config files task", "absl_py keras matplotlib numpy tensorflow"),
-    "tasks": ("config data files losses modeling task text", "numpy tensorflow"),
+    "training": ("checkpoints config data files task", "absl_py keras matplotlib numpy tensorflow"),
+    "tasks": ("config data files losses metrics modeling task text", "keras numpy tensorflow"),
+    "fine_tuning": (
+        "checkpoints config config_flags data files modeling optimization run_record tasks text "
+        "training",
+        "absl_py keras",
+    ),
     "export": ("", ""),
 }
 # Loaded by the function that needs them: they are slow to load, and not every run needs them.
@@ -266,7 +271,8 @@ def test_no_machine_paths() -> None:
 
 
 def config_classes() -> list[type]:
-    classes = [value for value in vars(config).values() if isinstance(value, type)]
+    groups = {**vars(config), **vars(fine_tuning_config)}
+    classes = [value for value in groups.values() if isinstance(value, type)]
     return [cls for cls in classes if issubclass(cls, config.Config) and cls is not config.Config]
 
 

@@ -15,6 +15,7 @@ from keras import ops
 
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import initializer
+from bert_tf.modeling.unpadding import Layout
 
 # Added to the scores of padding: exp underflows to 0 in float32, and float16 still holds it.
 PADDING_BIAS = -10000.0
@@ -66,12 +67,13 @@ class SelfAttention(keras.layers.Layer):
       initializer_range: standard deviation of the initial kernels.
 
     Call arguments:
-      inputs: float [B*T, D].
+      inputs: float [B*T, D], or [N, D] without padding.
       bias: float32 [B, 1, 1, T], see `attention_bias`.
       dropout_seed: int32 [] in training, else None.
+      layout: where the pieces stand, if there is no padding.
 
     Returns:
-      float [B*T, D].
+      float, of the shape of `inputs`.
     """
 
     def __init__(
@@ -102,13 +104,17 @@ class SelfAttention(keras.layers.Layer):
 
         self.query, self.key, self.value = map(projection, ("query", "key", "value"))
 
-    def call(self, inputs: Any, bias: Any, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: Any, bias: Any, dropout_seed: Any = None, layout: Layout | None = None
+    ) -> Any:
         size = inputs.shape[-1]
         layers = (self.query, self.key, self.value)
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step; three
         # variables, because that is what every checkpoint has.
         kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # [D, 3*D]
         projected = ops.matmul(inputs, kernel) + ops.concatenate([layer.bias for layer in layers])
+        if layout is not None:
+            projected = layout.pad(projected)
         heads = (-1, ops.shape(bias)[-1], self.num_heads, size // self.num_heads)
         query, key, value = (
             ops.reshape(part, heads) for part in ops.split(projected, 3, axis=-1)
@@ -116,7 +122,8 @@ class SelfAttention(keras.layers.Layer):
         context = dot_product_attention(
             query, key, value, bias, lambda probs: self.dropout(probs, dropout_seed)
         )
-        return ops.reshape(context, (-1, size))  # [B*T, D]
+        context = ops.reshape(context, (-1, size))  # [B*T, D]
+        return context if layout is None else layout.unpad(context)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -35,12 +35,13 @@ class BertEmbeddings(keras.layers.Layer):
       initializer_range: standard deviation of the initial tables.
 
     Call arguments:
-      input_word_ids: int32 [B, T].
-      input_type_ids: int32 [B, T].
+      input_word_ids: int32 [B, T], or [N] without padding.
+      input_type_ids: of the same shape.
       dropout_seed: int32 [] in training, else None.
+      positions: int32 [N], needed without padding: the rows of the position table.
 
     Returns:
-      float [B, T, D].
+      float [B, T, D] or [N, D].
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class BertEmbeddings(keras.layers.Layer):
         self.position_embeddings = table("position_embeddings", self.max_position_embeddings)
         self.layer_norm.build((None, None, self.hidden_size))
 
-    def call(self, input_word_ids: Any, input_type_ids: Any, dropout_seed: Any = None) -> Any:
+    def check_length(self, input_word_ids: Any) -> None:
+        """Raises ValueError if sequences [B, T] are longer than the position table."""
         length = input_word_ids.shape[1]
         if length is not None and length > self.max_position_embeddings:
             raise ValueError(
@@ -86,12 +88,24 @@ class BertEmbeddings(keras.layers.Layer):
                 f"{self.max_position_embeddings} rows: shorten the sequences or raise "
                 "max_position_embeddings."
             )
-        length = ops.shape(input_word_ids)[1]
+
+    def call(
+        self,
+        input_word_ids: Any,
+        input_type_ids: Any,
+        dropout_seed: Any = None,
+        positions: Any = None,
+    ) -> Any:
         # A product with one-hot rows: the gradient is a small product too, not a scatter.
         types = ops.one_hot(input_type_ids, self.type_vocab_size, dtype=self.compute_dtype)
         embeddings = ops.take(self.word_embeddings, input_word_ids, axis=0)  # [B, T, D]
         embeddings += ops.matmul(types, self.token_type_embeddings)
-        embeddings += ops.convert_to_tensor(self.position_embeddings)[None, :length]
+        if positions is None:
+            self.check_length(input_word_ids)
+            length = ops.shape(input_word_ids)[1]
+            embeddings += ops.convert_to_tensor(self.position_embeddings)[None, :length]
+        else:
+            embeddings += ops.take(self.position_embeddings, positions, axis=0)
         return self.dropout(self.layer_norm(embeddings), dropout_seed)
 
     def get_config(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from bert_tf.modeling.attention import SelfAttention, attention_bias
 from bert_tf.modeling.dropout import Dropout, mix
 from bert_tf.modeling.embeddings import BertEmbeddings, initializer
 from bert_tf.modeling.pretrained import FromPretrained
+from bert_tf.modeling.unpadding import Layout, find_pieces
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -138,12 +139,13 @@ class EncoderLayer(keras.layers.Layer):
       initializer_range: standard deviation of the initial kernels.
 
     Call arguments:
-      inputs: float [B*T, D].
+      inputs: float [B*T, D], or [N, D] without padding.
       bias: float32 [B, 1, 1, T], see `attention_bias`.
       dropout_seed: int32 [] in training, else None.
+      layout: where the pieces stand, if there is no padding.
 
     Returns:
-      float [B*T, D].
+      float, of the shape of `inputs`.
     """
 
     def __init__(
@@ -198,8 +200,10 @@ class EncoderLayer(keras.layers.Layer):
             self.intermediate.build(input_shape)
         self.feed_forward_output.build(wide)
 
-    def call(self, inputs: Any, bias: Any, dropout_seed: Any = None) -> Any:
-        context = self.self_attention(inputs, bias, dropout_seed)
+    def call(
+        self, inputs: Any, bias: Any, dropout_seed: Any = None, layout: Layout | None = None
+    ) -> Any:
+        context = self.self_attention(inputs, bias, dropout_seed, layout)
         attended = self.attention_output(context, inputs, dropout_seed)
         return self.feed_forward_output(self.intermediate(attended), attended, dropout_seed)
 
@@ -251,6 +255,8 @@ class BertEncoder(FromPretrained, keras.Model):
       use_pooler: whether there is a pooler.
       recompute: whether the backward pass recomputes each layer instead of keeping its inside.
         Costs a second forward pass; the masks are the same, so the gradients are.
+      unpad: whether the layers work on the pieces alone, see `unpadding.py`. Not under XLA. Output
+        at padding is then 0.
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
@@ -271,11 +277,13 @@ class BertEncoder(FromPretrained, keras.Model):
         config: ModelConfig,
         recompute: bool = False,
         use_pooler: bool = True,
+        unpad: bool = False,
         name: str = "bert",
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
+        self.unpad = unpad
         self.embeddings = BertEmbeddings(
             config.vocab_size,
             config.hidden_size,
@@ -329,21 +337,34 @@ class BertEncoder(FromPretrained, keras.Model):
         start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
         return ops.bitwise_xor(start, mix(count))
 
+    def _embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: Layout | None) -> Any:
+        """Returns the embeddings without the axis of sequences."""
+        word_ids, type_ids = inputs["input_word_ids"], inputs["input_type_ids"]
+        if layout is None:
+            embedded = self.embeddings(word_ids, type_ids, dropout_seed)
+            return ops.reshape(embedded, (-1, self.config.hidden_size))
+        self.embeddings.check_length(word_ids)
+        ids, types = (layout.unpad(ops.reshape(x, (-1,))) for x in (word_ids, type_ids))
+        positions = layout.places % ops.shape(word_ids)[1]
+        return self.embeddings(ids, types, dropout_seed, positions)
+
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
-        word_ids = inputs["input_word_ids"]
+        layout = find_pieces(inputs["input_mask"]) if self.unpad else None
+        hidden = self._embed(inputs, dropout_seed, layout)  # [B*T, D] or [N, D]
         bias = attention_bias(inputs["input_mask"])
-        hidden = self.embeddings(word_ids, inputs["input_type_ids"], dropout_seed)
+        by_sequence = (-1, ops.shape(inputs["input_mask"])[1], self.config.hidden_size)
         outputs = [hidden]
-        by_sequence = (-1, ops.shape(word_ids)[1], self.config.hidden_size)
-        hidden = ops.reshape(hidden, (-1, self.config.hidden_size))  # [B*T, D]
         for layer in self.encoder_layers:
-            # The seed is no argument here: TensorFlow warns of arguments that have no gradient.
-            run = functools.partial(layer.__call__, dropout_seed=dropout_seed)
+            # No arguments here: TensorFlow warns of those that have no gradient.
+            run = functools.partial(layer.__call__, dropout_seed=dropout_seed, layout=layout)
             hidden = (keras.remat(run) if self.recompute and training else run)(hidden, bias)
-            outputs.append(ops.reshape(hidden, by_sequence))
+            outputs.append(hidden)
+        if layout is not None:
+            outputs = [layout.pad(output) for output in outputs]
+        outputs = [ops.reshape(output, by_sequence) for output in outputs]  # [B, T, D]
         result = {"sequence_output": outputs[-1], "encoder_outputs": outputs}
         if self.use_pooler:
             result["pooled_output"] = self.pooler(outputs[-1])
@@ -355,6 +376,7 @@ class BertEncoder(FromPretrained, keras.Model):
             "config": self.config.to_dict(),
             "recompute": self.recompute,
             "use_pooler": self.use_pooler,
+            "unpad": self.unpad,
         }
 
     @classmethod

@@ -23,22 +23,69 @@ class WeightedSum(NamedTuple):
 def _label_scores(logits: Any, labels: Any) -> Any:
     """Picks each row's score of its label, float32 [...]: a masked sum, which fuses and whose
     gradient is a select, where a gather's would be a scatter into zeros."""
-    classes = ops.arange(logits.shape[-1], dtype="int32")
+    classes = ops.arange(ops.shape(logits)[-1], dtype="int32")
     hit = ops.equal(classes, ops.cast(labels, "int32")[..., None])
     return ops.sum(ops.where(hit, logits, 0.0), axis=-1)
 
 
-def _cross_entropy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
+def class_losses(logits: Any, label_ids: Any) -> Any:
+    """Returns each row's cross-entropy in nats: float32 [...].
+
+    Args:
+      logits: float [..., C], unnormalised.
+      label_ids: int32 [...] in [0, C).
+    """
     logits = ops.cast(logits, "float32")
-    weights = ops.cast(weights, "float32")
-    losses = ops.logsumexp(logits, axis=-1) - _label_scores(logits, labels)
-    return WeightedSum(ops.sum(losses * weights), ops.sum(weights))
+    return ops.logsumexp(logits, axis=-1) - _label_scores(logits, label_ids)
+
+
+def number_losses(logits: Any, label_values: Any) -> Any:
+    """Returns each row's squared error, float32 [B]; logits float [B, 1], values float32 [B]."""
+    return ops.square(ops.cast(logits, "float32")[:, 0] - label_values)
+
+
+def several_losses(logits: Any, label_rows: Any) -> Any:
+    """Returns each row's mean binary cross-entropy over the classes, float32 [B].
+
+    Args:
+      logits: float [B, C], one decision each.
+      label_rows: float32 [B, C], 0 or 1.
+    """
+    logits = ops.cast(logits, "float32")
+    return ops.mean(ops.softplus(logits) - logits * label_rows, axis=-1)
+
+
+def span_losses(logits: Any, input_mask: Any, positions: Any) -> Any:
+    """Returns each row's cross-entropy of a position, float32 [B].
+
+    Args:
+      logits: float [B, T].
+      input_mask: int32 [B, T].
+      positions: int32 [B].
+
+    Differs from the original, whose padding takes part in the softmax, so that the loss depends on
+    the length that rows are padded to.
+    """
+    hidden = ops.cast(input_mask, "float32")
+    return class_losses(ops.cast(logits, "float32") + (hidden - 1.0) * 1e4, positions)
+
+
+def weigh(values: Any, weights: Any) -> WeightedSum:
+    """Sums values with weights, float32 of the same shape."""
+    return WeightedSum(ops.sum(values * weights), ops.sum(weights))
+
+
+def right_labels(logits: Any, label_ids: Any) -> Any:
+    """Returns 1 where the highest score is the label's, else 0: float32 [...]."""
+    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), label_ids), "float32")
+
+
+def _cross_entropy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
+    return weigh(class_losses(logits, labels), ops.cast(weights, "float32"))
 
 
 def _accuracy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
-    weights = ops.cast(weights, "float32")
-    right = ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32"))
-    return WeightedSum(ops.sum(ops.cast(right, "float32") * weights), ops.sum(weights))
+    return weigh(right_labels(logits, ops.cast(labels, "int32")), ops.cast(weights, "float32"))
 
 
 def masked_lm_loss(logits: Any, masked_lm_ids: Any, masked_lm_weights: Any) -> WeightedSum:

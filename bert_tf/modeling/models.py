@@ -180,6 +180,7 @@ class FineTuned(FromPretrained, keras.Model):
       head: name of the head's weights in checkpoints, after cls/.
       use_pooler: whether the encoder has a pooler.
       recompute: see `BertEncoder`.
+      unpad: see `BertEncoder`.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class FineTuned(FromPretrained, keras.Model):
         head: str,
         use_pooler: bool,
         recompute: bool = False,
+        unpad: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -198,7 +200,7 @@ class FineTuned(FromPretrained, keras.Model):
                 f"give the number of labels, and may_miss=['cls/'] for the new head."
             )
         self.config, self.num_labels = config, num_labels
-        self.bert = BertEncoder(config, recompute, use_pooler, dtype=self.dtype_policy)
+        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
         with keras.name_scope("cls"):
             self.head = label_head(self, num_labels, head)
@@ -217,6 +219,7 @@ class FineTuned(FromPretrained, keras.Model):
             "num_labels": self.num_labels,
             "use_pooler": self.bert.use_pooler,
             "recompute": self.bert.recompute,
+            "unpad": self.bert.unpad,
         }
 
     @classmethod
@@ -233,7 +236,7 @@ class BertClassifier(FineTuned):
     Args:
       config: shape of the network.
       num_labels: C; 1 for a number instead of a class.
-      recompute: see `BertEncoder`.
+      recompute, unpad: see `BertEncoder`.
 
     Call arguments:
       inputs: dict with the encoder's inputs; other keys are ignored.
@@ -265,7 +268,7 @@ class BertTokenClassifier(FineTuned):
       config: shape of the network.
       num_labels: C.
       use_pooler: whether the encoder has a pooler, which is not used here.
-      recompute: see `BertEncoder`.
+      recompute, unpad: see `BertEncoder`.
 
     Call arguments: as `BertClassifier`.
 
@@ -297,7 +300,7 @@ class BertSpanLabeler(FineTuned):
     Args:
       config: shape of the network.
       use_pooler: whether the encoder has a pooler, which is not used here.
-      recompute: see `BertEncoder`.
+      recompute, unpad: see `BertEncoder`.
 
     Call arguments: as `BertClassifier`.
 

@@ -33,6 +33,31 @@ def decays(path: str) -> bool:
     return _NOT_DECAYED.search(path) is None
 
 
+def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
+    """Returns the factor of each variable's learning rate: the lower the layer, the smaller.
+
+    1 for pooler and heads, decay for the top layer, decay^2 for the one below it, and so on down to
+    the embeddings.
+
+    Differs from ELECTRA: its top layer has decay^2, counted from a head one deeper.
+
+    Example: layer_rates(["bert/encoder/layer_0/x", "bert/encoder/layer_1/x", "cls/y"], 0.5) ==
+      [0.25, 0.5, 1.0].
+
+    Reference: Clark et al. 2020 (ELECTRA), appendix B.
+    """
+    layers = [re.search(r"/layer_(\d+)/", path) for path in paths]
+    num_layers = max((int(match[1]) + 1 for match in layers if match), default=0)
+
+    def depth(path: str, match: re.Match | None) -> int:
+        if match:
+            return int(match[1]) + 1
+        return 0 if "/embeddings/" in path else num_layers + 1
+
+    depths = map(depth, paths, layers)
+    return [decay ** (num_layers + 1 - value) for value in depths]
+
+
 def clip_by_global_norm(
     gradients: Sequence[tf.Tensor], clip_norm: float
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
@@ -67,6 +92,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
       epsilon: added to the root of the second moment.
       weight_decay_rate: decay, in units of the learning rate.
       clip_norm: largest global norm of the gradients; 0 for no clipping.
+      layerwise_lr_decay: factor of the learning rate from each layer to the one below; see
+        `layer_rates`.
 
     Reference: google-research/bert optimization.py, AdamWeightDecayOptimizer.
     """
@@ -82,10 +109,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         epsilon: float = 1e-6,
         weight_decay_rate: float = 0.01,
         clip_norm: float = 1.0,
+        layerwise_lr_decay: float = 1.0,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.layerwise_lr_decay = layerwise_lr_decay
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
 
@@ -94,7 +123,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             return
         variables = list(variables)
         super().build(variables)
-        self._decayed = [decays(variable.path) for variable in variables]
+        paths = [variable.path for variable in variables]
+        self._decayed = [decays(path) for path in paths]
+        self._rates = layer_rates(paths, self.layerwise_lr_decay)
         self._moments, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
     def apply(
@@ -161,7 +192,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         moment, square = self._moments[index], self._squares[index]
         dtype = variable.dtype
         gradient = tf.cast(gradient, dtype)
-        rate = tf.cast(learning_rate, dtype)
+        rate = tf.cast(learning_rate, dtype) * self._rates[index]
         value = tf.convert_to_tensor(variable)
         new_moment = self.beta_1 * moment.value + (1.0 - self.beta_1) * gradient
         new_square = self.beta_2 * square.value + (1.0 - self.beta_2) * tf.square(gradient)
@@ -196,6 +227,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "epsilon": self.epsilon,
             "weight_decay_rate": self.weight_decay_rate,
             "clip_norm": self.clip_norm,
+            "layerwise_lr_decay": self.layerwise_lr_decay,
         }
 
 
@@ -241,4 +273,5 @@ def build_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
         config.adam_epsilon,
         config.weight_decay_rate,
         config.clip_norm,
+        config.layerwise_lr_decay,
     )

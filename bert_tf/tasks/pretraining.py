@@ -91,6 +91,10 @@ class PretrainingTask:
             weights["next_sentence_loss"] = tf.reduce_sum(batch["next_sentence_weights"])
         return weights
 
+    def score(self, results: dict[str, float]) -> float:
+        """The lower the loss, the better."""
+        return -results["loss"]
+
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns summed losses and correct predictions, with their numbers."""
         masked = (outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])

@@ -22,12 +22,12 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.files import read_json
+from bert_tf.tasks.squad_sources import field, read_paragraphs
 from bert_tf.text.wordpiece import WordPiece
 
 # The white space between words of a context is the original's; U+00A0 does not part words here.
@@ -110,7 +110,7 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     the first.
 
     Args:
-      path: JSON with data / paragraphs / context and qas.
+      path: JSON with data / paragraphs / context and qas, or tfds:squad/v1.1 and the like.
       is_training: every question needs an answer to be trained on, or to be impossible. Otherwise
         `answers` may be missing in the file.
       version_2: questions may be impossible; `is_impossible` is then needed for training.
@@ -120,9 +120,9 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     """
     questions: dict[str, SquadQuestion] = {}
     skipped: dict[str, SquadQuestion] = {}
-    for paragraph, where in _paragraphs(path):
-        context = _field(paragraph, "context", str, where)
-        for values in _field(paragraph, "qas", list, where):
+    for paragraph, where in read_paragraphs(path):
+        context = field(paragraph, "context", str, where)
+        for values in field(paragraph, "qas", list, where):
             question = _read_question(values, context, is_training, version_2, path, where)
             if question.id in questions or question.id in skipped:
                 raise ValueError(
@@ -144,25 +144,6 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     return list(questions.values())
 
 
-def _paragraphs(path: str | os.PathLike) -> Iterator[tuple[dict, str]]:
-    """Yields each paragraph, and where it stands for messages."""
-    for number, article in enumerate(_field(read_json(path), "data", list, str(path))):
-        where = f"{path}, data[{number}]"
-        for index, paragraph in enumerate(_field(article, "paragraphs", list, where)):
-            yield paragraph, f"{where}.paragraphs[{index}]"
-
-
-def _field(values: Any, key: str, kind: type, where: str) -> Any:
-    """Returns a field that must be there."""
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
-    if key not in values:
-        raise ValueError(f"{where}: no {key!r}, expected a {kind.__name__}; is this SQuAD's JSON?")
-    if not isinstance(values[key], kind):
-        raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected a {kind.__name__}.")
-    return values[key]
-
-
 def _read_question(
     values: Any,
     context: str,
@@ -171,15 +152,15 @@ def _read_question(
     path: str | os.PathLike,
     where: str,
 ) -> SquadQuestion:
-    question_id = _field(values, "id", str, where)
+    question_id = field(values, "id", str, where)
     where = f"{path}, question {question_id}"
     is_impossible = False
     if version_2 and (is_training or "is_impossible" in values):
-        is_impossible = _field(values, "is_impossible", bool, where)
+        is_impossible = field(values, "is_impossible", bool, where)
     answers = []
     if is_training or "answers" in values:
-        for item in _field(values, "answers", list, where):
-            text, start = _field(item, "text", str, where), _field(item, "answer_start", int, where)
+        for item in field(values, "answers", list, where):
+            text, start = field(item, "text", str, where), field(item, "answer_start", int, where)
             answers.append(SquadAnswer(text, start))
     answer = None
     if is_training and not is_impossible:
@@ -194,7 +175,7 @@ def _read_question(
                 f"{where}: answer {answer.text!r} at character {answer.start} of a context of "
                 f"{len(context)}; expected a text within it."
             )
-    text = _field(values, "question", str, where)
+    text = field(values, "question", str, where)
     return SquadQuestion(question_id, text, context, answer, tuple(answers), is_impossible)
 
 

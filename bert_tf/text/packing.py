@@ -30,7 +30,11 @@ def truncate_longest_first(
 
 
 def pack(
-    vocab: Vocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
+    vocab: Vocab,
+    ids_a: Sequence[int],
+    ids_b: Sequence[int],
+    max_seq_length: int,
+    keep_tail: bool = False,
 ) -> PackedText:
     """Packs one text, or two if the second has pieces, as google-research/bert does.
 
@@ -39,23 +43,59 @@ def pack(
       ids_a: pieces of the first text; it may be empty.
       ids_b: pieces of the second text, or empty.
       max_seq_length: most pieces of the row; a single text loses its end, of two the longer one.
+      keep_tail: whether they lose their beginnings instead.
 
     Raises:
       ValueError: if that leaves no room for pieces of the texts.
     """
-    num_special = 3 if ids_b else 2
-    if max_seq_length <= num_special:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}; {num_special} pieces are special tokens, so "
-            f"expected at least {num_special + 1}."
-        )
-    first, second = truncate_longest_first(ids_a, ids_b, max_seq_length - num_special)
+    room = text_room(max_seq_length, bool(ids_b))
+    if keep_tail:
+        cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
+        first, second = cut[0][::-1], cut[1][::-1]
+    else:
+        first, second = truncate_longest_first(ids_a, ids_b, room)
     ids = [vocab.cls_id, *first, vocab.sep_id]
     type_ids = [0] * len(ids)
     if second:
         ids += [*second, vocab.sep_id]
         type_ids += [1] * (len(second) + 1)
     return PackedText(ids, type_ids)
+
+
+def pack_windows(
+    vocab: Vocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
+) -> list[PackedText]:
+    """Packs all of a text, or of the longer of two, in windows that overlap by half.
+
+    The shorter one stands in every window, cut to half of the room.
+
+    Raises:
+      ValueError: see `pack`.
+    """
+    room = text_room(max_seq_length, bool(ids_b))
+    is_first_longer = len(ids_a) >= len(ids_b)
+    long, short = (ids_a, ids_b) if is_first_longer else (ids_b, ids_a)
+    short = short[: room // 2]
+    size = room - len(short)
+    starts = range(0, max(1, len(long) - size + (size + 1) // 2), max(1, (size + 1) // 2))
+    windows = [long[start : start + size] for start in starts]
+    pairs = [(window, short) if is_first_longer else (short, window) for window in windows]
+    return [pack(vocab, first, second, max_seq_length) for first, second in pairs]
+
+
+def text_room(max_seq_length: int, is_pair: bool) -> int:
+    """Returns how many pieces of the texts a row holds beside its special tokens.
+
+    Raises:
+      ValueError: if there is no room.
+    """
+    num_special = 3 if is_pair else 2
+    if max_seq_length <= num_special:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}; {num_special} pieces are special tokens, so "
+            f"expected at least {num_special + 1}."
+        )
+    return max_seq_length - num_special
 
 
 def pad_batch(rows: Sequence[PackedText]) -> dict[str, np.ndarray]:

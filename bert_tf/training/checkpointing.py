@@ -97,17 +97,28 @@ class RunDirectory:
             ) from error
         self._delete_old()
 
-    def mark_best(self, step: int, loss: float) -> None:
-        """Notes the checkpoint of `step` as the best if its evaluation loss is the lowest."""
+    def mark_best(self, step: int, score: float) -> None:
+        """Notes the checkpoint of `step` as the best if its evaluation's score is the highest."""
         best = self.best()
-        if best is None or loss < best["loss"] or best["step"] not in self.steps():
-            self._write_state(best={"step": step, "loss": loss})
+        if best is None or score > best["score"] or best["step"] not in self.steps():
+            self._write_state(best={"step": step, "score": score})
             self._delete_old()
 
     def best(self) -> dict[str, Any] | None:
-        """Returns {"step", "loss"} of the checkpoint with the lowest evaluation loss."""
+        """Returns {"step", "score"} of the checkpoint with the highest score."""
         path = self.path / "best_checkpoint.json"
         return json.loads(path.read_text(encoding="utf8")) if path.exists() else None
+
+    def restore_best(self) -> int | None:
+        """Assigns the best checkpoint to the variables; returns its step, None without one."""
+        best = self.best()
+        if best is None or best["step"] not in self.steps():
+            return None
+        values = read_bundle(self.prefix(best["step"]))
+        step = int(values.pop(STEP_NAME))
+        values.pop(LOOP_STATE_NAME)
+        assign(self.variables, values, source=self.prefix(step))
+        return step
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
         """Assigns the newest checkpoint that can be read to the variables.

@@ -10,14 +10,16 @@ from bert_tf.files import atomic_write
 
 def draw_curves(
     path: pathlib.Path,
+    panels: dict[str, str],
     training: list[dict[str, Any]],
     evaluation: list[dict[str, Any]],
     baseline: dict[str, float],
 ) -> None:
-    """Draws losses and accuracies against steps; nothing if there are no lines.
+    """Draws metrics against steps; nothing if there are no lines.
 
     Args:
       path: the PNG written.
+      panels: title of each metric; those without a value are left out.
       training: lines of metrics.jsonl.
       evaluation: the same of evaluations; drawn as dots.
       baseline: value of a metric's baseline by metric name; drawn as a dashed line.
@@ -26,26 +28,20 @@ def draw_curves(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels = [
-        ("masked_lm_loss", "MLM loss (nats)"),
-        ("masked_lm_accuracy", "MLM accuracy"),
-        ("next_sentence_loss", "NSP loss (nats)"),
-        ("next_sentence_accuracy", "NSP accuracy"),
-    ]
     lines = [*training, *evaluation]
-    panels = [panel for panel in panels if any(panel[0] in line for line in lines)]
-    if not panels:
+    present = {name: panels[name] for name in panels if any(name in line for line in lines)}
+    if not present:
         return
-    rows = math.ceil(len(panels) / 2)
+    rows = math.ceil(len(present) / 2)
     figure = Figure(figsize=(10, 3.4 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (name, title) in zip(figure.subplots(rows, 2).flat, panels, strict=False):
+    for axes, (name, title) in zip(figure.subplots(rows, 2).flat, present.items(), strict=False):
         points = [(line["step"], line[name]) for line in training if name in line]
         if points:
             axes.plot(*zip(*points, strict=True), label="training", linewidth=1.2)
         points = [(line["step"], line[name]) for line in evaluation if name in line]
         if points:
-            axes.plot(*zip(*points, strict=True), "o", label="held-out documents", markersize=4)
+            axes.plot(*zip(*points, strict=True), "o", label="evaluation", markersize=4)
         if name in baseline:
             axes.axhline(baseline[name], color="gray", linestyle="--", label="baseline")
         axes.set(title=title, xlabel="optimizer steps")

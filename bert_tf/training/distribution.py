@@ -88,6 +88,21 @@ def _logical_cpus(count: int) -> list[str]:
     return [f"CPU:{index}" for index in range(count)]
 
 
+def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
+    """Raises ValueError if a batch cannot be dealt to replicas and micro-batches."""
+    parts = {
+        "train_batch_size": replicas * max(1, training.gradient_accumulation_steps),
+        "eval_batch_size": replicas,
+    }
+    for name, divisor in parts.items():
+        size = getattr(training, name)
+        if size % divisor:
+            raise ValueError(
+                f"--{name}={size} is not a multiple of {divisor} (replicas {replicas}, "
+                f"gradient_accumulation_steps {training.gradient_accumulation_steps})."
+            )
+
+
 def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     """Returns (index of this host, number of hosts) among those that read data."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -129,14 +144,19 @@ def distribute(
         dataset = make_dataset(context.input_pipeline_id, context.num_input_pipelines)
 
         def split(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return {
-                name: tf.reshape(value, [replicas, value.shape[0] // replicas, *value.shape[1:]])
-                for name, value in batch.items()
-            }
+            return {name: split_rows(value, replicas) for name, value in batch.items()}
 
         return dataset.map(split).unbatch().prefetch(2 * replicas)
 
     return strategy.distribute_datasets_from_function(from_context)
+
+
+def split_rows(value: tf.Tensor, count: int) -> tf.Tensor:
+    """Cuts the rows of a batch in equal parts: [B, ...] -> [count, B / count, ...]."""
+    shape = tf.shape(value)
+    # Lengths may be known only when the batch is there; under XLA all are known.
+    sizes = [shape[axis] if size is None else size for axis, size in enumerate(value.shape)]
+    return tf.reshape(value, [count, sizes[0] // count, *sizes[1:]])
 
 
 def _is_remote(strategy: tf.distribute.Strategy) -> bool:

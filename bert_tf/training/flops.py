@@ -38,6 +38,11 @@ def known_gpu() -> tuple[str, Device | None]:
     return name, data_sheet(name)
 
 
+def has_accelerator() -> bool:
+    """True if there is a GPU or a TPU."""
+    return bool(tf.config.list_physical_devices("GPU") or tf.config.list_logical_devices("TPU"))
+
+
 def data_sheet(name: str) -> Device | None:
     """Returns what is known of a GPU, by a whole word of its name: an L40S is no L4."""
     words = re.split(r"[\s\-_]+", name)

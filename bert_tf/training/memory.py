@@ -1,11 +1,14 @@
 """How many micro-batches a step needs so that its activations fit in memory."""
 
+import dataclasses
 import os
 import pathlib
 
 import tensorflow as tf
+from absl import logging
 
-from bert_tf.config import ModelConfig
+from bert_tf.config import ModelConfig, TrainingConfig
+from bert_tf.training.distribution import check_batch_sizes
 from bert_tf.training.flops import known_gpu
 
 # Share of a device's memory for activations; weights, slots and buffers take the rest.
@@ -45,6 +48,29 @@ def micro_batches(batch_size: int, bytes_per_example: float, memory_bytes: float
         if batch_size % count == 0 and batch_size // count * bytes_per_example <= budget:
             return count
     return batch_size
+
+
+def choose_micro_batches(
+    training: TrainingConfig, bytes_per_example: float, replicas: int, before: int
+) -> TrainingConfig:
+    """Returns the loop's configuration with a number of micro-batches, chosen where the flag is 0.
+
+    Args:
+      training: the configuration.
+      bytes_per_example: see `activation_bytes`.
+      replicas: that a batch is dealt to.
+      before: the number the run began with, since the dropout masks depend on it; 0 for a new
+        run, which takes the smallest that fits in memory.
+    """
+    if training.gradient_accumulation_steps:
+        return training
+    batch_size = training.train_batch_size // replicas
+    count = before or micro_batches(batch_size, bytes_per_example, device_bytes())
+    if count > 1:
+        logging.info("A step takes %d micro-batches of %d.", count, batch_size // count)
+    training = dataclasses.replace(training, gradient_accumulation_steps=count)
+    check_batch_sizes(training, replicas)
+    return training
 
 
 def device_bytes() -> float:

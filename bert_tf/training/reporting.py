@@ -8,6 +8,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.config import TrainingConfig
+from bert_tf.training.distribution import worker_of
+from bert_tf.training.flops import peak_flops
+
 
 class Progress:
     """Says how a run goes: a line a logged step, and at least one every `PATIENCE_SECONDS`.
@@ -79,8 +83,22 @@ class Progress:
         sys.stderr.flush()
 
 
+def strategy_peak(training: TrainingConfig, strategy: tf.distribute.Strategy) -> float:
+    """Returns the FLOP/s of all devices together; 0 if unknown."""
+    peak, source = training.peak_flops, "--peak_flops"
+    devices = strategy.num_replicas_in_sync
+    if not peak and not isinstance(strategy, tf.distribute.TPUStrategy):
+        peak, source = peak_flops(training.precision)
+        if not tf.config.list_physical_devices("GPU"):
+            devices = worker_of(strategy)[1]  # All logical devices of a host share its CPU.
+    if peak:
+        logging.info("Peak of one device: %.4g FLOP/s (%s).", peak, source)
+    return peak * devices
+
+
 SHOWN = {
     "loss": "loss",
+    "accuracy": "accuracy",
     "masked_lm_loss": "mlm",
     "masked_lm_accuracy": "mlm acc",
     "next_sentence_loss": "nsp",

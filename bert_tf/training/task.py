@@ -36,5 +36,8 @@ class Task(Protocol):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the weight of each loss, known from the labels alone: float32 []."""
 
+    def score(self, results: dict[str, float]) -> float:
+        """Returns how good an evaluation is; the checkpoint with the highest is the best."""
+
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics over the batch."""

@@ -8,7 +8,8 @@ it is cut.
 XLA compiles the work of one replica. On one device that is the whole step; with several, it is
 the forward and backward pass of a micro-batch. The loop over micro-batches, the reduction and the
 update then stay outside: two replicas on one CPU, each in a compiled loop, wait for each other
-forever.
+forever. Without XLA rows may have any length, another in every batch; on one device the update,
+whose shapes never change, is compiled all the same: it then passes over the weights once.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
 
 Gradients = list[tf.Tensor]
@@ -122,7 +124,9 @@ class TrainStep:
             "gradient_norm",
         )
         self._run_micro_batch = ReplicaFunction(self._micro_batch, strategy, jit_compile)
-        self._run_whole_step = ReplicaFunction(self._whole_step, strategy, jit_compile)
+        step = self._whole_step if jit_compile else self._flexible_step
+        self._run_one_device = ReplicaFunction(step, strategy, jit_compile)
+        self._run_update = ReplicaFunction(self._update, strategy, jit_compile=True)
 
     @tf.function
     def __call__(
@@ -145,7 +149,7 @@ class TrainStep:
 
     def _step(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
         if self.strategy.num_replicas_in_sync == 1:
-            return self.strategy.run(self._run_whole_step, (batch, step))
+            return self.strategy.run(self._run_one_device, (batch, step))
         gradients, sums = self.strategy.run(self._reduced_gradients, (batch, step))
         sums = self.strategy.experimental_local_results(sums)[0]
         return self._apply(gradients, sums, lambda grads: self.strategy.run(self._update, (grads,)))
@@ -155,6 +159,12 @@ class TrainStep:
         weights = self.task.loss_weights(batch)
         gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
         return self._apply(gradients, sums, self._update)
+
+    def _flexible_step(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        """As `_whole_step`, not compiled but for the update."""
+        weights = self.task.loss_weights(batch)
+        gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
+        return self._apply(gradients, sums, self._run_update)
 
     def _reduced_gradients(self, batch: Batch, step: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
         """One of several replicas: the gradients and sums of all of them."""
@@ -176,10 +186,7 @@ class TrainStep:
         count = self.accumulation_steps
         if count == 1:
             return self._run_micro_batch(batch, weights, step_seed(self.random_seed, step, part))
-        parts = {
-            name: tf.reshape(value, [count, value.shape[0] // count, *value.shape[1:]])
-            for name, value in batch.items()
-        }
+        parts = {name: split_rows(value, count) for name, value in batch.items()}
         gradients = [tf.zeros_like(v) for v in self._variables()]
         sums = tf.zeros([2 * len(self.task.sum_names)])
         for index in tf.range(count):

@@ -116,7 +116,7 @@ class Trainer:
           Stopped: after SIGTERM or SIGINT, with the state saved.
           FloatingPointError: at a loss that is not finite; nothing after it is saved.
         """
-        if self.step >= self.num_train_steps and not self._evaluation_is_due():
+        if self.is_finished() and not self._evaluation_is_due():
             return
         self._check_resumable()
         if self.is_chief:
@@ -128,8 +128,8 @@ class Trainer:
         try:
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
                 self._evaluate_and_note(scalars)
-            iterator = iter(self._train_data()) if self.step < self.num_train_steps else None
-            while self.step < self.num_train_steps:
+            iterator = iter(self._train_data()) if not self.is_finished() else None
+            while not self.is_finished():
                 self._run_call(iterator, scalars)
                 is_stopped = any_worker(self.strategy, bool(self._signal))
                 at_end = self.step == self.num_train_steps
@@ -141,6 +141,19 @@ class Trainer:
                     self._evaluate_and_note(scalars)
         finally:
             restore_handlers()
+
+    def is_finished(self) -> bool:
+        """True after the last step, or where early stopping ends the run."""
+        return self.step >= self.num_train_steps or self._is_no_better()
+
+    def _is_no_better(self) -> bool:
+        """True if the last `early_stopping_evaluations` are no better than the best before."""
+        patience = self.config.early_stopping_evaluations
+        if not patience or not self.config.eval_steps:
+            return False
+        lines = read_metrics(self.directory.path / EVALUATIONS)
+        scores = [self.task.score(line) for line in lines if line["step"] <= self.step]
+        return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
     def save(self) -> None:
         """Writes a checkpoint of the current step, unless it is there already."""
@@ -245,7 +258,7 @@ class Trainer:
         if not self.is_chief or scalars is None:
             return
         self.save()
-        self.directory.mark_best(self.step, results["loss"])
+        self.directory.mark_best(self.step, self.task.score(results))
         note_evaluation(self.directory.path, self.step, results)
         scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
         logging.info("evaluation at step %d: %s", self.step, _text(results))

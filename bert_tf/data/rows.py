@@ -1,0 +1,238 @@
+"""Examples ready for a model, in memory: pieces of any length beside labels, and batches of them.
+
+    texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [B, T], ...
+
+A training batch is a pure function of (seed, step), as in pre-training: nothing is shuffled in a
+buffer, and a run resumes at any step. Evaluation takes each row once, long ones first, so that
+rows of like length share a batch.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.example_order import place_examples
+from bert_tf.text.packing import PackedText
+
+NO_LABEL = -1
+LENGTH_STEP = 8
+
+
+class Shares(NamedTuple):
+    """Which rows of every batch this worker makes."""
+
+    worker_index: int = 0
+    num_workers: int = 1
+
+    def rows(self, batch_size: int) -> np.ndarray:
+        """Returns their numbers, int64 [B / W].
+
+        Raises:
+          ValueError: if the batch cannot be dealt evenly.
+        """
+        if batch_size % self.num_workers:
+            raise ValueError(
+                f"The batch size {batch_size} is not a multiple of the {self.num_workers} workers; "
+                "change one of them."
+            )
+        return np.arange(batch_size).reshape(self.num_workers, -1)[self.worker_index]
+
+
+class Rows:
+    """Packed texts with labels.
+
+    Args:
+      texts: N texts; with choices C texts a row, one after the other.
+      labels: by name, an array [N, ...] of int32 or float32.
+      piece_labels: by name, N arrays int32 [t], a label for each piece of the row, NO_LABEL where
+        there is none.
+      num_choices: C; 0 where a row is one text.
+
+    Attributes:
+      lengths: int32 [N], pieces of the (longest) text of each row.
+      num_pieces: of all texts.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[PackedText],
+        labels: Mapping[str, np.ndarray] | None = None,
+        piece_labels: Mapping[str, Sequence[np.ndarray]] | None = None,
+        num_choices: int = 0,
+    ) -> None:
+        sizes = np.array([len(text.ids) for text in texts], np.int32).reshape(-1, num_choices or 1)
+        self.num_choices = num_choices
+        self.lengths = sizes.max(axis=1, initial=0)
+        self.num_pieces = int(sizes.sum())
+        self._sizes, self._starts = sizes, _starts(sizes)
+        self._ids, self._type_ids = _flat(texts, 0), _flat(texts, 1)
+        self.labels = dict(labels or {})
+        self._piece_labels = {
+            name: np.concatenate([*values, np.zeros([0], np.int32)]).astype(np.int32)
+            for name, values in (piece_labels or {}).items()
+        }
+        wrong = [name for name, values in self.labels.items() if len(values) != len(self)]
+        wrong += [n for n, values in self._piece_labels.items() if len(values) != self.num_pieces]
+        if wrong:
+            raise ValueError(f"{len(self)} rows, but another number of labels in {wrong}.")
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def fingerprint(self) -> str:
+        """Returns a digest that changes with any piece or label."""
+        digest = hashlib.sha256()
+        arrays = [self._sizes, self._ids, self._type_ids]
+        arrays += [values for _, values in sorted(self.labels.items())]
+        arrays += [values for _, values in sorted(self._piece_labels.items())]
+        for values in arrays:
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()[:16]
+
+    def batch(self, row_ids: np.ndarray, num_rows: int, length: int) -> dict[str, np.ndarray]:
+        """Makes a batch, filled up with rows of weight 0.
+
+        Args:
+          row_ids: int64 [n], n <= B.
+          num_rows: B.
+          length: T, at least the longest of the rows.
+
+        Returns:
+          The encoder's inputs, int32 [B, T] ([B, C, T] with choices), the labels, `row_ids` int32
+          [B] with -1 in rows that fill, and `example_weights` float32 [B], where the labels have
+          none: 1.
+        """
+        positions = np.arange(length)
+        mask = positions < self._sizes[row_ids][..., None]  # [n, C, T]
+        places = np.where(mask, self._starts[row_ids][..., None] + positions, 0)
+        shape = (len(row_ids), *([self.num_choices] if self.num_choices else []), length)
+
+        def gather(flat: np.ndarray, empty: int = 0) -> np.ndarray:
+            values = np.where(mask, flat[places] if len(flat) else empty, empty)
+            return _fill(values.reshape(shape).astype(np.int32), num_rows, empty)
+
+        batch = {
+            "input_word_ids": gather(self._ids),
+            "input_mask": _fill(mask.reshape(shape).astype(np.int32), num_rows),
+            "input_type_ids": gather(self._type_ids),
+            "row_ids": _fill(row_ids.astype(np.int32), num_rows, -1),
+            "example_weights": _fill(np.ones([len(row_ids)], np.float32), num_rows),
+        }
+        batch |= {name: gather(flat, NO_LABEL) for name, flat in self._piece_labels.items()}
+        return batch | {
+            name: _fill(values[row_ids], num_rows) for name, values in self.labels.items()
+        }
+
+
+def training_batches(
+    rows: Rows, batch_size: int, start_step: int, seed: int, buckets: Sequence[int], shares: Shares
+) -> tf.data.Dataset:
+    """Returns an endless dataset of `Rows.batch`, each epoch in an order of its own.
+
+    Args:
+      rows: what to train on.
+      batch_size: B of the global batch.
+      start_step: number of the first batch.
+      seed: of the order.
+      buckets: lengths that batches are padded to, ascending; see `length_buckets`.
+      shares: which rows of each batch are made.
+    """
+
+    def choose(step: int) -> tuple[np.ndarray, int]:
+        places = np.arange(step * batch_size, (step + 1) * batch_size)
+        row_ids, _ = place_examples(places, len(rows), seed)
+        return row_ids, int(rows.lengths[row_ids].max())
+
+    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
+    return _batches(rows, steps, choose, batch_size, buckets, shares)
+
+
+def evaluation_batches(
+    rows: Rows, batch_size: int, max_steps: int, buckets: Sequence[int], shares: Shares
+) -> tf.data.Dataset:
+    """Returns every row once, the longest first, in at most `max_steps` batches (0: all).
+
+    Arguments are those of `training_batches`; `row_ids` tell which row is where.
+    """
+    order = np.argsort(-rows.lengths, kind="stable")
+
+    def choose(step: int) -> tuple[np.ndarray, int]:
+        row_ids = order[step * batch_size : (step + 1) * batch_size]
+        return row_ids, int(rows.lengths[row_ids[0]])
+
+    num_steps = -(-len(rows) // batch_size)
+    steps = tf.data.Dataset.range(min(num_steps, max_steps) if max_steps else num_steps)
+    return _batches(rows, steps, choose, batch_size, buckets, shares)
+
+
+def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = False) -> list[int]:
+    """Returns the lengths that batches are padded to, ascending, the last is the maximum.
+
+    Args:
+      max_seq_length: the maximum.
+      is_compiled: whether XLA compiles the step, anew for each length: then there are few.
+      is_plain: the maximum alone.
+    """
+    if is_plain:
+        return [max_seq_length]
+    if is_compiled:
+        lengths = [32, 64, 96, 128, 192, 256, 384, 512]
+    else:
+        lengths = list(range(LENGTH_STEP, max_seq_length, LENGTH_STEP))
+    return [length for length in lengths if length < max_seq_length] + [max_seq_length]
+
+
+def _batches(
+    rows: Rows,
+    steps: tf.data.Dataset,
+    choose: Callable[[int], tuple[np.ndarray, int]],
+    batch_size: int,
+    buckets: Sequence[int],
+    shares: Shares,
+) -> tf.data.Dataset:
+    own = shares.rows(batch_size)
+    example = rows.batch(np.zeros([0], np.int64), len(own), buckets[-1])
+    is_long = {name: value.shape[-1] == buckets[-1] for name, value in example.items()}
+    is_long |= dict.fromkeys([*rows.labels, "row_ids", "example_weights"], False)
+
+    def make(step: np.ndarray) -> list[np.ndarray]:
+        row_ids, longest = choose(int(step))
+        length = next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
+        mine = row_ids[own[own < len(row_ids)]]
+        return list(rows.batch(mine, len(own), length).values())
+
+    def static_shape(name: str) -> list[int | None]:
+        shape = list(example[name].shape)
+        return [*shape[:-1], None] if is_long[name] and len(buckets) > 1 else shape
+
+    @tf.autograph.experimental.do_not_convert
+    def load(step: tf.Tensor) -> dict[str, tf.Tensor]:
+        types = [value.dtype for value in example.values()]
+        values = tf.numpy_function(make, [step], types)
+        named = zip(example, values, strict=True)
+        return {name: tf.ensure_shape(value, static_shape(name)) for name, value in named}
+
+    options = tf.data.Options()
+    options.deterministic = True
+    # Each worker already makes its own rows.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    mapped = steps.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    return mapped.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    ends = np.cumsum(sizes.ravel(), dtype=np.int64)
+    return (ends - sizes.ravel()).reshape(sizes.shape)
+
+
+def _flat(texts: Sequence[PackedText], field: int) -> np.ndarray:
+    count = sum(len(text.ids) for text in texts)
+    return np.fromiter((value for text in texts for value in text[field]), np.int32, count)
+
+
+def _fill(values: np.ndarray, num_rows: int, empty: float = 0) -> np.ndarray:
+    missing = [(0, num_rows - len(values))] + [(0, 0)] * (values.ndim - 1)
+    return np.pad(values, missing, constant_values=empty)

@@ -1,0 +1,83 @@
+"""What a fine-tuning run goes on from: its own checkpoints, or somebody's weights."""
+
+import dataclasses
+import pathlib
+import typing
+from typing import NamedTuple
+
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Configs, Program
+from bert_tf.text.vocab import Vocab
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+class Beginning(NamedTuple):
+    """What a run starts or goes on from."""
+
+    config: ModelConfig
+    vocab: Vocab
+    labels: tuple[str, ...]  # of the head; () if it is new or has no names
+    num_labels: int  # 0 if the head is new
+    weights: "Checkpoint | None"  # None: the run directory's own, or random ones
+
+
+def begin(configs: Configs, program: Program) -> Beginning:
+    """Finds what the run goes on from: its own checkpoints, else --init_checkpoint.
+
+    Raises:
+      ValueError: if there is neither weights nor a vocabulary, or the weights contradict the flags.
+    """
+    from bert_tf.checkpoints.google import read_labels
+    from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
+
+    training, data = configs.training, configs.data
+    folder = pathlib.Path(training.output_dir)
+    given = config_flags.given(ModelConfig)
+    if training.do_train:
+        check_output_dir(training.output_dir)
+    if any(folder.glob("model.ckpt-*.index")):
+        record = folder / "bert_config.json"
+        config = merge(ModelConfig.read(record), given, str(record))
+        labels = read_labels(folder)
+        return Beginning(config, Vocab.read(folder / "vocab.txt"), labels, len(labels), None)
+    if not training.init_checkpoint:
+        if not (data.vocab_file and training.do_train):
+            raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
+        logging.warning("No --init_checkpoint: all weights start at random.")
+        model = configs.model
+        if training.bert_config_file:
+            model = ModelConfig.read(training.bert_config_file, others=model)
+        vocab = Vocab.read(data.vocab_file)
+        return Beginning(dataclasses.replace(model, vocab_size=len(vocab)), vocab, (), 0, None)
+    start = read_start(
+        training.init_checkpoint,
+        given,
+        ("pooler",) if program.needs_pooler else (),
+        config_file=training.bert_config_file,
+        vocab_file=data.vocab_file,
+        may_miss=starts_of_names(training.may_miss),
+        may_ignore=starts_of_names(training.may_ignore),
+    )
+    vocab = typing.cast(Vocab, start.vocab)
+    if program.head not in start.heads or configs.tuning.new_head:
+        kept = {name: w for name, w in start.weights.items() if not name.startswith("cls/")}
+        start = dataclasses.replace(start, weights=kept, labels=())
+        return Beginning(start.config, vocab, (), 0, start)
+    return Beginning(start.config, vocab, start.labels, max(1, start.num_labels), start)
+
+
+def check_head(begin: Beginning, labels: tuple[str, ...], source: str) -> None:
+    """Raises ValueError if the weights' head is of other labels than the task's."""
+    expected = max(1, len(labels))
+    is_other = begin.labels and begin.labels != labels
+    if begin.num_labels and begin.weights and (is_other or begin.num_labels != expected):
+        named = f" {list(begin.labels)[:10]}" if begin.labels else ""
+        raise ValueError(
+            f"{source} has a head of {begin.num_labels} labels{named}, the task has "
+            f"{len(labels)} {list(labels)[:10]}. Give --new_head to start with a new one."
+        )

@@ -1,0 +1,117 @@
+"""What a fine-tuning program says of itself, and the configuration it gets."""
+
+import pathlib
+import typing
+from typing import Any, NamedTuple, Protocol
+
+from bert_tf import config_flags
+from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
+from bert_tf.fine_tuning_config import FineTuningConfig
+from bert_tf.text.wordpiece import WordPiece
+
+if typing.TYPE_CHECKING:
+    from bert_tf.tasks.fine_tuning import RowsTask
+    from bert_tf.training.fine_tuner import Outputs
+
+DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
+GROUPS = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+
+
+class Configs(NamedTuple):
+    """The groups of a run."""
+
+    model: ModelConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    training: TrainingConfig
+    tuning: FineTuningConfig
+    task: Any
+
+
+class Examples(NamedTuple):
+    """All examples of a run, each an object with `rows`; empty where nothing is asked for."""
+
+    train: Any  # None if nothing is trained
+    eval: dict[str, Any]  # by name; the first is evaluated while training
+    predict: dict[str, Any]
+    labels: tuple[str, ...]
+
+
+class Program(Protocol):
+    """What a fine-tuning program adds.
+
+    Attributes:
+      head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
+      needs_pooler: whether the head stands on the pooler.
+      panels: titles of the curves by metric.
+    """
+
+    head: str
+    needs_pooler: bool
+    panels: dict[str, str]
+
+    def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+        """Reads and tokenizes the examples; `labels`: those of the weights, if they have any."""
+
+    def make_task(
+        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+    ) -> "RowsTask":
+        """Makes the model, with `options`, and the task around it, under the strategy's scope."""
+
+    def report(
+        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
+    ) -> None:
+        """Writes what an evaluation shows beside its numbers."""
+
+    def write_predictions(
+        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
+    ) -> None:
+        """Writes the predictions."""
+
+
+def define_flags(task_config: type[Config], **defaults: Any) -> None:
+    """Defines the flags of a program; `defaults` replaces those of the groups."""
+    for group in (*GROUPS, task_config):
+        config_flags.define_flags(group, only=DATA_FLAGS if group is DataConfig else ())
+    config_flags.set_defaults(**defaults)
+
+
+def read_configs(task_config: type[Config]) -> Configs:
+    """Makes the configuration from the flags.
+
+    Raises:
+      ValueError: if there is nothing to do, or no run directory.
+    """
+    configs = Configs(*map(config_flags.from_flags, (*GROUPS, task_config)))
+    training = configs.training
+    if not training.output_dir:
+        raise ValueError("--output_dir is empty; name the run directory, say runs/my_task.")
+    if not (training.do_train or training.do_eval or configs.tuning.do_predict):
+        raise ValueError("At least one of --do_train, --do_eval, --do_predict must be true.")
+    return configs
+
+
+def is_watched(training: TrainingConfig) -> bool:
+    """True if there are evaluations while training."""
+    return bool(training.eval_steps or training.early_stopping_evaluations)
+
+
+def asked_files(configs: Configs) -> dict[str, str]:
+    """Returns the files that the flags ask for, by what they are for: train, eval, predict.
+
+    Raises:
+      ValueError: if one of them is not named.
+    """
+    training, tuning = configs.training, configs.tuning
+    asked = {
+        "train": (training.do_train, tuning.train_file),
+        "eval": (
+            training.do_eval or training.do_train and is_watched(training),
+            configs.data.eval_file,
+        ),
+        "predict": (tuning.do_predict, tuning.predict_file),
+    }
+    missing = [name for name, (is_asked, path) in asked.items() if is_asked and not path]
+    if missing:
+        raise ValueError(f"--{missing[0]}_file is empty; name the file.")
+    return {name: path for name, (is_asked, path) in asked.items() if is_asked}

@@ -1,0 +1,242 @@
+"""A fine-tuning run: examples, model, training, evaluation, predictions.
+
+    flags, --init_checkpoint --> vocabulary, labels --> examples in memory --> model with its head
+        --> training (resumable) --> evaluation, reports --> predictions
+
+A program (`run_classifier.py` and its neighbours) says what its examples are and how its model is
+judged; see `Program`.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import typing
+from typing import Any
+
+from absl import logging
+
+from bert_tf.config import Config
+from bert_tf.files import exclusive
+from bert_tf.fine_tuning.beginning import begin, check_head
+from bert_tf.fine_tuning.program import Configs, Examples, Program, read_configs
+from bert_tf.fine_tuning.sizes import with_sizes
+from bert_tf.run_record import check_same_run, write_run_record
+from bert_tf.text.wordpiece import WordPiece
+
+if typing.TYPE_CHECKING:
+    from bert_tf.training.fine_tuner import FineTuner, Outputs
+
+
+def run(program: Program, task_config: type[Config]) -> int:
+    """Does what the flags ask for; returns the exit status.
+
+    Raises:
+      ValueError: with what is wrong with flags, input or numbers.
+    """
+    configs = read_configs(task_config)
+    if configs.tuning.num_seeds == 1:
+        return Run(program, configs).execute()
+    return run_seeds(program, configs)
+
+
+def run_seeds(program: Program, configs: Configs) -> int:
+    """Does a run for each seed, then writes the mean and the spread of the results."""
+    from bert_tf.training.seeds import write_summary
+
+    folder, first = pathlib.Path(configs.training.output_dir), configs.data.random_seed
+    results: dict[int, dict[str, float]] = {}
+    for seed in range(first, first + configs.tuning.num_seeds):
+        logging.info("Seed %d (%d of %d)", seed, len(results) + 1, configs.tuning.num_seeds)
+        output_dir = str(folder / f"seed-{seed}")
+        one = Run(
+            program,
+            configs._replace(
+                data=dataclasses.replace(configs.data, random_seed=seed),
+                training=dataclasses.replace(configs.training, output_dir=output_dir),
+                tuning=dataclasses.replace(configs.tuning, num_seeds=1),
+            ),
+        )
+        if status := one.execute():
+            return status
+        results[seed] = one.results
+    write_summary(folder, results)
+    return 0
+
+
+class Run:
+    """One run of a program with one seed.
+
+    Attributes:
+      results: of the evaluation at the end.
+    """
+
+    def __init__(self, program: Program, configs: Configs) -> None:
+        self.program = program
+        self.folder = pathlib.Path(configs.training.output_dir)
+        self.start = begin(configs, program)
+        self.configs = configs._replace(model=self.start.config)
+        self.results: dict[str, float] = {}
+
+    def execute(self) -> int:
+        """Trains, evaluates, predicts; returns the exit status."""
+        from bert_tf.training.distribution import is_chief, make_strategy
+        from bert_tf.training.trainer import Stopped
+
+        strategy = make_strategy(self.configs.training)
+        with contextlib.ExitStack() as stack:
+            if self.configs.training.do_train and is_chief(strategy):
+                if not stack.enter_context(exclusive(self.folder / ".lock")):
+                    raise ValueError(
+                        f"Another process trains in {self.folder}; wait for its end, or give "
+                        f"another --output_dir."
+                    )
+            trainer, examples = self.prepare(strategy)
+            try:
+                self.train_and_use(trainer, examples)
+            except Stopped as stop:
+                logging.info("Saved at step %d; the same command goes on.", trainer.step)
+                return 128 + stop.signal_number
+            except FloatingPointError as error:
+                raise ValueError(error) from error
+        return 0
+
+    def prepare(self, strategy: Any) -> tuple["FineTuner", Examples]:
+        """Reads the examples and builds model, optimizer and trainer."""
+        import keras
+
+        from bert_tf.checkpoints.google import write_labels
+        from bert_tf.data.rows import length_buckets
+        from bert_tf.optimization.optimizers import build_optimizer
+        from bert_tf.training.distribution import is_chief
+        from bert_tf.training.fine_tuner import FineTuner
+        from bert_tf.training.freezing import freeze
+
+        start = self.start
+        tokenizer = WordPiece(start.vocab, start.config.do_lower_case)
+        examples = self.program.read(self.configs, tokenizer, start.labels)
+        check_head(start, examples.labels, self.configs.training.init_checkpoint)
+        num_rows = len(examples.train.rows) if examples.train else 0
+        configs = self.configs = with_sizes(self.configs, num_rows, strategy)
+        model, data, optimization, training, tuning, _ = configs
+        if training.do_train:
+            check_same_run(training.output_dir, *configs)
+            if is_chief(strategy):
+                write_run_record(training.output_dir, start.vocab, *configs)
+                write_labels(self.folder, examples.labels)
+        keras.utils.set_random_seed(data.random_seed)
+        keras.mixed_precision.set_global_policy(training.precision)
+        buckets = length_buckets(
+            data.max_seq_length, training.jit_compile, tuning.pad_to_max_length
+        )
+        with strategy.scope():
+            # XLA needs fixed lengths; without it padding is left out of all but attention.
+            options = {"recompute": training.recompute, "unpad": not training.jit_compile}
+            task = self.program.make_task(configs, examples, buckets, **options)
+            freeze(task.model, tuning.frozen_layers)
+            optimizer = build_optimizer(optimization)
+            optimizer.build(task.model.trainable_variables)
+        trainer = FineTuner(
+            task,
+            optimizer,
+            strategy,
+            training,
+            num_train_steps=optimization.num_train_steps,
+            random_seed=data.random_seed,
+            progress=make_progress(configs, examples),
+            data_fingerprint=examples.train.rows.fingerprint() if examples.train else "",
+        )
+        self.load_weights(trainer)
+        return trainer, examples
+
+    def load_weights(self, trainer: "FineTuner") -> None:
+        """Loads the run's newest checkpoint, else the weights to start from."""
+        from bert_tf.checkpoints.start import starts_of_names
+        from bert_tf.modeling.pretrained import assign_checkpoint
+
+        training = self.configs.training
+        if self.start.weights is None:
+            if not trainer.restore() and not training.do_train:
+                raise ValueError(
+                    f"{self.folder} holds no checkpoint; train first, or give a fine-tuned model "
+                    f"as --init_checkpoint."
+                )
+            return
+        may_miss = starts_of_names(training.may_miss)
+        if not self.start.num_labels:
+            if not training.do_train:
+                raise ValueError(
+                    f"{training.init_checkpoint} has no {self.program.head} head: train first, or "
+                    f"give the --output_dir of a run."
+                )
+            may_miss += ("cls/",)
+        assign_checkpoint(trainer.task.model, self.start.weights, may_miss)
+
+    def train_and_use(self, trainer: "FineTuner", examples: Examples) -> None:
+        """Trains, then evaluates and predicts with the chosen checkpoint."""
+        _, _, _, training, tuning, _ = self.configs
+        if training.do_train:
+            trainer.train()
+        if tuning.use_best_checkpoint and training.eval_steps:
+            if step := trainer.directory.restore_best():
+                logging.info("Using the best checkpoint, of step %d.", step)
+                trainer.step = step
+        evaluated = self.evaluate(trainer, examples) if training.do_eval else {}
+        for name, chosen in examples.predict.items() if tuning.do_predict else ():
+            # A file may be both.
+            outputs = evaluated.get(id(chosen)) or trainer.predict(
+                chosen.rows, tuning.predict_batch_size
+            )
+            if trainer.is_chief:
+                self.program.write_predictions(self.folder, trainer.task, name, chosen, outputs)
+
+    def evaluate(self, trainer: "FineTuner", examples: Examples) -> dict[int, "Outputs"]:
+        """Evaluates every set; writes eval_results.txt, curves.png and the program's reports.
+
+        Returns:
+          The outputs by the id() of the examples.
+        """
+        if not examples.eval:
+            raise ValueError("--do_eval needs examples with labels; give --eval_file.")
+        collected = {}
+        for name, chosen in examples.eval.items():
+            outputs = trainer.predict(chosen.rows, self.configs.training.eval_batch_size)
+            collected[id(chosen)] = outputs
+            results = trainer.task.metrics(chosen, outputs)
+            self.results |= {f"{name}_{key}" if name else key: results[key] for key in results}
+            if trainer.is_chief:
+                self.program.report(self.folder, trainer.task, name, chosen, outputs)
+        if trainer.is_chief:
+            self.write_results(trainer)
+        return collected
+
+    def write_results(self, trainer: "FineTuner") -> None:
+        """Writes and logs the results of all sets."""
+        from bert_tf.training.curves import draw_curves
+        from bert_tf.training.metrics_log import read_metrics
+        from bert_tf.training.trainer import note_evaluation, write_eval_results
+
+        if self.configs.training.do_train:
+            note_evaluation(self.folder, trainer.step, self.results)
+        shown = {f"eval_{key}": value for key, value in self.results.items()}
+        write_eval_results(
+            self.folder / "eval_results.txt",
+            trainer.step,
+            {"loss": self.results["loss"], **shown} if "loss" in self.results else shown,
+            {},
+        )
+        names = ("metrics.jsonl", "eval_metrics.jsonl")
+        steps, evaluations = (read_metrics(self.folder / name) for name in names)
+        draw_curves(self.folder / "curves.png", self.program.panels, steps, evaluations, {})
+        logging.info("Evaluation at step %d:", trainer.step)
+        for name, value in self.results.items():
+            logging.info("  %-24s %.4f", name, value)
+
+
+def make_progress(configs: Configs, examples: Examples) -> Any:
+    """Makes the report of rates; tokens are pieces without padding."""
+    from bert_tf.training.reporting import Progress
+
+    steps, batch_size = configs.optimizer.num_train_steps, configs.training.train_batch_size
+    rows = examples.train.rows if examples.train else None
+    tokens = rows.num_pieces / len(rows) if rows else 0
+    return Progress(steps, batch_size, tokens, 0.0, 0.0)

@@ -1,0 +1,49 @@
+"""The numbers of a fine-tuning run that follow from its data and its machine."""
+
+import dataclasses
+from typing import Any
+
+from bert_tf import config_flags
+from bert_tf.config import OptimizerConfig, TrainingConfig
+from bert_tf.fine_tuning.program import Configs
+from bert_tf.run_record import recorded
+
+
+def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
+    """Returns the configuration with the numbers that follow from data and machine.
+
+    Raises:
+      ValueError: if there is no row to train on, or batches do not fit.
+    """
+    from bert_tf.training.distribution import check_batch_sizes
+    from bert_tf.training.flops import has_accelerator
+    from bert_tf.training.memory import activation_bytes, choose_micro_batches
+
+    model, data, optimization, training, tuning, _ = configs
+    if data.max_seq_length > model.max_position_embeddings:
+        raise ValueError(
+            f"--max_seq_length={data.max_seq_length} is above the model's "
+            f"max_position_embeddings {model.max_position_embeddings}."
+        )
+    given = {**config_flags.given(OptimizerConfig), **config_flags.given(TrainingConfig)}
+    if "jit_compile" not in given:
+        training = dataclasses.replace(training, jit_compile=has_accelerator())
+    if not training.do_train:
+        training = dataclasses.replace(training, gradient_accumulation_steps=1)
+        return configs._replace(training=training)
+    epoch = num_rows / training.train_batch_size
+    steps = max(1, int(epoch * tuning.num_train_epochs))
+    if "num_train_steps" in given:
+        steps = optimization.num_train_steps
+    warmup = int(steps * tuning.warmup_proportion)
+    if "num_warmup_steps" in given:
+        warmup = optimization.num_warmup_steps
+    optimization = dataclasses.replace(optimization, num_train_steps=steps, num_warmup_steps=warmup)
+    if training.early_stopping_evaluations and not training.eval_steps:
+        training = dataclasses.replace(training, eval_steps=max(1, round(epoch)))
+    replicas = strategy.num_replicas_in_sync
+    check_batch_sizes(training, replicas)
+    example = activation_bytes(model, data.max_seq_length, 0, training.recompute)
+    before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
+    training = choose_micro_batches(training, example, replicas, before)
+    return configs._replace(optimizer=optimization, training=training)

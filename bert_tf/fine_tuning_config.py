@@ -1,0 +1,103 @@
+"""Configuration of the fine-tuning programs, beside the groups of `config.py`."""
+
+import dataclasses
+
+from bert_tf.config import Config, option
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig(Config):
+    """What all fine-tuning programs share (google-research/bert's names where it has them)."""
+
+    train_file: str = option("", "Examples to train on.")
+    predict_file: str = option("", "Examples to predict; their labels are not used.")
+    do_predict: bool = option(False, "Predict predict_file, or the task's test set.")
+    predict_batch_size: int = option(8, "Examples per prediction step.", lower=1)
+    num_train_epochs: float = option(
+        3.0, "Times every example is shown; num_train_steps, if given, decides instead.", lower=0.0
+    )
+    warmup_proportion: float = option(
+        0.1, "Share of the steps with rising learning rate.", lower=0.0, upper=1.0
+    )
+    num_seeds: int = option(
+        1, "Runs with seeds random_seed, random_seed + 1, ..., each in a folder.", lower=1
+    )
+    frozen_layers: int = option(
+        -1, "Keep the embeddings and this many first layers as they are; -1: train all.", lower=-1
+    )
+    new_head: bool = option(
+        False, "Start with a new head although the checkpoint has one (of another task, say)."
+    )
+    pad_to_max_length: bool = option(
+        False, "Pad every batch to max_seq_length, as the original: slower, the same losses."
+    )
+    use_best_checkpoint: bool = option(
+        True, "After evaluations while training: end with the best checkpoint, not the last."
+    )
+
+
+LABEL_KINDS = ("class", "number", "several")
+LONG_TEXTS = ("head", "tail", "windows")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierConfig(Config):
+    """What `run_classifier` adds."""
+
+    task_name: str = option(
+        "",
+        "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli or ax, in GLUE's files; empty: own "
+        "data from the columns of CSV, TSV or JSONL files.",
+    )
+    data_dir: str = option(
+        "", "Folder of the task's files, or of GLUE; tfds:glue takes them from TFDS."
+    )
+    text_column: str = option("text", "Column of own data with the (first) text.")
+    text_b_column: str = option("", "Column of own data with the second text of a pair.")
+    label_column: str = option("label", "Column of own data with the label.")
+    label_kind: str = option(
+        "class",
+        "What own labels are: a class, a number, or several classes, parted by | or a JSON list.",
+        choices=LABEL_KINDS,
+    )
+    class_weights: str = option(
+        "",
+        "Weights of the training loss: balanced (as rare as the class is), or CLASS=WEIGHT,... .",
+    )
+    long_texts: str = option(
+        "head",
+        "What stays of a text above max_seq_length: its head (as the original), its tail, or all "
+        "of it in windows, whose scores are averaged.",
+        choices=LONG_TEXTS,
+    )
+    best_metric: str = option("", "Metric that names the best checkpoint; empty: the task's own.")
+    num_worst_errors: int = option(50, "Lines of worst_errors.tsv.", lower=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadConfig(Config):
+    """What `run_squad` adds: google-research/bert's flags."""
+
+    doc_stride: int = option(128, "Pieces between the starts of two windows.", lower=1)
+    max_query_length: int = option(64, "Most pieces of a question.", lower=1)
+    n_best_size: int = option(20, "Answers in nbest_predictions.json.", lower=1)
+    max_answer_length: int = option(30, "Most pieces of an answer.", lower=1)
+    version_2_with_negative: bool = option(False, "SQuAD 2.0: questions may have no answer.")
+    null_score_diff_threshold: float = option(
+        0.0, "No answer if its score is above the best answer's by more than this."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggerConfig(Config):
+    """What `run_tagger` adds."""
+
+    word_column: int = option(0, "Column of the words, from 0; CoNLL-U has its own.", lower=0)
+    tag_column: str = option(
+        "-1", "Column of the tags: a number, -1 the last; in CoNLL-U also a name, upos say."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceConfig(Config):
+    """What `run_multiple_choice` adds: nothing."""

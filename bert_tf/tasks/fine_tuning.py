@@ -1,0 +1,84 @@
+"""What the fine-tuning tasks share: rows in memory, dealt in batches."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.data.rows import Rows, Shares, evaluation_batches, training_batches
+from bert_tf.modeling.losses import WeightedSum
+from bert_tf.training.task import Batch
+
+
+class RowsTask(abc.ABC):
+    """A model with rows to train on and examples to evaluate; see `training.task.Task`.
+
+    A subclass says what its losses and metrics are. The loss of a batch is the sum of `sums`'
+    "loss", divided by its weight.
+
+    Args:
+      model: the network with its head.
+      train_rows: None if nothing is trained.
+      eval_examples: an object with `rows`; None if nothing is evaluated.
+      buckets: lengths that batches are padded to.
+      seed: of the order of the rows.
+    """
+
+    loss_names: tuple[str, ...] = ("loss",)
+    sum_names: tuple[str, ...] = ("loss",)
+    best_metric: str
+
+    def __init__(
+        self,
+        model: keras.Model,
+        train_rows: Rows | None,
+        eval_examples: Any,
+        buckets: Sequence[int],
+        seed: int,
+    ) -> None:
+        self.model = model
+        self.train_rows = train_rows
+        self.eval_examples = eval_examples
+        self.buckets = list(buckets)
+        self.seed = seed
+
+    def train_dataset(
+        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
+    ) -> tf.data.Dataset:
+        """Batches of `Rows.batch`."""
+        shares = Shares(worker_index, num_workers)
+        rows = self.train_rows
+        if rows is None:
+            raise ValueError("There is nothing to train on.")
+        return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shares)
+
+    def eval_dataset(
+        self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
+    ) -> tf.data.Dataset:
+        """Batches of `Rows.batch`, every row once."""
+        shares = Shares(worker_index, num_workers)
+        rows = self.eval_examples.rows
+        return evaluation_batches(rows, batch_size, max_steps, self.buckets, shares)
+
+    def score(self, results: dict[str, float]) -> float:
+        """The higher the task's metric, the better; the lower the loss."""
+        value = results[self.best_metric]
+        return -value if self.best_metric == "loss" else value
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns the weight of the batch: float32 []."""
+        return {"loss": tf.reduce_sum(batch["example_weights"])}
+
+    @abc.abstractmethod
+    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """See `Task.sums`."""
+
+    @abc.abstractmethod
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """See `training.fine_tuner.FineTuningTask`."""
+
+    @abc.abstractmethod
+    def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
+        """See `training.fine_tuner.FineTuningTask`."""

@@ -1,0 +1,66 @@
+"""Multiple choice: which of some endings follows a text (BERT section 4.4, SWAG)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.rows import Rows
+from bert_tf.metrics.classification import accuracy
+from bert_tf.modeling.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.tasks.fine_tuning import RowsTask
+from bert_tf.tasks.swag import ChoiceExample
+from bert_tf.text.packing import pack
+from bert_tf.text.wordpiece import WordPiece
+from bert_tf.training.task import Batch
+
+
+class ChoiceExamples(NamedTuple):
+    """Examples with their rows, one of C texts each."""
+
+    examples: list[ChoiceExample]
+    rows: Rows
+    labels: np.ndarray  # int32 [E]
+    num_cut: int  # texts that lost pieces
+
+
+def make_examples(
+    examples: list[ChoiceExample], tokenizer: WordPiece, max_seq_length: int
+) -> ChoiceExamples:
+    """Packs each choice behind the context: [CLS] context [SEP] start choice [SEP]."""
+    texts, num_cut = [], 0
+    for example in examples:
+        first = tokenizer.encode(example.context)
+        for choice in example.choices:
+            second = tokenizer.encode(f"{example.start} {choice}")
+            texts.append(pack(tokenizer.vocab, first, second, max_seq_length))
+            num_cut += len(first) + len(second) + 3 > max_seq_length
+    labels = np.array([example.label or 0 for example in examples], np.int32)
+    num_choices = len(examples[0].choices)
+    rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices)
+    return ChoiceExamples(examples, rows, labels, num_cut)
+
+
+class MultipleChoiceTask(RowsTask):
+    """A `BertMultipleChoice` with examples; arguments are those of `RowsTask`."""
+
+    sum_names = ("loss", "accuracy")
+    best_metric = "accuracy"
+
+    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the loss and the right answers."""
+        weights = batch["example_weights"]
+        return {
+            "loss": weigh(class_losses(outputs, batch["label_ids"]), weights),
+            "accuracy": weigh(right_labels(outputs, batch["label_ids"]), weights),
+        }
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the score of each choice and the loss of each row."""
+        return {"logits": outputs, "loss": class_losses(outputs, batch["label_ids"])}
+
+    def metrics(self, examples: ChoiceExamples, outputs: Any) -> dict[str, float]:
+        """Returns the loss and the accuracy."""
+        answers = np.stack(outputs["logits"]).argmax(axis=-1)
+        loss = float(np.mean(outputs["loss"]))
+        return {"loss": loss, "accuracy": accuracy(examples.labels, answers)}

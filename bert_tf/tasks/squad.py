@@ -1,0 +1,132 @@
+"""Question answering on SQuAD: the first and the last piece of the answer (BERT section 4.2)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.rows import Rows
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
+from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
+from bert_tf.tasks.fine_tuning import RowsTask
+from bert_tf.tasks.squad_answers import SquadPredictions, choose_answers, make_predictions
+from bert_tf.tasks.squad_features import SquadFeature, SquadQuestion, make_features
+from bert_tf.text.packing import PackedText
+from bert_tf.text.wordpiece import WordPiece
+from bert_tf.training.task import Batch
+
+NO_SCORE = -1e4  # of positions beyond a row, which are never looked at
+
+
+class SquadExamples(NamedTuple):
+    """Questions with the windows that the model sees of their contexts."""
+
+    questions: list[SquadQuestion]
+    features: list[SquadFeature]
+    rows: Rows
+    has_answers: bool  # whether an evaluation can be made
+
+
+def make_examples(
+    questions: list[SquadQuestion], tokenizer: WordPiece, max_seq_length: int, config: SquadConfig
+) -> SquadExamples:
+    """Cuts contexts in windows behind their questions."""
+    features = [
+        feature
+        for question in questions
+        for feature in make_features(
+            question, tokenizer, max_seq_length, config.doc_stride, config.max_query_length
+        )
+    ]
+    texts = [
+        PackedText(
+            feature.ids.tolist(),
+            [0] * feature.context_start + [1] * (len(feature.ids) - feature.context_start),
+        )
+        for feature in features
+    ]
+    positions = {
+        "start_positions": [feature.start_position for feature in features],
+        "end_positions": [feature.end_position for feature in features],
+    }
+    labels = {name: np.array(values, np.int32) for name, values in positions.items()}
+    has_answers = any(question.answers for question in questions)
+    return SquadExamples(questions, features, Rows(texts, labels), has_answers)
+
+
+class SquadTask(RowsTask):
+    """A `BertSpanLabeler` with questions; arguments after those of `RowsTask`:
+
+    Args:
+      config: how answers are chosen.
+    """
+
+    def __init__(self, *arguments: Any, config: SquadConfig, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.config = config
+        self.best_metric = "best_f1" if config.version_2_with_negative else "f1"
+
+    def _losses(self, batch: Batch, outputs: Any) -> Any:
+        """Returns the mean of both cross-entropies of each row, float32 [B]."""
+        mask = batch["input_mask"]
+        start = span_losses(outputs["start_logits"], mask, batch["start_positions"])
+        end = span_losses(outputs["end_logits"], mask, batch["end_positions"])
+        return (start + end) / 2.0
+
+    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the loss."""
+        return {"loss": weigh(self._losses(batch, outputs), batch["example_weights"])}
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the scores of each piece and the loss of each row."""
+        scores = {name: tf.cast(outputs[name], tf.float32) for name in outputs}
+        return {**scores, "loss": self._losses(batch, outputs)}
+
+    def answers(self, examples: SquadExamples, outputs: Any) -> SquadPredictions:
+        """Returns what the original writes to its three files."""
+        config = self.config
+        return make_predictions(
+            examples.questions,
+            examples.features,
+            _padded(outputs["start_logits"]),
+            _padded(outputs["end_logits"]),
+            config.version_2_with_negative,
+            config.n_best_size,
+            config.max_answer_length,
+            config.null_score_diff_threshold,
+        )
+
+    def metrics(self, examples: SquadExamples, outputs: Any) -> dict[str, float]:
+        """Returns the loss of a window, and what the official script reports, in percent."""
+        loss = float(np.mean(outputs["loss"]))
+        return {"loss": loss, **self.judge(examples, self.answers(examples, outputs))}
+
+    def judge(self, examples: SquadExamples, found: SquadPredictions) -> dict[str, float]:
+        """Returns exact match and F1; of version 2 also those of the best threshold.
+
+        The best threshold is looked for with the best answers that are not empty, as the README of
+        google-research/bert advises.
+        """
+        dataset = _official(examples.questions)
+        if not self.config.version_2_with_negative:
+            return evaluate_v1(dataset, found.predictions)
+        results = evaluate_v2(dataset, found.predictions)
+        always = choose_answers(found.nbest, found.null_odds, float("inf"))
+        best = evaluate_v2(dataset, always, found.null_odds, float("inf"))
+        return results | {name: best[name] for name in best if name.startswith("best_")}
+
+
+def _official(questions: list[SquadQuestion]) -> dict[str, Any]:
+    """Returns questions in the form that the official scripts read."""
+    rows = [
+        {"id": q.id, "answers": [{"text": answer.text} for answer in q.answers]} for q in questions
+    ]
+    return {"data": [{"paragraphs": [{"qas": rows}]}]}
+
+
+def _padded(rows: list[np.ndarray]) -> np.ndarray:
+    padded = np.full([len(rows), max(map(len, rows), default=0)], NO_SCORE, np.float32)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded

@@ -1,0 +1,110 @@
+"""Fine-tuning: the trainer's loop, with evaluations that look at every prediction.
+
+Losses add up batch by batch; Matthews' correlation, an entity's F1 or SQuAD's exact match do not.
+So an evaluation here collects what the model says of each row, and the task judges it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.rows import Rows, Shares, evaluation_batches
+from bert_tf.training.distribution import distribute
+from bert_tf.training.task import Batch, Task
+from bert_tf.training.train_step import ReplicaFunction
+from bert_tf.training.trainer import Trainer
+
+Outputs = dict[str, list[np.ndarray]]
+
+
+class FineTuningTask(Task, Protocol):
+    """A task whose evaluation needs all predictions.
+
+    Attributes:
+      buckets: lengths that batches are padded to; see `bert_tf.data.rows.length_buckets`.
+      eval_examples: what is evaluated while training.
+    """
+
+    buckets: list[int]
+    eval_examples: Any
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns what is collected of each row, tensors [B, ...], `loss` float32 [B] among it."""
+
+    def metrics(self, examples: Any, outputs: Outputs) -> dict[str, float]:
+        """Judges the predictions of all rows: `loss` and the task's metrics."""
+
+
+class FineTuner(Trainer):
+    """`Trainer` for a `FineTuningTask`; arguments are those of `Trainer`."""
+
+    task: FineTuningTask
+
+    def __init__(self, task: FineTuningTask, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(task, *arguments, **keywords)
+        self._predict_batch = PredictStep(task, self.strategy, self.config.jit_compile)
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns loss and metrics over the task's evaluation examples."""
+        examples = self.task.eval_examples
+        return self.task.metrics(examples, self.predict(examples.rows, self.config.eval_batch_size))
+
+    def predict(self, rows: Rows, batch_size: int) -> Outputs:
+        """Returns by name an array a row, in the order of the rows, without padding.
+
+        What is [B, T] comes back as [t], t the length of the row; other arrays as they are.
+        """
+        buckets = self.task.buckets
+        data = distribute(
+            self.strategy,
+            lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, Shares(*worker)),
+        )
+        collected: dict[str, list[Any]] = {}
+        iterator = iter(data)
+        for _ in range(-(-len(rows) // batch_size)):
+            outputs = self._predict_batch(iterator)
+            values = {name: value.numpy() for name, value in outputs.items()}
+            row_ids = values.pop("row_ids")
+            for name, value in values.items():
+                found = collected.setdefault(name, [None] * len(rows))
+                for place in np.flatnonzero(row_ids >= 0):  # The others fill the last batch.
+                    row = row_ids[place]
+                    is_long = name in PIECE_OUTPUTS
+                    found[row] = value[place, : rows.lengths[row]] if is_long else value[place]
+        return collected
+
+
+# Outputs with an axis of pieces.
+PIECE_OUTPUTS = ("tag_ids", "start_logits", "end_logits")
+
+
+class PredictStep:
+    """Runs the model on batches, without dropout.
+
+    Args:
+      task: see `FineTuningTask`.
+      strategy: as made by `make_strategy`.
+      jit_compile: compile with XLA.
+    """
+
+    def __init__(
+        self, task: FineTuningTask, strategy: tf.distribute.Strategy, jit_compile: bool
+    ) -> None:
+        self.task = task
+        self.strategy = strategy
+        self._run_predictions = ReplicaFunction(self._predictions, strategy, jit_compile)
+
+    @tf.function
+    def __call__(self, iterator: Any) -> Mapping[str, tf.Tensor]:
+        """Returns the predictions of the next global batch, with `row_ids` int32 [B]."""
+        # From inside: a batch handed over would be traced anew for each length.
+        outputs = self.strategy.run(self._run_predictions, (next(iterator),))
+        if self.strategy.num_replicas_in_sync == 1:
+            return outputs
+        return {name: self.strategy.gather(value, axis=0) for name, value in outputs.items()}
+
+    def _predictions(self, batch: Batch) -> dict[str, tf.Tensor]:
+        outputs = self.task.model(batch, training=False)
+        return {**self.task.predictions(batch, outputs), "row_ids": batch["row_ids"]}

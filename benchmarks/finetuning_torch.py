@@ -40,14 +40,14 @@ from sklearn import metrics as sklearn_metrics
 
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 
-MODEL = flags.DEFINE_string("model", None, "Folder of a Hugging Face checkpoint.", required=True)
+MODEL = flags.DEFINE_string("model", "", "Folder of a Hugging Face checkpoint.")
 DATA = flags.DEFINE_string("data", "../shared/data", "Folder of the data sets.")
-TASK = flags.DEFINE_string("task", None, "Name in RECIPES.", required=True)
+TASK = flags.DEFINE_string("task", "sst2", "Name in RECIPES.")
 SEED = flags.DEFINE_integer("seed", 1, "Seed of the head, of dropout and of the rows' order.")
 MAX_STEPS = flags.DEFINE_integer("max_steps", 0, "Training stops here; 0: goes to the end.")
 MAX_EVAL = flags.DEFINE_integer("max_eval", 0, "Rows that are evaluated; 0: all.")
 THREADS = flags.DEFINE_integer("threads", 2, "Threads of PyTorch.")
-OUTPUT = flags.DEFINE_string("output", None, "The result is appended to this.", required=True)
+OUTPUT = flags.DEFINE_string("output", "torch_results.jsonl", "The result is appended to this.")
 
 BATCH_SIZE, WEIGHT_DECAY, WARM_UP, MAX_NORM = 32, 0.01, 0.1, 1.0
 DOC_OVERLAP = 96  # run_qa's doc_stride: pieces that a window shares with the one before it

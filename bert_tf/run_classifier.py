@@ -17,8 +17,16 @@ import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
+from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
-from bert_tf.fine_tuning.program import Configs, Examples, asked_files, define_flags, is_watched
+from bert_tf.fine_tuning.program import (
+    DATA_FLAGS,
+    FLAG_GROUPS,
+    Configs,
+    Examples,
+    asked_files,
+    is_watched,
+)
 from bert_tf.fine_tuning.run import run
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.text.wordpiece import WordPiece
@@ -28,7 +36,8 @@ if TYPE_CHECKING:
     from bert_tf.tasks.glue import GlueTask
     from bert_tf.tasks.text_examples import TextExample
 
-define_flags(ClassifierConfig)
+config_flags.define_flags(*FLAG_GROUPS, ClassifierConfig)
+config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 
 SPLITS = {"train": "train", "eval": "dev", "predict": "test"}  # GLUE's names
 

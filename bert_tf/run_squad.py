@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from bert_tf import config_flags
+from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
-from bert_tf.fine_tuning.program import Configs, Examples, asked_files, define_flags
+from bert_tf.fine_tuning.program import DATA_FLAGS, FLAG_GROUPS, Configs, Examples, asked_files
 from bert_tf.fine_tuning.run import run
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.text.wordpiece import WordPiece
@@ -25,7 +26,9 @@ from bert_tf.text.wordpiece import WordPiece
 if TYPE_CHECKING:
     from bert_tf.tasks.squad import SquadExamples, SquadTask
 
-define_flags(SquadConfig, max_seq_length=384)
+config_flags.define_flags(*FLAG_GROUPS, SquadConfig)
+config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.set_defaults(max_seq_length=384)
 
 
 class Squad:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from bert_tf import config_flags
+from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
-from bert_tf.fine_tuning.program import Configs, Examples, asked_files, define_flags
+from bert_tf.fine_tuning.program import DATA_FLAGS, FLAG_GROUPS, Configs, Examples, asked_files
 from bert_tf.fine_tuning.run import run
 from bert_tf.fine_tuning_config import TaggerConfig
 from bert_tf.text.wordpiece import WordPiece
@@ -24,7 +25,8 @@ from bert_tf.text.wordpiece import WordPiece
 if TYPE_CHECKING:
     from bert_tf.tasks.tagging import TaggedExamples, TaggingTask
 
-define_flags(TaggerConfig)
+config_flags.define_flags(*FLAG_GROUPS, TaggerConfig)
+config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 
 
 class Tagger:

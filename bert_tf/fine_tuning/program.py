@@ -13,8 +13,9 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.fine_tuning import RowsTask
     from bert_tf.training.fine_tuner import Outputs
 
+# A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
-GROUPS = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
 
 
 class Configs(NamedTuple):
@@ -69,20 +70,14 @@ class Program(Protocol):
         """Writes the predictions."""
 
 
-def define_flags(task_config: type[Config], **defaults: Any) -> None:
-    """Defines the flags of a program; `defaults` replaces those of the groups."""
-    for group in (*GROUPS, task_config):
-        config_flags.define_flags(group, only=DATA_FLAGS if group is DataConfig else ())
-    config_flags.set_defaults(**defaults)
-
-
 def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory.
     """
-    configs = Configs(*map(config_flags.from_flags, (*GROUPS, task_config)))
+    groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+    configs = Configs(*map(config_flags.from_flags, (*groups, task_config)))
     training = configs.training
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, say runs/my_task.")

@@ -1,0 +1,201 @@
+"""Fine-tunes with bert_tf and with plain PyTorch on the same rows, side by side.
+
+    python -m benchmarks.finetuning --model=<folder> --data=../shared/data --tasks=sst2,rte \\
+        --seeds=3 --output_dir=/tmp/finetuning
+    python -m benchmarks.finetuning --table --output_dir=/tmp/finetuning
+
+Each task and seed is run twice, each time in a process of its own: `finetuning_torch.py`, and the
+program of bert_tf with the same hyper-parameters. Times are of whole processes, from start to end,
+with loading, tokenizing, evaluating. Runs whose results are there are not repeated. --table prints
+what there is, as Markdown.
+
+What differs: bert_tf does not decay biases and LayerNorms, goes on over the end of an epoch with
+whole batches, and for SQuAD steps 140 pieces from window to window, where the other shares 96.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import finetuning_torch as peer
+
+TASKS = flags.DEFINE_list("tasks", list(peer.RECIPES), "Names in RECIPES.")
+SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 1 to this.", lower_bound=1)
+OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)
+WITH_TORCH = flags.DEFINE_bool("with_torch", True, "Run the peer, too.")
+TABLE = flags.DEFINE_bool("table", False, "Print the table of the results and stop.")
+
+SHOWN = {"correlation": "spearman", "matthews": "matthews", "entities": "f1", "words": "accuracy"}
+SHOWN |= {"squad1": "f1", "squad2": "best_f1"}
+PERCENT = ("squad1", "squad2")
+GLUE = {"rte": "RTE", "stsb": "STS-B", "mrpc": "MRPC-original", "sst2": "SST-2", "cola": "CoLA"}
+GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
+
+
+def make_files(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str]:
+    """Writes the rows that are trained on; returns the program and the flags that name them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = f"{peer.DATA.value}/{recipe.files}"
+    files = {
+        "train": path.replace("*", recipe.train),
+        "eval": path.replace("*", recipe.evaluation),
+    }
+    if task in GLUE:
+        return ["run_classifier", *glue_flags(task, recipe, folder)]
+    rows = {name: recipe.read(file) for name, file in files.items()}
+    rows["train"] = peer.choose(recipe, rows["train"])
+    named = {name: folder / f"{name}{ending(recipe)}" for name in rows}
+    for name, chosen in rows.items():
+        named[name].write_text(as_text(recipe, chosen), encoding="utf8")
+    given = [f"--{name}_file={file}" for name, file in named.items()]
+    if recipe.score in ("entities", "words"):
+        return ["run_tagger", *given]
+    if recipe.score in PERCENT:
+        version_2 = ["--version_2_with_negative"] if recipe.score == "squad2" else []
+        return ["run_squad", *given, "--doc_stride=140", *version_2]
+    pair = ["--text_b_column=pair"] if rows["train"][0]["pair"] is not None else []
+    return ["run_classifier", *given, *pair]
+
+
+def glue_flags(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str]:
+    data = pathlib.Path(peer.DATA.value, "glue", GLUE[task])
+    if recipe.rows:
+        lines = (data / "train.tsv").read_text(encoding="utf8").split("\n")
+        header = 1 if task == "sst2" else 0
+        (folder / "train.tsv").write_text("\n".join(lines[: recipe.rows + header]) + "\n")
+        (folder / "dev.tsv").write_bytes((data / "dev.tsv").read_bytes())
+        data = folder
+    return [f"--task_name={GLUE_NAMES.get(task, task)}", f"--data_dir={data}"]
+
+
+def ending(recipe: peer.Recipe) -> str:
+    kinds = {"entities": ".conll", "words": ".conll", "squad1": ".json", "squad2": ".json"}
+    return kinds.get(recipe.score, ".jsonl")
+
+
+def as_text(recipe: peer.Recipe, rows: list[dict[str, Any]]) -> str:
+    if recipe.score in ("entities", "words"):
+        pairs = [zip(row["words"], row["labels"], strict=True) for row in rows]
+        return "\n".join("".join(f"{w}\t{t}\n" for w, t in sentence) for sentence in pairs)
+    if recipe.score in PERCENT:
+        paragraphs = [{"context": row["context"], "qas": [row]} for row in rows]
+        return json.dumps({"data": [{"paragraphs": paragraphs}]})
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def run_ours(task: str, seed: int) -> dict[str, Any]:
+    recipe, folder = peer.RECIPES[task], pathlib.Path(OUTPUT_DIR.value, "runs", f"{task}-{seed}")
+    program, *given = make_files(task, recipe, pathlib.Path(OUTPUT_DIR.value, "data", task))
+    command = [
+        *(sys.executable, "-m", f"bert_tf.{program}", *given),
+        *("--do_train", "--do_eval", f"--output_dir={folder}", f"--random_seed={seed}"),
+        *(f"--init_checkpoint={peer.MODEL.value}", f"--max_seq_length={recipe.max_length}"),
+        *(f"--learning_rate={recipe.learning_rate}", f"--num_train_epochs={recipe.epochs}"),
+        *("--optimizer=adamw", "--adam_epsilon=1e-8", "--weight_decay_rate=0.01"),
+        *("--train_batch_size=32", "--eval_batch_size=32", "--log_steps=50"),
+        *("--label_kind=number",) * (recipe.score == "correlation" and task not in GLUE),
+    ]
+    result = measure(command, f"{task}-{seed}-bert_tf")
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    values = dict(line.split(" = ") for line in lines)
+    metrics = {name.removeprefix("eval_"): float(value) for name, value in values.items()}
+    return {"metrics": metrics, **result}
+
+
+def run_peer(task: str, seed: int) -> dict[str, Any]:
+    output = pathlib.Path(OUTPUT_DIR.value, f"torch-{task}-{seed}.jsonl")
+    output.unlink(missing_ok=True)
+    command = [
+        *(sys.executable, "-m", "benchmarks.finetuning_torch", f"--model={peer.MODEL.value}"),
+        *(f"--data={peer.DATA.value}", f"--task={task}", f"--seed={seed}", f"--output={output}"),
+    ]
+    result = measure(command, f"{task}-{seed}-torch")
+    return {"metrics": json.loads(output.read_text())["metrics"], **result}
+
+
+def measure(command: list[str], name: str) -> dict[str, float]:
+    """Runs a command; returns seconds, processor seconds and peak memory of its process."""
+    log = pathlib.Path(OUTPUT_DIR.value, f"{name}.log")
+    start = time.monotonic()
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed; see {log}.")
+    return {
+        "seconds": time.monotonic() - start,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss / 1024,
+    }
+
+
+def print_table(results: list[dict[str, Any]]) -> None:
+    print("| task | metric | bert_tf | PyTorch | time ratio | processor time ratio | peak MB |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for task, recipe in peer.RECIPES.items():
+        found = {
+            framework: [r for r in results if (r["task"], r["framework"]) == (task, framework)]
+            for framework in ("bert_tf", "torch")
+        }
+        if not found["bert_tf"]:
+            continue
+        metric = SHOWN.get(recipe.score, "accuracy")
+        scores = {
+            name: [as_percent(r["metrics"][metric], recipe, name) for r in rows]
+            for name, rows in found.items()
+        }
+        both = {
+            field: [median(rows, field) for rows in found.values()]
+            for field in ("seconds", "cpu_seconds", "peak_mb")
+        }
+        cells = [task, metric, *map(as_cell, scores.values())]
+        cells += [f"{b / a:.2f}" if b else "" for a, b in (both["seconds"], both["cpu_seconds"])]
+        cells.append(" / ".join(f"{value:.0f}" for value in both["peak_mb"]))
+        print("| " + " | ".join(cells) + " |")
+
+
+def as_percent(value: float, recipe: peer.Recipe, framework: str) -> float:
+    is_percent = recipe.score in PERCENT
+    is_percent |= framework == "bert_tf" and recipe.score == "entities"
+    return value if is_percent else 100 * value
+
+
+def median(rows: list[dict[str, Any]], field: str) -> float:
+    return statistics.median([row[field] for row in rows]) if rows else 0.0
+
+
+def as_cell(scores: list[float]) -> str:
+    if not scores:
+        return ""
+    mean = f"{statistics.fmean(scores):.1f}"
+    return mean if len(scores) == 1 else f"{mean} ({min(scores):.1f} to {max(scores):.1f})"
+
+
+def main(_: list[str]) -> None:
+    path = pathlib.Path(OUTPUT_DIR.value, "results.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    runners = (
+        {"torch": run_peer, "bert_tf": run_ours} if WITH_TORCH.value else {"bert_tf": run_ours}
+    )
+    for task in TASKS.value if not TABLE.value else ():
+        for seed in range(1, SEEDS.value + 1):
+            for framework, runner in runners.items():
+                key = {"task": task, "seed": seed, "framework": framework}
+                if any(key.items() <= result.items() for result in results):
+                    continue
+                results.append({**key, **runner(task, seed)})
+                with path.open("a", encoding="utf8") as file:
+                    file.write(json.dumps(results[-1]) + "\n")
+    print_table(results)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -182,9 +182,7 @@ def main(_: list[str]) -> None:
     path = pathlib.Path(OUTPUT_DIR.value, "results.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     results = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    runners = (
-        {"torch": run_peer, "bert_tf": run_ours} if WITH_TORCH.value else {"bert_tf": run_ours}
-    )
+    runners = {"bert_tf": run_ours} | ({"torch": run_peer} if WITH_TORCH.value else {})
     for task in TASKS.value if not TABLE.value else ():
         for seed in range(1, SEEDS.value + 1):
             for framework, runner in runners.items():

@@ -62,4 +62,3 @@ else:
     tokenizer = WordPiece(Vocab(tuple(train_vocab(count_words(text, False), 120))), False)
     tagger = BertTokenClassifier(ModelConfig(120, 64, 2, 4, 128), num_labels=len(tags))
     learning_rate = 1e-3
-

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.modeling.models import BertClassifier
+from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.tasks.text_examples import read_text_examples
-from bert_tf.text.preprocessor import BertPreprocessor
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import count_words, train_vocab
 

@@ -11,16 +11,12 @@ import argparse
 import random
 
 import keras
-import numpy as np
 
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.metrics.entities import evaluate_entities, format_conlleval
+from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertTokenClassifier
-from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks import tagging_features, tagging_files
+from bert_tf.tasks import tagging_files
 from bert_tf.tasks.tagging_files import TaggedSentence
-from bert_tf.text.packing import pad_batch
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import count_words, train_vocab
 from bert_tf.text.wordpiece import WordPiece

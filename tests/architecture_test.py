@@ -40,7 +40,7 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     ),
     "metrics": ("", "numpy"),
     "losses": ("", "keras"),
-    "modeling": ("checkpoints config losses", "absl_py keras"),
+    "modeling": ("checkpoints config losses text", "absl_py keras tensorflow"),
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
     "training": ("checkpoints config data files task", "absl_py keras matplotlib numpy tensorflow"),

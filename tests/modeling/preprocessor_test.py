@@ -14,8 +14,8 @@ import tensorflow as tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertClassifier
+from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.text.packing import pack, pad_batch
-from bert_tf.text.preprocessor import BertPreprocessor
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
@@ -169,7 +169,7 @@ def text_model() -> keras.Model:
 IN_A_FRESH_PROCESS = """
 import sys
 import keras, numpy as np, tensorflow as tf
-import bert_tf.modeling.models, bert_tf.text.preprocessor
+import bert_tf.modeling.models, bert_tf.modeling.preprocessor
 model = keras.models.load_model(sys.argv[1])
 texts = [tf.constant(["a é x", "", "ab"]), tf.constant(["E", "c", ""])]
 np.save(sys.argv[2], model.predict(texts, verbose=0))

@@ -50,8 +50,8 @@ THREADS = flags.DEFINE_integer("threads", 2, "Threads of PyTorch.")
 OUTPUT = flags.DEFINE_string("output", "torch_results.jsonl", "The result is appended to this.")
 
 BATCH_SIZE, WEIGHT_DECAY, WARM_UP, MAX_NORM = 32, 0.01, 0.1, 1.0
-DOC_OVERLAP = 96  # run_qa's doc_stride: pieces that a window shares with the one before it
-N_BEST, MAX_ANSWER_LENGTH = 20, 30
+# As in run_qa.py; the first is its doc_stride: pieces a window shares with the one before it.
+DOC_OVERLAP, N_BEST, MAX_ANSWER_LENGTH = 96, 20, 30
 
 Row = dict[str, Any]  # text, pair or None, label | words, labels | a question of SQuAD
 Tokenized = tuple[list[Row], list[Row]]  # what the model gets; what scoring needs besides
@@ -217,8 +217,7 @@ def find_answer(row: Row, offsets: list[tuple[int, int] | None]) -> tuple[int, i
     if not pieces or offsets[pieces[0]][0] > first or offsets[pieces[-1]][1] < last:
         return 0, 0
     start = max(at for at in pieces if offsets[at][0] <= first)
-    end = min(at for at in pieces if offsets[at][1] >= last)
-    return start, end
+    return start, min(at for at in pieces if offsets[at][1] >= last)
 
 
 def train(model: torch.nn.Module, recipe: Recipe, features: list[Row], collate: Any) -> Row:

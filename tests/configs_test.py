@@ -1,5 +1,8 @@
 """Every flagfile parses into valid configurations; one name has one meaning."""
 
+import json
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -8,6 +11,7 @@ import pytest
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.run_record import check_same_run, recorded, write_run_record
+from bert_tf.tasks.glue import GLUE
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import ROOT
 
@@ -20,40 +24,94 @@ SIZES = {  # Layers, width, heads: google-research/bert's README.
     "large": (24, 1024, 16),
 }
 
-PROGRAM = """
-import sys
+# How each program reads its configuration.
+READ = {
+    "run_pretraining": "run_pretraining.read_configs()",
+    "run_classifier": "program.read_configs(fine_tuning_config.ClassifierConfig)",
+    "run_tagger": "program.read_configs(fine_tuning_config.TaggerConfig)",
+    "run_squad": "program.read_configs(fine_tuning_config.SquadConfig)",
+    "run_multiple_choice": "program.read_configs(fine_tuning_config.ChoiceConfig)",
+}
+PRINT_CONFIGS = """
+import dataclasses, json, sys
 from absl import flags
-from bert_tf import run_pretraining
+from bert_tf import fine_tuning_config, {name}
+from bert_tf.fine_tuning import program
 for path in sys.argv[1:]:
-    for name in flags.FLAGS: flags.FLAGS[name].unparse()
-    flags.FLAGS(["run_pretraining", f"--flagfile={path}"])
-    configs = run_pretraining.read_configs()
-    model = configs.model
-    print(path, model.num_hidden_layers, model.hidden_size, model.num_attention_heads,
-          model.intermediate_size, configs.optimizer.num_train_steps)
+    for flag in flags.FLAGS: flags.FLAGS[flag].unparse()
+    flags.FLAGS(["{name}", f"--flagfile={{path}}"])
+    groups = [dataclasses.asdict(group) for group in {read}]
+    print(json.dumps({{name: value for group in groups for name, value in group.items()}}))
 """
+
+
+def files_of_programs() -> dict[str, list[str]]:
+    """Returns the flagfiles by the program that their first lines name."""
+    files = {name: [] for name in READ}
+    command = re.compile(r"^#   python -m bert_tf\.(\w+) --flagfile=(\S+)", re.MULTILINE)
+    for path in sorted(ROOT.glob("configs/*.flags")):
+        file = path.relative_to(ROOT).as_posix()
+        command = re.search(
+            r"^#   python -m bert_tf\.(\w+) --flagfile=(\S+)", path.read_text(), re.M
+        )
+        assert command is None or command[2] == file
+        files[command[1] if command else "run_pretraining"].append(file)
+    return files
 
 
 @pytest.fixture(scope="module")
 def parsed():
-    paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("configs/*.flags"))
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *paths], cwd=ROOT, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines()]
-    assert [row[0] for row in rows] == paths
-    return {row[0].split("/")[1].removesuffix(".flags"): list(map(int, row[1:])) for row in rows}
+    """The configuration of each flagfile, parsed by its program."""
+    configs = {}
+    for name, files in files_of_programs().items():
+        code = PRINT_CONFIGS.format(name=name, read=READ[name])
+        result = subprocess.run(
+            [sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        found = map(json.loads, result.stdout.splitlines())
+        configs |= zip([pathlib.Path(file).stem for file in files], found, strict=True)
+    return configs
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_are_googles(parsed, name):
     layers, width, heads = SIZES[name]
-    assert parsed[name] == [layers, width, heads, 4 * width, 1_000_000]
+    config = parsed[name]
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (layers, width)
+    assert (config["num_attention_heads"], config["intermediate_size"]) == (heads, 4 * width)
+    assert config["num_train_steps"] == 1_000_000
 
 
 def test_phases_add_up_to_the_papers_steps(parsed):
-    assert parsed["base_phase1_128"][-1] + parsed["base_phase2_512"][-1] == 1_000_000
+    phases = parsed["base_phase1_128"], parsed["base_phase2_512"]
+    assert sum(phase["num_train_steps"] for phase in phases) == 1_000_000
+
+
+def test_each_task_of_glue_has_a_flagfile(parsed):
+    names = [config["task_name"] for name, config in parsed.items() if name.startswith("glue_")]
+    assert sorted(names) == sorted(GLUE)
+
+
+def test_runs_have_their_own_directories(parsed):
+    for name, config in parsed.items():
+        if name != "continue":
+            assert config["output_dir"] == f"runs/{name}"
+        assert config["do_train"] != (name == "glue_ax")
+
+
+def test_fine_tuning_is_googles(parsed):
+    for name in ("glue_mrpc", "glue_mnli", "glue_cola"):  # run_classifier's in its README
+        config = parsed[name]
+        assert (config["learning_rate"], config["num_train_epochs"]) == (2e-5, 3.0)
+        assert (config["train_batch_size"], config["max_seq_length"]) == (32, 128)
+        assert (config["optimizer"], config["warmup_proportion"]) == ("adam_weight_decay", 0.1)
+    for name in ("squad_v1", "squad_v2"):  # on a TPU
+        config = parsed[name]
+        assert (config["learning_rate"], config["num_train_epochs"]) == (3e-5, 2.0)
+        assert (config["train_batch_size"], config["max_seq_length"]) == (24, 384)
+        assert (config["doc_stride"], config["max_query_length"]) == (128, 64)
+        assert config["version_2_with_negative"] == (name == "squad_v2")
 
 
 def test_flagfile_gives_the_configuration_again(tmp_path):

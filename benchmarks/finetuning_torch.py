@@ -135,15 +135,15 @@ def read_squad(path: str) -> list[Row]:
     return [{"context": p["context"], **question} for p in paragraphs for question in p["qas"]]
 
 
-FIRST = {"rows": 8000, "epochs": 1}
-CHOICE = {"rows": 8000, "is_choice": True, "learning_rate": 2e-4, "evaluation": "test"}
+FIRST = {"rows": 5000, "epochs": 1}
+CHOICE = {"rows": 5000, "is_choice": True, "learning_rate": 2e-4, "evaluation": "test"}
 SQUAD = {"rows": 3000, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
 WNUT = {"train": "wnut17train", "evaluation": "emerging.dev", "learning_rate": 1e-4}
-UDPOS = {"train": "train.rebuilt", "rows": 8000, "epochs": 1, "learning_rate": 1e-4}
+UDPOS = {"train": "train.rebuilt", "rows": 5000, "epochs": 1, "learning_rate": 1e-4}
 STSB = "glue/STS-B/sts-*.csv"
 MRPC = "glue/MRPC-original/msr_paraphrase_*.txt"
 RECIPES = {
-    "sst2": Recipe(read_table(0, None, 1, header=True), "glue/SST-2/*.tsv", **FIRST),
+    "sst2": Recipe(read_table(0, None, 1, header=True), "glue/SST-2/*.tsv", epochs=1, rows=8000),
     "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv"),
     "stsb": Recipe(read_table(5, 6, 4, header=False), STSB, "correlation", epochs=1),
     "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=8000),

@@ -1,11 +1,19 @@
-"""Packing against rows written by hand; truncation against the original's loop."""
+"""Packing against rows written by hand; truncation against the original's loop; windows."""
 
 import itertools
+import random
 
 import numpy as np
 import pytest
 
-from bert_tf.text.packing import PackedText, pack, pad_batch, truncate_longest_first
+from bert_tf.text.packing import (
+    PackedText,
+    pack,
+    pack_windows,
+    pad_batch,
+    text_room,
+    truncate_longest_first,
+)
 from bert_tf.text.vocab import Vocab
 
 VOCAB = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"))
@@ -42,7 +50,96 @@ def test_rows_are_cut_to_the_length():
     assert pack(VOCAB, [5], [6], 4) == PackedText([CLS, 5, SEP], [0, 0, 0])
 
 
+def test_tails_by_hand():
+    assert pack(VOCAB, [5, 6, 7, 8], [], 5, keep_tail=True).ids == [CLS, 6, 7, 8, SEP]
+    assert pack(VOCAB, [5, 6], [], 5, keep_tail=True) == pack(VOCAB, [5, 6], [], 5)
+    pair = pack(VOCAB, [5, 6, 7, 8], [9, 10], 7, keep_tail=True)
+    assert pair == PackedText([CLS, 7, 8, SEP, 9, 10, SEP], [0, 0, 0, 0, 1, 1, 1])
+    assert pack(VOCAB, [5], [6], 4, keep_tail=True) == PackedText([CLS, 5, SEP], [0, 0, 0])
+
+
+def test_tails_are_those_of_the_loop_backwards():
+    for length_a, length_b, room in itertools.product(range(7), range(1, 7), range(1, 14)):
+        ids_a, ids_b = range(10, 10 + length_a), range(20, 20 + length_b)
+        first, second = truncate_one_by_one(ids_a[::-1], ids_b[::-1], room)
+        expected = [CLS, *first[::-1], SEP, *second[::-1], *([SEP] if second else [])]
+        assert pack(VOCAB, ids_a, ids_b, room + 3, keep_tail=True).ids == expected
+
+
+def test_windows_by_hand():
+    # A room of 4 pieces: steps of 2.
+    windows = pack_windows(VOCAB, [10, 11, 12, 13, 14, 15, 16], [], 6)
+    assert [row.ids[1:-1] for row in windows] == [
+        [10, 11, 12, 13],
+        [12, 13, 14, 15],
+        [14, 15, 16],
+    ]
+    assert {row.ids[0] for row in windows} == {CLS} and {row.ids[-1] for row in windows} == {SEP}
+    # A room of 5: two for the question, which has three pieces, three for the text, steps of 2.
+    question, text = [5, 6, 7], [10, 11, 12, 13]
+    assert pack_windows(VOCAB, question, text, 8) == [
+        PackedText([CLS, 5, 6, SEP, 10, 11, 12, SEP], [0, 0, 0, 0, 1, 1, 1, 1]),
+        PackedText([CLS, 5, 6, SEP, 12, 13, SEP], [0, 0, 0, 0, 1, 1, 1]),
+    ]
+    assert pack_windows(VOCAB, text, question, 8) == [
+        PackedText([CLS, 10, 11, 12, SEP, 5, 6, SEP], [0, 0, 0, 0, 0, 1, 1, 1]),
+        PackedText([CLS, 12, 13, SEP, 5, 6, SEP], [0, 0, 0, 0, 1, 1, 1]),
+    ]
+
+
+def test_a_text_that_fits_is_one_window():
+    for ids_a, ids_b in ([5, 6, 7], []), ([], []), ([5, 6], [7, 8]), ([5], [6, 7, 8]):
+        assert pack_windows(VOCAB, ids_a, ids_b, 9) == [pack(VOCAB, ids_a, ids_b, 9)]
+
+
+def test_windows_cover_every_piece():
+    draw = random.Random(1)
+    several = 0
+    for _ in range(2000):
+        sizes = draw.randrange(60), draw.choice([0, draw.randrange(1, 60)])
+        first, second = range(100, 100 + sizes[0]), range(200, 200 + sizes[1])
+        length = draw.randrange(4, 40)
+        windows = pack_windows(VOCAB, first, second, length)
+        long, short = (first, second) if sizes[0] >= sizes[1] else (second, first)
+        kept = list(short[: (length - 3) // 2])
+        room = text_room(length, bool(sizes[1])) - len(kept)
+        starts = []
+        for row in windows:
+            assert len(row.ids) == len(row.type_ids) <= length
+            pieces = [piece for piece in row.ids if piece in long]
+            assert [piece for piece in row.ids if piece in short] == kept
+            assert row.ids == sorted_by_text(row, first, second)
+            if long:
+                starts.append(pieces[0] - long[0])
+                assert pieces == list(long[starts[-1] : starts[-1] + room])
+        if long:
+            steps = {after - before for before, after in itertools.pairwise(starts)}
+            assert starts[0] == 0 and steps <= {(room + 1) // 2}
+            assert starts[-1] + room >= len(long)
+            # The window before the last did not reach the end.
+            assert len(starts) == 1 or starts[-2] + room < len(long)
+        several += len(windows) > 2
+    assert several > 500
+
+
+def sorted_by_text(row, first, second):
+    """Returns the row written anew: the pieces of the first text, then those of the second."""
+    texts = [[piece for piece in row.ids if piece in text] for text in (first, second)]
+    parts = [CLS, *texts[0], SEP, *texts[1], *([SEP] if texts[1] else [])]
+    boundary = row.ids.index(SEP) + 1
+    assert row.type_ids == [0] * boundary + [1] * (len(row.ids) - boundary)
+    return parts
+
+
+@pytest.mark.parametrize(("length", "is_pair", "room"), [(3, False, 1), (4, True, 1), (9, True, 6)])
+def test_room_beside_the_special_tokens(length, is_pair, room):
+    assert text_room(length, is_pair) == room
+
+
 def test_no_room_is_an_error():
+    for windows in ([5], []), ([5], [6]), ([], [6]):
+        with pytest.raises(ValueError, match="max_seq_length is 2; . pieces are special tokens"):
+            pack_windows(VOCAB, *windows, 2)
     with pytest.raises(ValueError, match="max_seq_length is 3; 3 pieces are .* at least 4"):
         pack(VOCAB, [5], [6], 3)
     with pytest.raises(ValueError, match="max_seq_length is 2; 2 pieces are .* at least 3"):

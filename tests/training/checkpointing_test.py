@@ -38,12 +38,43 @@ def test_tensorflow_itself_reads_the_checkpoint(directory):
 
 def test_newest_and_best_are_kept(directory):
     directory.save(1, {})
-    directory.mark_best(1, 0.5)
+    directory.mark_best(1, 0.9)
     for step in (2, 3, 4):
         directory.save(step, {})
-        directory.mark_best(step, 0.9)
+        directory.mark_best(step, 0.9 if step == 2 else -0.5)
     assert directory.steps() == [1, 3, 4]
-    assert directory.best() == {"step": 1, "loss": 0.5}
+    assert directory.best() == {"step": 1, "score": 0.9}
+
+
+def test_a_better_one_takes_the_place_of_the_best(directory):
+    for step, score in ((1, -0.5), (2, -0.2), (3, -0.3), (4, -0.4)):
+        directory.save(step, {})
+        directory.mark_best(step, score)
+    assert directory.steps() == [2, 3, 4]
+    assert directory.best() == {"step": 2, "score": -0.2}
+    for path in directory.path.glob("model.ckpt-2.*"):
+        path.unlink()
+    directory.mark_best(3, -0.9)  # the best there is
+    assert directory.best() == {"step": 3, "score": -0.9}
+
+
+def test_best_is_restored_whatever_came_after(directory):
+    kernel, number = directory.variables["a/kernel"], directory.variables["b"]
+    assert directory.restore_best() is None
+    for step, score in ((1, 0.1), (2, 0.7), (3, 0.3)):
+        kernel.assign([step, 10.0 * step])
+        number.assign(step)
+        directory.save(step, {"pending": {"x": step}})
+        directory.mark_best(step, score)
+    assert directory.restore_best() == 2
+    np.testing.assert_array_equal(kernel.numpy(), [2.0, 20.0])
+    assert number.numpy() == 2
+    assert directory.restore()[0] == 3
+    np.testing.assert_array_equal(kernel.numpy(), [3.0, 30.0])
+    for path in directory.path.glob("model.ckpt-2.*"):
+        path.unlink()
+    assert directory.restore_best() is None
+    np.testing.assert_array_equal(kernel.numpy(), [3.0, 30.0])
 
 
 def test_what_a_killed_save_left_is_deleted_and_never_restored(directory):
@@ -133,4 +164,4 @@ def test_best_survives_in_json(directory):
     directory.save(3, {})
     directory.mark_best(3, 1.5)
     text = (directory.path / "best_checkpoint.json").read_text(encoding="utf8")
-    assert json.loads(text) == {"step": 3, "loss": 1.5}
+    assert json.loads(text) == {"step": 3, "score": 1.5}

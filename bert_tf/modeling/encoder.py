@@ -284,6 +284,7 @@ class BertEncoder(FromPretrained, keras.Model):
         super().__init__(name=name, **kwargs)
         self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
         self.unpad = unpad
+        self.autocast = False  # Ids are never rounded, in whatever type they come.
         self.embeddings = BertEmbeddings(
             config.vocab_size,
             config.hidden_size,
@@ -339,7 +340,9 @@ class BertEncoder(FromPretrained, keras.Model):
 
     def _embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: Layout | None) -> Any:
         """Returns the embeddings without the axis of sequences."""
-        word_ids, type_ids = inputs["input_word_ids"], inputs["input_type_ids"]
+        # Under MirroredStrategy `fit` first calls the model with means of ids, which are floats.
+        word_ids = ops.cast(inputs["input_word_ids"], "int32")
+        type_ids = ops.cast(inputs["input_type_ids"], "int32")
         if layout is None:
             embedded = self.embeddings(word_ids, type_ids, dropout_seed)
             return ops.reshape(embedded, (-1, self.config.hidden_size))

@@ -200,6 +200,7 @@ class FineTuned(FromPretrained, keras.Model):
                 f"give the number of labels, and may_miss=['cls/'] for the new head."
             )
         self.config, self.num_labels = config, num_labels
+        self.autocast = False  # See `BertEncoder`.
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
         with keras.name_scope("cls"):

@@ -1,0 +1,277 @@
+"""Rows without padding: pieces taken out and put back, and models that compute with them alone."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.losses import class_losses, number_losses, several_losses, span_losses
+from bert_tf.modeling.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling.unpadding import find_pieces
+
+CONFIG = ModelConfig(
+    vocab_size=53,
+    hidden_size=21,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=37,
+    max_position_embeddings=19,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+BATCH, CHOICES, LABELS = 6, 3, 4
+NO_LABEL = -1
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def lengths_mask(*lengths: int, width: int) -> np.ndarray:
+    return (np.arange(width) < np.array(lengths)[:, None]).astype(np.int32)
+
+
+MASKS = {
+    "lengths": lengths_mask(3, 1, 5, 2, width=5),
+    "holes": np.array([[1, 0, 1, 0], [0, 0, 0, 1], [0, 1, 1, 0]], np.int32),
+    "empty_rows": np.array([[0, 0, 0], [1, 1, 0], [0, 0, 0]], np.int32),
+    "full": np.ones([2, 7], np.int32),
+    "nothing": np.zeros([2, 3], np.int32),
+    "one_piece": np.ones([1, 1], np.int32),
+}
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
+    draw, width = np.random.default_rng(3), 4
+    padded = draw.normal(size=(mask.size, width)).astype(np.float32)
+    slope = draw.normal(size=(mask.size, width)).astype(np.float32)
+    places = np.flatnonzero(mask)
+
+    def both_ways(mask: Any, padded: Any) -> tuple:
+        layout = find_pieces(mask)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(padded)
+            pieces = layout.unpad(padded)
+            tape.watch(pieces)
+            again = layout.pad(pieces)
+            padded_score = tf.reduce_sum(again * slope)
+            pieces_score = tf.reduce_sum(pieces * tf.gather(tf.constant(slope), layout.places))
+        to_padded = tape.gradient(pieces_score, padded)
+        return layout, pieces, again, tape.gradient(padded_score, pieces), to_padded
+
+    if in_graph:  # Neither the rows nor their length are known when it is traced.
+        shapes = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, width])
+        both_ways = tf.function(both_ways, input_signature=shapes)
+    received = both_ways(tf.constant(mask), tf.constant(padded))
+    layout, pieces, again, gradient, padded_gradient = received
+    np.testing.assert_array_equal(layout.places, places)
+    assert layout.num_places == mask.size
+    np.testing.assert_array_equal(pieces, padded[places])
+    expected = np.zeros_like(padded)
+    expected[places] = padded[places]
+    np.testing.assert_array_equal(again, expected)
+    np.testing.assert_array_equal(gradient, slope[places])
+    expected[places] = slope[places]
+    np.testing.assert_array_equal(tf.convert_to_tensor(padded_gradient), expected)
+
+
+def make_batch(*shape: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Draws rows of all lengths: one full, one of a single piece, one with holes, one empty."""
+    draw = np.random.default_rng(seed)
+    mask = (np.arange(shape[-1]) < draw.integers(1, shape[-1] + 1, shape)[..., :1]).astype(np.int32)
+    mask[0], mask[2, ..., 1::2], mask[-1] = 1, 0, 0
+    labels = draw.integers(0, min(LABELS, CHOICES), shape[0]).astype(np.int32)
+    is_word = mask * draw.integers(0, 2, shape)
+    weights = draw.uniform(0.5, 2.0, shape[0]) * mask.reshape(shape[0], -1).any(axis=-1)
+    return {
+        "input_word_ids": draw.integers(0, 53, shape).astype(np.int32),
+        "input_mask": mask,
+        "input_type_ids": draw.integers(0, 2, shape).astype(np.int32),
+        "weights": weights.astype(np.float32),
+        "label_ids": labels,
+        "label_values": draw.normal(size=shape[0]).astype(np.float32),
+        "label_rows": draw.integers(0, 2, (shape[0], LABELS)).astype(np.float32),
+        "tag_ids": np.where(is_word, draw.integers(0, LABELS, shape), NO_LABEL).astype(np.int32),
+        "positions": (mask * np.arange(shape[-1])).max(axis=-1).astype(np.int32),  # the last piece
+    }
+
+
+class Head(NamedTuple):
+    """A model and the losses of its rows, [B]."""
+
+    model: Callable[..., keras.Model]
+    losses: Callable[[dict, Any], Any]
+    num_choices: int = 0
+
+
+def word_losses(batch: dict, outputs: Any) -> Any:
+    is_word = tf.cast(batch["tag_ids"] != NO_LABEL, tf.float32)
+    return tf.reduce_sum(class_losses(outputs, batch["tag_ids"]) * is_word, axis=-1)
+
+
+def answer_losses(batch: dict, outputs: Any) -> Any:
+    start = span_losses(outputs["start_logits"], batch["input_mask"], batch["positions"])
+    end = span_losses(outputs["end_logits"], batch["input_mask"], batch["positions"] * 0)
+    return (start + end) / 2
+
+
+HEADS = {
+    "classes": Head(
+        lambda **options: BertClassifier(CONFIG, LABELS, **options),
+        lambda batch, outputs: class_losses(outputs, batch["label_ids"]),
+    ),
+    "number": Head(
+        lambda **options: BertClassifier(CONFIG, 1, **options),
+        lambda batch, outputs: number_losses(outputs, batch["label_values"]),
+    ),
+    "several": Head(
+        lambda **options: BertClassifier(CONFIG, LABELS, **options),
+        lambda batch, outputs: several_losses(outputs, batch["label_rows"]),
+    ),
+    "tags": Head(lambda **options: BertTokenClassifier(CONFIG, LABELS, **options), word_losses),
+    "span": Head(lambda **options: BertSpanLabeler(CONFIG, **options), answer_losses),
+    "choices": Head(
+        lambda **options: BertMultipleChoice(CONFIG, **options),
+        lambda batch, outputs: class_losses(outputs, batch["label_ids"]),
+        CHOICES,
+    ),
+}
+EVERY_HEAD = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+
+
+def with_random_weights(model: keras.Model) -> keras.Model:
+    draw = np.random.default_rng(1)
+    for variable in model.trainable_variables:
+        variable.assign(draw.normal(0.3 * ("gamma" in variable.path), 0.2, variable.shape))
+    return model
+
+
+def loss_and_gradients(model: keras.Model, head: Head, batch: dict) -> tuple:
+    with tf.GradientTape() as tape:
+        outputs = model(batch, training=True, dropout_seed=tf.constant(7))
+        losses = head.losses(batch, outputs)
+        loss = tf.reduce_sum(losses * batch["weights"]) / tf.reduce_sum(batch["weights"])
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    return losses, loss, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+
+
+def assert_same_gradients(model: keras.Model, received: list, expected: list) -> None:
+    for variable, one, two in zip(model.trainable_variables, received, expected, strict=True):
+        assert (one is None) == (two is None), variable.path
+        if one is not None:
+            np.testing.assert_allclose(one, two, err_msg=variable.path, **CLOSE)
+
+
+@pytest.mark.parametrize("length", [17, 6, 2])
+@EVERY_HEAD
+def test_losses_and_gradients_are_those_with_padding(head, length):
+    """Rows of padding alone, of which the two say different things, have weight 0."""
+    batch = make_batch(BATCH, *([head.num_choices] if head.num_choices else []), length)
+    plain = with_random_weights(head.model())
+    unpadded = with_random_weights(head.model(unpad=True))
+    expected_losses, expected, expected_gradients = loss_and_gradients(plain, head, batch)
+    losses, loss, gradients = loss_and_gradients(unpadded, head, batch)
+    counted = batch["weights"] > 0
+    assert 0 < counted.sum() < BATCH
+    np.testing.assert_allclose(losses[counted], expected_losses[counted], **CLOSE)
+    np.testing.assert_allclose(loss, expected, **CLOSE)
+    assert_same_gradients(plain, gradients, expected_gradients)
+    assert max(np.abs(g).max() for g in gradients if g is not None) > 0.01
+
+
+def test_recomputed_layers_have_the_same_gradients():
+    head, batch = HEADS["tags"], make_batch(BATCH, 11)
+    plain = with_random_weights(head.model(unpad=True))
+    recomputing = with_random_weights(head.model(unpad=True, recompute=True))
+    _, expected, expected_gradients = loss_and_gradients(plain, head, batch)
+    _, loss, gradients = loss_and_gradients(recomputing, head, batch)
+    np.testing.assert_allclose(loss, expected, **CLOSE)
+    assert_same_gradients(plain, gradients, expected_gradients)
+
+
+@pytest.mark.parametrize("length", [19, 12, 2])
+def test_every_layer_has_the_output_of_its_pieces(length):
+    batch = make_batch(BATCH, length)
+    plain = with_random_weights(BertEncoder(CONFIG))
+    unpadded = with_random_weights(BertEncoder(CONFIG, unpad=True))
+    expected, received = plain(batch), unpadded(batch)
+    assert received.keys() == expected.keys()
+    real = batch["input_mask"] == 1
+    assert len(received["encoder_outputs"]) == 3
+    for one, two in zip(received["encoder_outputs"], expected["encoder_outputs"], strict=True):
+        assert one.shape == two.shape == (BATCH, length, 21)
+        np.testing.assert_allclose(one.numpy()[real], two.numpy()[real], **CLOSE)
+        assert not one.numpy()[~real].any()
+    has_first = real[:, 0]
+    pooled = [outputs["pooled_output"].numpy()[has_first] for outputs in (received, expected)]
+    np.testing.assert_allclose(*pooled, **CLOSE)
+    assert np.ptp(pooled[0]) > 0.1 and has_first.sum() == BATCH - 1
+
+
+def test_one_trace_serves_batches_of_all_lengths():
+    plain = with_random_weights(BertClassifier(CONFIG, LABELS))
+    unpadded = with_random_weights(BertClassifier(CONFIG, LABELS, unpad=True))
+    traces = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
+    def scores(word_ids: Any, mask: Any, type_ids: Any) -> Any:
+        traces.append(word_ids.shape)
+        names = ("input_word_ids", "input_mask", "input_type_ids")
+        return unpadded(dict(zip(names, (word_ids, mask, type_ids), strict=True)))
+
+    for length in (5, 18, 2):
+        batch = make_batch(BATCH, length, seed=length)
+        counted = batch["weights"] > 0
+        received = scores(*(batch[f"input_{name}"] for name in ("word_ids", "mask", "type_ids")))
+        np.testing.assert_allclose(received[counted], plain(batch)[counted], **CLOSE)
+    assert len(traces) == 1
+
+
+def test_what_padding_holds_never_matters():
+    batch = make_batch(BATCH, 13)
+    unpadded = with_random_weights(BertEncoder(CONFIG, unpad=True))
+    other = dict(batch)
+    padding = batch["input_mask"] == 0
+    other["input_word_ids"] = np.where(padding, 52 - batch["input_word_ids"], 0) + np.where(
+        padding, 0, batch["input_word_ids"]
+    )
+    one, two = unpadded(batch)["sequence_output"], unpadded(other)["sequence_output"]
+    np.testing.assert_array_equal(one, two)
+
+
+def test_dropout_differs_by_piece_and_repeats_with_its_seed():
+    config = ModelConfig.from_dict({**CONFIG.to_dict(), "hidden_dropout_prob": 0.5})
+    model = with_random_weights(BertEncoder(config, unpad=True))
+    batch = make_batch(BATCH, 9)
+    batch["input_word_ids"][:] = 5
+    batch["input_type_ids"][:] = 0
+
+    def outputs(seed: int) -> np.ndarray:
+        called = model(batch, training=True, dropout_seed=tf.constant(seed))
+        return called["encoder_outputs"][0].numpy()
+
+    np.testing.assert_array_equal(outputs(3), outputs(3))
+    assert np.abs(outputs(4) - outputs(3)).max() > 0.1
+    # The same piece at the same place of two rows.
+    assert np.abs(outputs(3)[0, 0] - outputs(3)[1, 0]).max() > 0.1
+
+
+@pytest.mark.parametrize("unpad", [False, True])
+def test_more_pieces_than_positions_are_refused(unpad):
+    batch = make_batch(BATCH, 20)
+    message = "Sequences of 20 pieces, but the position table has 19 rows: shorten"
+    with pytest.raises(ValueError, match=message):
+        BertClassifier(CONFIG, 2, unpad=unpad)(batch)
+
+
+@EVERY_HEAD
+def test_a_model_is_made_again_from_its_configuration(head):
+    for unpad in (False, True):
+        model = head.model(unpad=unpad)
+        again = type(model).from_config(model.get_config())
+        assert again.bert.unpad is unpad and again.num_labels == model.num_labels

@@ -49,7 +49,8 @@ class SquadQuestion:
     Attributes:
       id: key of the output files.
       question, context: as they stand in the file.
-      answer: what is trained on; None if the question is impossible, or read for prediction.
+      answer: what the loss is of; None if the question is impossible or has no answer, and, where
+        nothing is trained, if the first one is not where its start says.
       answers: all that count as right in an evaluation; empty if there is none.
       is_impossible: the context has no answer (SQuAD 2.0).
     """
@@ -131,8 +132,10 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
                 )
             if question.answer is None or _is_found(question.answer, context):
                 questions[question.id] = question
-            else:
+            elif is_training:
                 skipped[question.id] = question
+            else:
+                questions[question.id] = dataclasses.replace(question, answer=None)
     if skipped:
         _log.warning(
             "%s: %d of %d questions skipped, for their answer is not where answer_start says; "
@@ -162,19 +165,19 @@ def _read_question(
         for item in field(values, "answers", list, where):
             text, start = field(item, "text", str, where), field(item, "answer_start", int, where)
             answers.append(SquadAnswer(text, start))
-    answer = None
-    if is_training and not is_impossible:
-        if not answers:
-            raise ValueError(
-                f"{where}: no answer to be trained on; give one, or read the file as version 2 "
-                "if the question is impossible."
-            )
-        answer = answers[0]
-        if not answer.text.strip() or not 0 <= answer.start <= len(context) - len(answer.text):
+    if is_training and not is_impossible and not answers:
+        raise ValueError(
+            f"{where}: no answer to be trained on; give one, or read the file as version 2 if the "
+            "question is impossible."
+        )
+    answer = answers[0] if answers and not is_impossible else None
+    if answer and not _is_within(answer, context):
+        if is_training:
             raise ValueError(
                 f"{where}: answer {answer.text!r} at character {answer.start} of a context of "
                 f"{len(context)}; expected a text within it."
             )
+        answer = None
     text = field(values, "question", str, where)
     return SquadQuestion(question_id, text, context, answer, tuple(answers), is_impossible)
 
@@ -192,6 +195,10 @@ def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
     first = bisect.bisect_right(starts, answer.start) - 1
     last = bisect.bisect_right(starts, answer.start + len(answer.text) - 1) - 1
     return max(first, 0), last
+
+
+def _is_within(answer: SquadAnswer, context: str) -> bool:
+    return bool(answer.text.strip()) and 0 <= answer.start <= len(context) - len(answer.text)
 
 
 def _is_found(answer: SquadAnswer, context: str) -> bool:

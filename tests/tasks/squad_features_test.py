@@ -201,7 +201,7 @@ def test_reads_for_training_and_for_prediction(tmp_path):
     assert first == SquadQuestion("q", "what?", "The mill stood.", answers[0], answers, False)
     assert second.answer == answers[0] and not second.is_impossible  # as the original, version 1
     first, second = read_squad(path, is_training=False, version_2=True)
-    assert (first.answer, first.answers, first.is_impossible) == (None, answers, False)
+    assert (first.answer, first.answers, first.is_impossible) == (answers[0], answers, False)
     assert second.is_impossible
     path = write(tmp_path / "b.json", [{"id": "q", "question": "?"}])
     assert read_squad(path, False, True)[0].answers == ()

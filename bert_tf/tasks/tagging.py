@@ -96,7 +96,8 @@ class TaggingTask(RowsTask):
         }
 
     def metrics(self, examples: TaggedExamples, outputs: Any) -> dict[str, float]:
-        """Returns the loss of a word; of entities precision, recall and F1, else the accuracy."""
+        """Returns the loss of a word and the share of right tags; of entities also precision,
+        recall and F1, in percent as conlleval."""
         loss = float(np.sum(outputs["loss"]) / max(1.0, np.sum(outputs["num_words"])))
         tags = self.answers(examples, outputs)
         if self.best_metric == "f1":
@@ -107,7 +108,7 @@ class TaggingTask(RowsTask):
                 "precision": overall.precision,
                 "recall": overall.recall,
                 "f1": overall.f1,
-                "accuracy": report.accuracy,
+                "accuracy": report.accuracy / 100,  # of words, as while training
             }
         same = [
             guess == tag

@@ -282,9 +282,10 @@ class Trainer:
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:
     """Adds a line to eval_metrics.jsonl, in the place of an earlier one of the same step."""
-    forget_evaluations(path, after=step - 1)
-    with (path / EVALUATIONS).open("a", encoding="utf8") as file:
-        file.write(json.dumps({"step": step, **results}) + "\n")
+    lines = [line for line in read_metrics(path / EVALUATIONS) if line["step"] != step]
+    lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
+    with atomic_write(path / EVALUATIONS) as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def forget_evaluations(path: pathlib.Path, after: int) -> None:

@@ -58,6 +58,16 @@ class Classifier:
         "spearman": "Spearman's correlation",
     }
 
+    def files(self, configs: Configs) -> dict[str, str]:
+        """GLUE's tasks name their files themselves."""
+        if not configs.task.task_name:
+            return asked_files(configs)
+        if not configs.task.data_dir:
+            raise ValueError(
+                f"--task_name={configs.task.task_name} needs its files; give --data_dir."
+            )
+        return {}
+
     def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
         """Reads the splits that the flags ask for."""
         from bert_tf.tasks.classification import class_weights, label_array, make_examples
@@ -66,7 +76,7 @@ class Classifier:
         glue, kind = find_glue(given), given.label_kind
         if glue:
             kind = "class" if glue.labels else "number"
-        splits = read_splits(configs, glue)
+        splits = read_splits(configs, glue, self.files(configs))
         names = choose_labels(splits, glue, kind, labels)
 
         def make(name: str, is_labelled: bool) -> "TextExamples":
@@ -193,11 +203,13 @@ def find_glue(given: ClassifierConfig) -> "GlueTask | None":
     return glue_task(given.task_name) if given.task_name else None
 
 
-def read_splits(configs: Configs, glue: "GlueTask | None") -> dict[str, list["TextExample"]]:
+def read_splits(
+    configs: Configs, glue: "GlueTask | None", files: dict[str, str]
+) -> dict[str, list["TextExample"]]:
     """Reads what is asked for, by the name of the split.
 
     Raises:
-      ValueError: if a file is not named.
+      ValueError: if the task has no such split.
     """
     from bert_tf.tasks.glue import read_glue
     from bert_tf.tasks.text_examples import read_text_examples
@@ -209,10 +221,8 @@ def read_splits(configs: Configs, glue: "GlueTask | None") -> dict[str, list["Te
             SPLITS[name]: read_text_examples(
                 file, *columns, "" if name == "predict" else given.label_column
             )
-            for name, file in asked_files(configs).items()
+            for name, file in files.items()
         }
-    if not given.data_dir:
-        raise ValueError(f"--task_name={glue.name} needs its files; give --data_dir.")
     asked = {
         "train": training.do_train,
         "dev": training.do_eval or training.do_train and is_watched(training),
@@ -233,6 +243,9 @@ def choose_labels(
     """Returns the names of the classes in the order of the head; () for numbers.
 
     Those of the weights, unless the training examples have others.
+
+    Raises:
+      ValueError: if no example has a label, or all training examples the same.
     """
     from bert_tf.tasks.text_examples import label_names
 
@@ -244,6 +257,11 @@ def choose_labels(
         return labels
     source = splits.get("train") or next(iter(splits.values()))
     found = label_names(source, kind == "several")
+    if "train" in splits and kind == "class" and len(found) == 1:
+        raise ValueError(
+            f"--train_file: all training examples have the label {found[0]!r}; there is nothing to "
+            f"tell apart."
+        )
     return labels if sorted(found) == sorted(labels) else found
 
 

@@ -34,13 +34,16 @@ class MultipleChoice:
     needs_pooler = True
     panels = {"loss": "loss", "accuracy": "accuracy"}
 
+    def files(self, configs: Configs) -> dict[str, str]:
+        return asked_files(configs)
+
     def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
         from bert_tf.tasks.multiple_choice import make_examples
         from bert_tf.tasks.swag import read_swag
 
         made: dict[str, ChoiceExamples] = {}
-        for name, path in asked_files(configs).items():
+        for name, path in self.files(configs).items():
             examples = read_swag(path)
             bare = [example.source for example in examples if example.label is None]
             if bare and name != "predict":

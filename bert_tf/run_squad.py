@@ -44,19 +44,22 @@ class Squad:
         "best_f1": "F1 at the best threshold (%)",
     }
 
+    def files(self, configs: Configs) -> dict[str, str]:
+        """An evaluation without a file judges the predictions."""
+        evaluated = configs.data.eval_file or configs.tuning.predict_file
+        return asked_files(
+            configs._replace(data=dataclasses.replace(configs.data, eval_file=evaluated))
+        )
+
     def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for; an evaluation without a file judges the
-        predictions."""
+        """Reads the files that the flags ask for."""
         from bert_tf.tasks.squad import make_examples
         from bert_tf.tasks.squad_features import read_squad
 
-        evaluated = configs.data.eval_file or configs.tuning.predict_file
-        files = asked_files(
-            configs._replace(data=dataclasses.replace(configs.data, eval_file=evaluated))
-        )
+        files = self.files(configs)
         made: dict[str, SquadExamples] = {}
         for name, path in files.items():
-            if name == "predict" and "eval" in made and path == evaluated:
+            if name == "predict" and "eval" in made and path == files["eval"]:
                 made[name] = made["eval"]
                 continue
             version_2 = configs.task.version_2_with_negative
@@ -68,7 +71,7 @@ class Squad:
                 *(name, len(questions), len(made[name].features), length),
             )
         if configs.training.do_eval and not made["eval"].has_answers:
-            raise ValueError(f"{evaluated} has no answers to judge by; leave --do_eval out.")
+            raise ValueError(f"{files['eval']} has no answers to judge by; leave --do_eval out.")
         return Examples(
             made.get("train"),
             {"": made["eval"]} if "eval" in made else {},

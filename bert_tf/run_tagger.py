@@ -36,6 +36,9 @@ class Tagger:
     needs_pooler = False
     panels = {"loss": "loss", "accuracy": "accuracy", "f1": "F1 of entities (%)"}
 
+    def files(self, configs: Configs) -> dict[str, str]:
+        return asked_files(configs)
+
     def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
         from bert_tf.tasks.tagging import make_examples
@@ -44,7 +47,7 @@ class Tagger:
 
         given, length = configs.task, configs.data.max_seq_length
         sentences = {}
-        for name, path in asked_files(configs).items():
+        for name, path in self.files(configs).items():
             sentences[name] = read_tagged(path, given.word_column, column_of(given.tag_column))
             cut = truncation_report(sentences[name], tokenizer, length)
             logging.info(

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from absl import logging
 
 from bert_tf import config_flags
-from bert_tf.config import ModelConfig
+from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.fine_tuning.program import Configs, Program
+from bert_tf.run_record import recorded
 from bert_tf.text.vocab import Vocab
 
 if typing.TYPE_CHECKING:
@@ -29,25 +30,32 @@ class Beginning(NamedTuple):
 def begin(configs: Configs, program: Program) -> Beginning:
     """Finds what the run goes on from: its own checkpoints, else --init_checkpoint.
 
+    Where nothing is trained, an --init_checkpoint that the run did not start from is meant itself.
+
     Raises:
       ValueError: if there is neither weights nor a vocabulary, or the weights contradict the flags.
     """
+    training, data = configs.training, configs.data
+    folder = pathlib.Path(training.output_dir)
+    named = training.init_checkpoint
+    has_own = any(folder.glob("model.ckpt-*.index"))
+    if not training.do_train and named != recorded(training.output_dir, "init_checkpoint"):
+        has_own &= not named
+    if not (has_own or named or data.vocab_file and training.do_train):
+        raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
+
     from bert_tf.checkpoints.google import read_labels
     from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 
-    training, data = configs.training, configs.data
-    folder = pathlib.Path(training.output_dir)
     given = config_flags.given(ModelConfig)
     if training.do_train:
         check_output_dir(training.output_dir)
-    if any(folder.glob("model.ckpt-*.index")):
+    if has_own:
         record = folder / "bert_config.json"
         config = merge(ModelConfig.read(record), given, str(record))
         labels = read_labels(folder)
         return Beginning(config, Vocab.read(folder / "vocab.txt"), labels, len(labels), None)
-    if not training.init_checkpoint:
-        if not (data.vocab_file and training.do_train):
-            raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
+    if not named:
         logging.warning("No --init_checkpoint: all weights start at random.")
         model = configs.model
         if training.bert_config_file:
@@ -55,7 +63,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         vocab = Vocab.read(data.vocab_file)
         return Beginning(dataclasses.replace(model, vocab_size=len(vocab)), vocab, (), 0, None)
     start = read_start(
-        training.init_checkpoint,
+        named,
         given,
         ("pooler",) if program.needs_pooler else (),
         config_file=training.bert_config_file,
@@ -71,13 +79,16 @@ def begin(configs: Configs, program: Program) -> Beginning:
     return Beginning(start.config, vocab, start.labels, max(1, start.num_labels), start)
 
 
-def check_head(begin: Beginning, labels: tuple[str, ...], source: str) -> None:
-    """Raises ValueError if the weights' head is of other labels than the task's."""
+def check_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConfig) -> None:
+    """Raises ValueError if the head is of other labels than the task's."""
     expected = max(1, len(labels))
     is_other = begin.labels and begin.labels != labels
-    if begin.num_labels and begin.weights and (is_other or begin.num_labels != expected):
+    if begin.num_labels and (is_other or begin.num_labels != expected):
+        source, remedy = training.init_checkpoint, "Give --new_head to start with a new one."
+        if begin.weights is None:
+            source, remedy = training.output_dir, "Give the same examples, or another --output_dir."
         named = f" {list(begin.labels)[:10]}" if begin.labels else ""
         raise ValueError(
             f"{source} has a head of {begin.num_labels} labels{named}, the task has "
-            f"{len(labels)} {list(labels)[:10]}. Give --new_head to start with a new one."
+            f"{len(labels)} {list(labels)[:10]}. {remedy}"
         )

@@ -51,6 +51,9 @@ class Program(Protocol):
     needs_pooler: bool
     panels: dict[str, str]
 
+    def files(self, configs: Configs) -> dict[str, str]:
+        """Returns the files that the flags ask for, by what they are for; see `asked_files`."""
+
     def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
         """Reads and tokenizes the examples; `labels`: those of the weights, if they have any."""
 

@@ -34,6 +34,7 @@ def run(program: Program, task_config: type[Config]) -> int:
       ValueError: with what is wrong with flags, input or numbers.
     """
     configs = read_configs(task_config)
+    program.files(configs)  # Before TensorFlow, which takes seconds to load.
     if configs.tuning.num_seeds == 1:
         return Run(program, configs).execute()
     return run_seeds(program, configs)
@@ -114,15 +115,12 @@ class Run:
         start = self.start
         tokenizer = WordPiece(start.vocab, start.config.do_lower_case)
         examples = self.program.read(self.configs, tokenizer, start.labels)
-        check_head(start, examples.labels, self.configs.training.init_checkpoint)
+        check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         configs = self.configs = with_sizes(self.configs, num_rows, strategy)
         model, data, optimization, training, tuning, _ = configs
         if training.do_train:
             check_same_run(training.output_dir, *configs)
-            if is_chief(strategy):
-                write_run_record(training.output_dir, start.vocab, *configs)
-                write_labels(self.folder, examples.labels)
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
         buckets = length_buckets(
@@ -146,6 +144,9 @@ class Run:
             data_fingerprint=examples.train.rows.fingerprint() if examples.train else "",
         )
         self.load_weights(trainer)
+        if training.do_train and is_chief(strategy):  # What is refused above leaves no record.
+            write_run_record(training.output_dir, start.vocab, *configs)
+            write_labels(self.folder, examples.labels)
         return trainer, examples
 
     def load_weights(self, trainer: "FineTuner") -> None:
@@ -176,7 +177,8 @@ class Run:
         _, _, _, training, tuning, _ = self.configs
         if training.do_train:
             trainer.train()
-        if tuning.use_best_checkpoint and training.eval_steps:
+        is_judged = training.eval_steps if training.do_train else self.start.weights is None
+        if tuning.use_best_checkpoint and is_judged:
             if step := trainer.directory.restore_best():
                 logging.info("Using the best checkpoint, of step %d.", step)
                 trainer.step = step

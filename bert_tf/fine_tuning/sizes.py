@@ -28,6 +28,14 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
     given = {**config_flags.given(OptimizerConfig), **config_flags.given(TrainingConfig)}
     if "jit_compile" not in given:
         training = dataclasses.replace(training, jit_compile=has_accelerator())
+    replicas = strategy.num_replicas_in_sync
+    sizes = {
+        "eval_batch_size": training.eval_batch_size,
+        "predict_batch_size": tuning.predict_batch_size,
+    }
+    for name, size in sizes.items():
+        if size % replicas:
+            raise ValueError(f"--{name}={size} is not a multiple of the {replicas} replicas.")
     if not training.do_train:
         training = dataclasses.replace(training, gradient_accumulation_steps=1)
         return configs._replace(training=training)
@@ -41,7 +49,6 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
     optimization = dataclasses.replace(optimization, num_train_steps=steps, num_warmup_steps=warmup)
     if training.early_stopping_evaluations and not training.eval_steps:
         training = dataclasses.replace(training, eval_steps=max(1, round(epoch)))
-    replicas = strategy.num_replicas_in_sync
     check_batch_sizes(training, replicas)
     example = activation_bytes(model, data.max_seq_length, 0, training.recompute)
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)

@@ -4,9 +4,12 @@ import pathlib
 import typing
 from typing import Any, NamedTuple, Protocol
 
+from absl import flags
+
 from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
+from bert_tf.run_record import recorded
 from bert_tf.text.wordpiece import WordPiece
 
 if typing.TYPE_CHECKING:
@@ -16,6 +19,11 @@ if typing.TYPE_CHECKING:
 # A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+# What weights get used to: an evaluation or a prediction takes it from the run that made them.
+TRAINED_WITH = (
+    *("max_seq_length", "long_texts"),
+    *("doc_stride", "max_query_length", "version_2_with_negative"),
+)
 
 
 class Configs(NamedTuple):
@@ -76,12 +84,21 @@ class Program(Protocol):
 def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
+    Where nothing is trained, `TRAINED_WITH` is what the run of the weights recorded, if no flag
+    says otherwise.
+
     Raises:
       ValueError: if there is nothing to do, or no run directory.
     """
+    training = config_flags.from_flags(TrainingConfig)
+    if not training.do_train:
+        source = training.init_checkpoint
+        if source in ("", recorded(training.output_dir, "init_checkpoint")):
+            source = training.output_dir
+        before = {name: recorded(source, name) for name in TRAINED_WITH if name in flags.FLAGS}
+        config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
     configs = Configs(*map(config_flags.from_flags, (*groups, task_config)))
-    training = configs.training
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, say runs/my_task.")
     if not (training.do_train or training.do_eval or configs.tuning.do_predict):

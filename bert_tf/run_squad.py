@@ -70,8 +70,8 @@ class Squad:
                 "%s: %d questions, %d windows of up to %d pieces.",
                 *(name, len(questions), len(made[name].features), length),
             )
-        if configs.training.do_eval and not made["eval"].has_answers:
-            raise ValueError(f"{files['eval']} has no answers to judge by; leave --do_eval out.")
+        if "eval" in made:
+            check_answers(made["eval"], files["eval"], configs.task)
         return Examples(
             made.get("train"),
             {"": made["eval"]} if "eval" in made else {},
@@ -127,6 +127,18 @@ class Squad:
             with atomic_write(folder / file_name) as file:
                 file.write(json.dumps(values, indent=4) + "\n")
         logging.info("Wrote %s", ", ".join(str(folder / file_name) for file_name in files))
+
+
+def check_answers(examples: "SquadExamples", path: str, config: SquadConfig) -> None:
+    """Raises ValueError if a file cannot be judged."""
+    if not examples.has_answers:
+        raise ValueError(f"{path} has no answers to judge by; leave --do_eval out.")
+    bare = [question.id for question in examples.questions if not question.answers]
+    if bare and not config.version_2_with_negative:
+        raise ValueError(
+            f"{path}, question {bare[0]}: no answer to judge by; if it has none, give "
+            "--version_2_with_negative."
+        )
 
 
 def main(_: list[str]) -> int:

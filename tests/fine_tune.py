@@ -1,0 +1,98 @@
+"""A tiny task for the fine-tuning programs, and their runs inside the test's own process.
+
+There TensorFlow is loaded already, which is most of what a program of a few steps waits for. What
+only a process of its own can show is run by `tests/programs.py`.
+"""
+
+import csv
+import importlib
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from tests.tiny_model import write_tiny_model
+
+WORDS = ("the", "film", "was", "good", "bad", "fine", "very", "but", "##ly")
+LABELS = {"good": "pos", "bad": "neg", "fine": "so-so"}
+FLAGS = {
+    "max_seq_length": 16,
+    "train_batch_size": 8,
+    "learning_rate": 3e-3,
+    "log_steps": 1,
+    "jit_compile": "false",
+}
+
+
+def write_folder(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a model, train.csv of 48 texts and dev.csv of 25, two of them with wrong labels."""
+    write_tiny_model(folder / "model", *WORDS)
+    write_table(folder / "train.csv", texts(48))
+    rows = texts(25)
+    for row in rows[-2:]:
+        row["label"] = "neg" if row["label"] != "neg" else "pos"
+    write_table(folder / "dev.csv", rows)
+    return folder
+
+
+def texts(count: int) -> list[dict[str, str]]:
+    """Makes texts of which one word tells the class, of 6 to 10 pieces."""
+    words = list(LABELS)
+    return [
+        {
+            "text": f"the film was {'very ' * (index % 5)}{words[index % 3]}",
+            "label": LABELS[words[index % 3]],
+        }
+        for index in range(count)
+    ]
+
+
+def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> pathlib.Path:
+    """Writes a .csv, .tsv or .jsonl."""
+    with path.open("w", encoding="utf8", newline="") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        elif path.suffix == ".tsv":
+            lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+            file.writelines("\t".join(line) + "\n" for line in lines)
+        else:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def read_tsv(path: pathlib.Path) -> list[dict[str, str]]:
+    """Returns the rows of a table parted by tabs with a header."""
+    header, *lines = path.read_text(encoding="utf8").splitlines()
+    return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+def read_results(folder: pathlib.Path, name: str = "eval_results.txt") -> dict[str, float]:
+    """Returns the values of eval_results.txt by name."""
+    lines = (folder / name).read_text(encoding="utf8").splitlines()
+    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+
+
+def fine_tune(program: str, *arguments: str, **values: Any) -> int:
+    """Does a run with FLAGS, some of them changed; returns the exit status.
+
+    With `arguments`, a flagfile say, FLAGS do not count.
+    """
+    module = importlib.import_module(f"bert_tf.{program}")
+    given = values if arguments else {**FLAGS, **values}
+    with flagsaver.flagsaver():
+        flags.FLAGS([program, *arguments, *(f"--{name}={value}" for name, value in given.items())])
+        return module.main([])
+
+
+def refuse(program: str, *arguments: str, **values: Any) -> str:
+    """Returns the message, one line, with which a run is refused."""
+    with pytest.raises((ValueError, OSError)) as caught:
+        fine_tune(program, *arguments, **values)
+    message = str(caught.value)
+    assert message and "\n" not in message
+    return message

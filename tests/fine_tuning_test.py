@@ -1,0 +1,312 @@
+"""What all fine-tuning programs share, shown with the classifier: flags, loop, start, devices."""
+
+import json
+import os
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.training.metrics_log import read_metrics
+from tests.fine_tune import (
+    FLAGS,
+    fine_tune,
+    read_results,
+    read_tsv,
+    refuse,
+    texts,
+    write_folder,
+    write_table,
+)
+from tests.programs import finish, start
+
+NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("fine_tuning"))
+
+
+def flags_of(folder, output_dir, **changed):
+    """Returns flags of 6 steps without dropout and an evaluation, some of them changed."""
+    return {
+        **FLAGS,
+        **NO_DROPOUT,
+        "do_train": "true",
+        "do_eval": "true",
+        "num_train_steps": 6,
+        "num_warmup_steps": 0,
+        "init_checkpoint": folder / "model",
+        "train_file": folder / "train.csv",
+        "eval_file": folder / "dev.csv",
+        "output_dir": folder / output_dir,
+        **changed,
+    }
+
+
+def tune(folder, output_dir, **changed):
+    """Does such a run in this process; returns its directory."""
+    assert fine_tune("run_classifier", **flags_of(folder, output_dir, **changed)) == 0
+    return folder / output_dir
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return tune(folder, "plain")
+
+
+# Flags ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["run_classifier", "run_tagger", "run_squad"])
+def test_flags_are_answered_without_tensorflow(tmp_path, program):
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('TensorFlow was loaded')\n")
+    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    out = {"output_dir": tmp_path / "out"}
+    train = {**out, "do_train": "true", "init_checkpoint": "somewhere"}
+    given = {
+        "--init_checkpoint:": ("--help", {}),
+        "Did you mean: do_train": ("--do_trian", {}),
+        "is not integer >= 8": ("--max_seq_length=4", {}),
+        "--output_dir is empty": ("--do_train", {}),
+        "At least one of --do_train, --do_eval, --do_predict": ("--nodo_train", out),
+        "--train_file is empty": ("--nodo_eval", train),
+        "Nothing to start from": ("--do_train", {**out, "train_file": "x.csv"}),
+        "flags begin with --": ("train", train),
+    }
+    begin = time.monotonic()
+    processes = {
+        expected: start(program, argument, environment={"PYTHONPATH": paths}, **values)
+        for expected, (argument, values) in given.items()
+    }
+    for expected, process in processes.items():
+        printed = process.communicate(timeout=60)[0]
+        assert expected in printed, printed
+        assert process.returncode == 1
+        assert "TensorFlow was loaded" not in printed and "Traceback" not in printed
+    assert time.monotonic() - begin < 20  # A second each, if nothing else runs.
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"max_seq_length": 65}, "--max_seq_length=65 is above the model's max_position_embedd"),
+        ({"hidden_size": 48}, "--hidden_size=48, but the checkpoint has 32"),
+        ({"frozen_layers": 3}, "--frozen_layers=3, but there are 2 layers"),
+        ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "=9 is not a multiple of 2"),
+        ({"init_checkpoint": "nowhere"}, "nowhere does not exist"),
+        ({"train_file": "nowhere.csv"}, "no file matches 'nowhere.csv'"),
+        ({"do_train": "false"}, "has no classifier head: train first"),
+        ({"do_predict": "true"}, "--predict_file is empty"),
+        ({"do_train": "false", "init_checkpoint": ""}, "Nothing to start from"),
+        (
+            {"distribution": "mirrored", "num_devices": 2, "predict_batch_size": 7},
+            "--predict_batch_size=7 is not a multiple of the 2 replicas",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused(folder, changed, expected):
+    message = refuse("run_classifier", **flags_of(folder, "refused", **changed))
+    assert expected in message
+    assert not list((folder / "refused").glob("[!.]*"))
+
+
+# The loop ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pad_to_max_length": "true"},
+        {"jit_compile": "true"},
+        {"gradient_accumulation_steps": 4},
+        {"recompute": "true"},
+    ],
+    ids=str,
+)
+def test_same_losses_however_they_are_computed(folder, plain, changed):
+    path = tune(folder, "-".join(changed), **changed)
+    check_same_training(path, plain)
+
+
+def test_two_devices_train_like_one(folder, plain):
+    changed = {"distribution": "mirrored", "num_devices": 2, "do_predict": "true"}
+    changed |= {"predict_file": folder / "dev.csv", "eval_batch_size": 4}
+    flags = flags_of(folder, "mirrored", **changed)
+    finish(start("run_classifier", **flags))
+    check_same_training(folder / "mirrored", plain)
+    assert len(read_tsv(folder / "mirrored/predictions.tsv")) == 25
+
+
+def check_same_training(path, expected_path):
+    lines, expected = (read_metrics(p / "metrics.jsonl") for p in (path, expected_path))
+    assert [line["step"] for line in lines] == list(range(1, 7))
+    for line, wanted in zip(lines, expected, strict=True):
+        assert line == pytest.approx(wanted, rel=1e-3)
+    assert read_results(path) == pytest.approx(read_results(expected_path), rel=1e-3)
+
+
+def test_seeds_in_one_command(folder):
+    flags = {"num_seeds": 2, "random_seed": 7, "hidden_dropout_prob": 0.1, "num_train_steps": 3}
+    path = tune(folder, "seeds", **flags)
+    summary = read_json(path / "seeds.json")
+    results = [read_results(path / f"seed-{seed}") for seed in (7, 8)]
+    assert results[0]["loss"] != results[1]["loss"]
+    for name in ("loss", "accuracy", "macro_f1"):
+        values = [result[f"eval_{name}"] for result in results]
+        assert summary["seeds"]["8"][name] == values[1]
+        assert summary["summary"][name] == pytest.approx(
+            {
+                "mean": np.mean(values),
+                "sd": np.std(values, ddof=1),
+                "min": min(values),
+                "max": max(values),
+            }
+        )
+    record = f"--flagfile={path / 'seed-8/run.flags'}"
+    assert fine_tune("run_classifier", record, output_dir=path / "again") == 0
+    for name in ("metrics.jsonl", "eval_results.txt"):
+        assert (path / "again" / name).read_bytes() == (path / "seed-8" / name).read_bytes()
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def movements(path, before):
+    """Returns how far each of the weights has moved, by name."""
+    after = read_checkpoint(path).weights
+    names = [name for name in before.weights if name.startswith("bert/")]
+    return {name: np.abs(after[name] - before.weights[name]) for name in names}
+
+
+def test_layers_learn_at_rates_of_their_own_or_not_at_all(folder):
+    before = read_checkpoint(folder / "model")
+    one_step = {"num_train_steps": 1, "do_eval": "false", "learning_rate": 1e-3}
+    plain = movements(tune(folder, "even", **one_step), before)
+    decayed = movements(tune(folder, "decayed", **one_step, layerwise_lr_decay=0.5), before)
+    frozen = movements(tune(folder, "frozen", **one_step, frozen_layers=1), before)
+    factors = {"embeddings": 0.125, "encoder/layer_0": 0.25, "encoder/layer_1": 0.5, "pooler": 1.0}
+    for name, moved in plain.items():
+        part = next(part for part in factors if name.startswith(f"bert/{part}/"))
+        assert moved.max() > 0, name
+        np.testing.assert_allclose(decayed[name], factors[part] * moved, atol=1e-6, err_msg=name)
+        is_frozen = part in ("embeddings", "encoder/layer_0")
+        assert (frozen[name].max() == 0) == is_frozen, name
+
+
+def test_early_stopping_keeps_the_best(folder):
+    # Nothing is learnt: the first evaluation stays the best, and two are no better.
+    flags = {"learning_rate": 0, "num_train_steps": 30, "eval_steps": 2, "keep_checkpoint_max": 1}
+    flags["early_stopping_evaluations"] = 2
+    path = tune(folder, "stopped", **flags)
+    assert [line["step"] for line in read_metrics(path / "eval_metrics.jsonl")] == [2, 4, 6]
+    assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == list(range(1, 7))
+    assert read_results(path)["global_step"] == 2
+    assert {file.name for file in path.glob("*.index")} == {
+        "model.ckpt-2.index",
+        "model.ckpt-6.index",
+    }
+    before = {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    tune(folder, "stopped", **flags)
+    assert {file.name: file.read_bytes() for file in path.glob("*.jsonl")} == before
+    tune(folder, "stopped", **flags, use_best_checkpoint="false")
+    assert read_results(path)["global_step"] == 6
+
+
+def test_the_metric_that_names_the_best_is_ones_own(folder):
+    flags = {"best_metric": "loss", "eval_steps": 2, "learning_rate": 1e-2}
+    path = tune(folder, "by_loss", **flags)
+    lines = read_metrics(path / "eval_metrics.jsonl")
+    best = min(lines, key=lambda line: line["loss"])
+    assert read_json(path / "best_checkpoint.json") == {
+        "step": best["step"],
+        "score": -best["loss"],
+    }
+    message = refuse("run_classifier", **flags_of(folder, "by_none", best_metric="f2"))
+    assert "--best_metric=f2: expected one of ['loss', 'accuracy', 'macro_f1']" in message
+    assert not (folder / "by_none/run.flags").exists()
+
+
+# What a run goes on from ------------------------------------------------------------------------
+
+
+def test_predictions_alone(folder, plain):
+    """From the run's directory, from it as a start, from one of its checkpoints."""
+    unlabelled = [{"text": row["text"]} for row in texts(9)]
+    flags = {
+        "do_train": "false",
+        "do_eval": "false",
+        "do_predict": "true",
+        "predict_file": write_table(folder / "unlabelled.csv", unlabelled),
+        "predict_batch_size": 4,
+    }
+    copy = shutil.copytree(plain, folder / "copy")
+    (copy / "eval_results.txt").unlink()
+    starts = {
+        "copy": "",
+        "from_run": plain,
+        "from_checkpoint": plain / "model.ckpt-6",
+    }
+    found = []
+    for name, source in starts.items():
+        tune(folder, name, **flags, init_checkpoint=source)
+        found.append((folder / name / "test_results.tsv").read_text())
+        assert len(read_tsv(folder / name / "predictions.tsv")) == 9
+    assert found[0] == found[1] == found[2]
+    record = f"--flagfile={copy / 'run.flags'}"
+    alone = {"output_dir": copy, "do_train": "false", "do_eval": "false", "do_predict": "true"}
+    alone["predict_file"] = folder / "dev.csv"
+    assert fine_tune("run_classifier", record, **alone) == 0
+    labelled = (copy / "test_results.tsv").read_text().splitlines()
+    np.testing.assert_allclose(
+        np.loadtxt(labelled[:9]), np.loadtxt(found[0].splitlines()), rtol=1e-4
+    )
+    assert not (copy / "eval_results.txt").exists()
+
+
+def test_a_run_alone_uses_its_best_checkpoint(folder):
+    path = tune(folder, "judged", eval_steps=2, best_metric="loss", learning_rate=0)
+    assert read_results(path)["global_step"] == 2
+    again = {"do_train": "false", "init_checkpoint": ""}
+    assert read_results(tune(folder, "judged", **again))["global_step"] == 2
+    newest = tune(folder, "judged", **again, use_best_checkpoint="false")
+    assert read_results(newest)["global_step"] == 6
+    # A checkpoint that is named is meant, although the directory has others.
+    named = tune(folder, "judged", do_train="false", init_checkpoint=path / "model.ckpt-6")
+    assert read_results(named)["global_step"] == 0
+
+
+def test_other_labels_need_a_new_head(folder, plain):
+    rows = [{**row, "label": "yes" if row["label"] == "pos" else "no"} for row in texts(16)]
+    yes_no = write_table(folder / "yes_no.csv", rows)
+    flags = {"train_file": yes_no, "eval_file": yes_no, "init_checkpoint": plain}
+    flags["num_train_steps"] = 1
+    message = refuse("run_classifier", **flags_of(folder, "yes_no", **flags))
+    assert "has a head of 3 labels ['neg', 'pos', 'so-so'], the task has 2 ['no', 'yes']" in message
+    assert "--new_head" in message
+    path = tune(folder, "yes_no", **flags, new_head="true", learning_rate=0)
+    assert (path / "labels.txt").read_text() == "no\nyes\n"
+    weights, before = read_checkpoint(path).weights, read_checkpoint(plain).weights
+    for name, value in before.items():
+        if name.startswith("bert/"):
+            np.testing.assert_array_equal(weights[name], value)
+    # The same labels go on with the head that is there.
+    path = tune(folder, "further", init_checkpoint=plain, num_train_steps=1, learning_rate=0)
+    assert read_results(path)["loss"] == pytest.approx(read_results(plain)["loss"], rel=1e-6)
+
+
+def test_a_model_from_nothing(folder):
+    shape = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 32, "max_position_embeddings": 16}
+    vocab_file = folder / "model/vocab.txt"
+    path = tune(folder, "new", init_checkpoint="", vocab_file=vocab_file, **shape)
+    config = read_json(path / "bert_config.json")
+    assert {name: config[name] for name in shape} == shape
+    assert config["vocab_size"] == len(vocab_file.read_text().splitlines())
+    lines = read_metrics(path / "metrics.jsonl")
+    assert lines[0]["loss"] == pytest.approx(np.log(3), rel=0.05)

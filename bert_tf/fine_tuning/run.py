@@ -145,8 +145,8 @@ class Run:
         )
         self.load_weights(trainer)
         if training.do_train and is_chief(strategy):  # What is refused above leaves no record.
-            write_run_record(training.output_dir, start.vocab, *configs)
             write_labels(self.folder, examples.labels)
+            write_run_record(training.output_dir, start.vocab, *configs)
         return trainer, examples
 
     def load_weights(self, trainer: "FineTuner") -> None:

@@ -29,6 +29,7 @@ from bert_tf.fine_tuning.program import (
 )
 from bert_tf.fine_tuning.run import run
 from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.run_record import recorded
 from bert_tf.text.wordpiece import WordPiece
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Classifier:
         glue, kind = find_glue(given), given.label_kind
         if glue:
             kind = "class" if glue.labels else "number"
+        check_kind(configs, kind)
         splits = read_splits(configs, glue, self.files(configs))
         names = choose_labels(splits, glue, kind, labels)
 
@@ -263,6 +265,21 @@ def choose_labels(
             f"tell apart."
         )
     return labels if sorted(found) == sorted(labels) else found
+
+
+def check_kind(configs: Configs, kind: str) -> None:
+    """Raises ValueError if a run that is used alone was trained on labels of another kind."""
+    from bert_tf.tasks.glue import glue_task
+
+    training, folders = configs.training, [configs.training.output_dir]
+    if start := training.init_checkpoint:
+        folders += [start, str(pathlib.Path(start).parent)]
+    for folder in folders:
+        before, name = recorded(folder, "label_kind"), recorded(folder, "task_name")
+        if name:
+            before = "class" if glue_task(name).labels else "number"
+        if before and before != kind and not training.do_train:
+            raise ValueError(f"{folder} was trained with --label_kind={before}; give it again.")
 
 
 def describe_split(examples: list["TextExample"], labels: tuple[str, ...]) -> str:

@@ -48,7 +48,8 @@ class Tagger:
         given, length = configs.task, configs.data.max_seq_length
         sentences = {}
         for name, path in self.files(configs).items():
-            sentences[name] = read_tagged(path, given.word_column, column_of(given.tag_column))
+            tag_column = None if name == "predict" else column_of(given.tag_column)
+            sentences[name] = read_tagged(path, given.word_column, tag_column)
             cut = truncation_report(sentences[name], tokenizer, length)
             logging.info(
                 "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "

@@ -78,7 +78,7 @@ class _Line(NamedTuple):
 
 
 def read_tagged(
-    path: str | os.PathLike, word_column: int = 0, tag_column: int | str = -1
+    path: str | os.PathLike, word_column: int = 0, tag_column: int | str | None = -1
 ) -> list[TaggedSentence]:
     """Reads the sentences of one or more files.
 
@@ -91,6 +91,7 @@ def read_tagged(
       word_column: where words stand in plain columns, from 0, or from -1 backwards.
       tag_column: where tags stand, counted likewise; in CoNLL-U also a name, such as upos, xpos,
         deprel or feats, and -1 is UPOS. If it holds "_" for each word of a file, that has no tags.
+        None: tags are not looked at.
 
     Raises:
       ValueError: if no file matches, a file is damaged, not UTF-8 or without a sentence, a line has
@@ -101,7 +102,7 @@ def read_tagged(
     for file in _list_files(path):
         form, lines = _parse(file, word_column, tag_column)
         has_tags = form.tag is not None
-        if form.is_conllu:
+        if has_tags and form.is_conllu:
             has_tags = any(line.tag != "_" for line in lines if line.kind == _WORD)
         for rows in _sentences(lines):
             words = tuple(line.word for line in rows)

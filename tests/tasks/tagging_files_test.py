@@ -328,6 +328,16 @@ def test_a_file_may_be_replaced_by_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text", ["a b\nc d\n", "a\t\nc\t\n", "a\nc\n", conllu("1 a N _", "2 c _ _")]
+)
+def test_tags_that_are_not_looked_at(tmp_path, text):
+    path = save(tmp_path / "a", text)
+    assert read_tagged(path, tag_column=None) == [
+        TaggedSentence(("a", "c"), None, f"{path} line 1")
+    ]
+
+
+@pytest.mark.parametrize(
     ("tags", "message"),
     [
         ([["O", "O"]], "has 2 sentences, and tags of 1 are given"),

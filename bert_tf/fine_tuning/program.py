@@ -95,6 +95,8 @@ def read_configs(task_config: type[Config]) -> Configs:
         source = training.init_checkpoint
         if source in ("", recorded(training.output_dir, "init_checkpoint")):
             source = training.output_dir
+        elif not pathlib.Path(source).is_dir():  # runs/my_task/model.ckpt-90
+            source = str(pathlib.Path(source).parent)
         before = {name: recorded(source, name) for name in TRAINED_WITH if name in flags.FLAGS}
         config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)

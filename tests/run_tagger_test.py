@@ -1,0 +1,286 @@
+"""Taggers as a user runs them: files of words and tags in, the same files with predictions out.
+
+The tag of a word follows from it and from the word before, so that a model of 2 layers learns it.
+Sentences are up to three windows long.
+"""
+
+import random
+
+import pytest
+
+from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
+from tests.fine_tune import fine_tune, read_results, read_tsv, refuse
+from tests.programs import fail, finish, start
+from tests.tiny_model import write_tiny_model
+
+FIRST_NAMES, LAST_NAMES, PLACES = ("anna", "ben", "carla"), ("stone", "mill"), ("oslo", "lima")
+VERBS, OTHERS = ("walks", "sleeps"), ("in", "the", "house", "of", "green", "water")
+FLAGS = {
+    "max_seq_length": 20,
+    "train_batch_size": 16,
+    "learning_rate": 5e-3,
+    "num_train_steps": 50,
+    "hidden_dropout_prob": 0,
+    "log_steps": 10,
+    "jit_compile": "false",
+    "do_train": "true",
+    "do_eval": "true",
+    "do_predict": "true",
+}
+
+
+def make_sentences(seed, count):
+    """Returns rows of (word, part of speech, tag); names of persons are one word or two."""
+    draw = random.Random(seed)
+    sentences = []
+    for _ in range(count):
+        rows = []
+        for _ in range(draw.randint(1, 16)):
+            kind = draw.randrange(4)
+            if kind == 0:
+                rows.append((draw.choice(FIRST_NAMES).title(), "PROPN", "B-PER"))
+                if draw.random() < 0.5:
+                    rows.append((draw.choice(LAST_NAMES).title(), "PROPN", "I-PER"))
+            elif kind == 1:
+                rows.append((draw.choice(PLACES).title(), "PROPN", "B-LOC"))
+            elif kind == 2:
+                rows.append((draw.choice(VERBS), "VERB", "O"))
+            else:
+                rows.append((draw.choice(OTHERS), "X", "O"))
+        sentences.append(rows)
+    return sentences
+
+
+def as_iob1(rows):
+    """Starts an entity with I-, but B- where one of its type ends just before."""
+    changed, before = [], "O"
+    for *columns, tag in rows:
+        starts = tag.startswith("B-") and before[1:] != tag[1:]
+        changed.append((*columns, "I-" + tag[2:] if starts else tag))
+        before = tag
+    return changed
+
+
+def as_conll(sentences, separator=" ", end="\n"):
+    lines = ["-DOCSTART- -X- O".replace(" ", separator), ""]
+    for rows in sentences:
+        lines += [*(separator.join(row) for row in rows), ""]
+    return end.join(lines)
+
+
+def as_conllu(sentences):
+    lines = []
+    for number, rows in enumerate(sentences, 1):
+        lines += [f"# sent_id = {number}", "# text = 1\t2"]
+        for index, (word, part, _) in enumerate(rows, 1):
+            if index == 2:
+                lines.append("\t".join(["2-3", "x", *"________"]))
+            columns = [str(index), word, word.lower(), part, *"__", "0", "dep", "_", "A=1"]
+            lines.append("\t".join(columns))
+        lines += ["\t".join(["9.1", "x", *"________"]), ""]
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tagger")
+    words = (*FIRST_NAMES, *LAST_NAMES, *PLACES, *VERBS, *OTHERS)
+    write_tiny_model(path / "model", *words)
+    train, dev = make_sentences(1, 150), make_sentences(2, 40)
+    files = {
+        "train.txt": as_conll(train),
+        "dev.txt": as_conll(dev, "\t", "\r\n"),
+        "train.iob1": as_conll(map(as_iob1, train), "\t"),
+        "dev.iob1": as_conll(map(as_iob1, dev)),
+        "train.conllu": as_conllu(train),
+        "dev.conllu": as_conllu(dev),
+    }
+    for name, text in files.items():
+        (path / name).write_bytes(text.encode("utf8"))
+    return path
+
+
+def flags_of(folder, output_dir, ending, **changed):
+    """Returns flags of a training; `dev` is evaluated and predicted."""
+    files = {
+        "init_checkpoint": folder / "model",
+        "train_file": folder / f"train.{ending}",
+        "eval_file": folder / f"dev.{ending}",
+        "predict_file": folder / f"dev.{ending}",
+        "output_dir": folder / output_dir,
+    }
+    return {**FLAGS, **files, **changed}
+
+
+@pytest.fixture(scope="module")
+def names(folder):
+    """A tagger of names; returns the run's directory."""
+    assert fine_tune("run_tagger", **flags_of(folder, "names", "txt")) == 0
+    return folder / "names"
+
+
+def check_names(path, source, separator, expected, least):
+    """Compares scores and report with seqeval's of predictions.txt, and that with its input."""
+    seqeval = pytest.importorskip("seqeval.metrics")
+    lines = (path / "predictions.txt").read_bytes().decode().split("\n")
+    rows = [line.rstrip("\r").split(separator) for line in lines]
+    assert [separator.join(row[:-1]) if row != [""] else "" for row in rows] == [
+        line.rstrip("\r") for line in source.read_bytes().decode().split("\n")
+    ]
+    sentences = [[]]
+    for row in rows[1:]:
+        sentences += [[]] if row == [""] else []
+        sentences[-1] += [row] if row != [""] else []
+    sentences = [rows for rows in sentences if rows]
+    assert [[row[0] for row in rows] for rows in sentences] == [
+        [row[0] for row in rows] for rows in expected
+    ]
+    true, found = ([[row[place] for row in rows] for rows in sentences] for place in (-2, -1))
+    results = read_results(path)
+    assert set(results) == {"global_step", "loss"} | {
+        f"eval_{name}" for name in ("loss", "precision", "recall", "f1", "accuracy")
+    }
+    for name in ("precision", "recall", "f1"):
+        score = getattr(seqeval, f"{name}_score")(true, found, zero_division=0)
+        assert results[f"eval_{name}"] == pytest.approx(100 * score)
+    assert results["eval_accuracy"] == pytest.approx(seqeval.accuracy_score(true, found))
+    assert least < results["eval_f1"]
+    report = (path / "report.txt").read_text()
+    phrases = sum(row[-1].startswith("B") for rows in expected for row in rows)
+    assert f"processed {sum(map(len, true))} tokens with {phrases} phrases;" in report
+    assert f"FB1: {results['eval_f1']:6.2f}" in report
+    for name, scores in seqeval.classification_report(
+        true, found, output_dict=True, zero_division=0
+    ).items():
+        line = [line for line in report.splitlines() if line.strip().startswith(f"{name}:")]
+        assert "avg" in name or f"FB1: {100 * scores['f1-score']:6.2f}" in line[0]
+    pairs = zip(true, found, strict=True)
+    wrong = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in pairs]
+    table = read_tsv(path / "worst_errors.tsv")
+    assert [int(row["wrong"]) for row in table] == sorted(filter(None, wrong), reverse=True)[:50]
+
+
+def test_names(folder, names):
+    check_names(names, folder / "dev.txt", "\t", make_sentences(2, 40), 90)
+    labels = (names / "labels.txt").read_text().split()
+    assert labels == ["O", "B-LOC", "B-PER", "I-PER"]
+
+
+def test_names_in_iob1(folder):
+    assert fine_tune("run_tagger", **flags_of(folder, "iob1", "iob1")) == 0
+    check_names(folder / "iob1", folder / "dev.iob1", " ", make_sentences(2, 40), 50)
+    assert "B-LOC" in (folder / "iob1/labels.txt").read_text().split()  # one behind another
+
+
+def test_parts_of_speech(folder):
+    sklearn = pytest.importorskip("sklearn.metrics")
+    flags = flags_of(folder, "parts", "conllu", tag_column="upos", num_train_steps=30)
+    assert fine_tune("run_tagger", **flags) == 0
+    path, true = folder / "parts", [row for rows in make_sentences(2, 40) for row in rows]
+    written = (path / "predictions.txt").read_text().split("\n")
+    source = (folder / "dev.conllu").read_text().split("\n")
+    found = []
+    for line, before in zip(written, source, strict=True):
+        if before.endswith("|A=1") or before.endswith("\tA=1"):
+            kept, _, tag = line.partition("|Predicted=")
+            assert kept == before
+            found.append((before.split("\t")[CONLLU_COLUMNS.index("form")], tag))
+        else:
+            assert line == before
+    assert [word for word, _ in found] == [row[0] for row in true]
+    results = read_results(path)
+    pair = [row[1] for row in true], [tag for _, tag in found]
+    assert results["eval_accuracy"] == pytest.approx(sklearn.accuracy_score(*pair))
+    assert results["eval_accuracy"] > 0.95
+    assert set(results) == {"global_step", "loss", "eval_loss", "eval_accuracy"}
+    report = [line.split() for line in (path / "report.txt").read_text().splitlines()]
+    scores = sklearn.precision_recall_fscore_support(*pair, labels=["PROPN", "VERB", "X"])
+    for name, *values in zip(("PROPN", "VERB", "X"), *scores, strict=True):
+        row = next(row for row in report if row and row[0] == name)
+        assert [float(value) for value in row[1:]] == pytest.approx(values, abs=0.006)
+
+
+def test_any_file_comes_out_whole(folder, names):
+    """The command of the README: a process of its own, the run's directory, and an odd file."""
+    odd = ["\u200b", "\x01", "\xad\u200b", "é" * 300, "漢字かな", "\U0001f600", "a\u2028b\x85c\x0b"]
+    odd += ["\xa0", "[SEP]", "[MASK]", "#", "_", "x" * 5000, "x" * 60, "-", "\ufffd", "Anna"]
+    words = [*odd, *(["Anna", "walks"] * 400), *odd[::-1]]
+    text = "\r\n\n \n" + "\n".join(words) + "\r\n\t\n\n" + "\r\n".join(odd) + "\n\nOslo"
+    (folder / "odd.txt").write_bytes(text.encode("utf8"))
+    flags = {"do_predict": "true", "output_dir": names, "predict_file": folder / "odd.txt"}
+    printed = finish(start("run_tagger", **flags))
+    assert "predict: 3 sentences, 852 words; 2 sentences in windows of 20, 3 words cut" in printed
+    assert "3 words cut, 15 without a piece." in printed
+    written = (names / "predictions.txt").read_bytes().decode("utf8").split("\n")
+    labels = set((names / "labels.txt").read_text().split())
+    found = []
+    for line, before in zip(written, text.split("\n"), strict=True):
+        if not before.strip(" \t\r"):
+            assert line == before
+            continue
+        kept, _, tag = line.rstrip("\r").rpartition(" ")
+        assert kept == before.rstrip("\r") and line.endswith("\r") == before.endswith("\r")
+        assert tag in labels
+        found.append((kept, tag))
+    assert [word for word, _ in found] == [*words, *odd, "Oslo"]
+    middle = [tag for word, tag in found[20:-40] if word == "Anna"]
+    assert middle.count("B-PER") / len(middle) > 0.9 and found[-1] == ("Oslo", "B-LOC")
+
+
+def test_tags_of_a_file_to_be_tagged_do_not_matter(folder, names):
+    """Neither their columns nor their names; a word alone in a sentence gets the same tag."""
+    (folder / "plain.txt").write_text("Anna\n\nOslo\n")
+    (folder / "other.tsv").write_text("Anna\t\n\nOslo\tB-XYZ\n")
+    for name in ("plain.txt", "other.tsv"):
+        flags = {"do_train": "false", "do_eval": "false", "tag_column": 2}
+        flags["predict_file"] = folder / name
+        assert fine_tune("run_tagger", **flags_of(folder, "names", "txt", **flags)) == 0
+        lines = (names / "predictions.txt").read_text().split("\n")
+        assert [line.split()[-1:] for line in lines] == [["B-PER"], [], ["B-LOC"], []]
+
+
+BAD = [
+    ("Anna X B-PER\nBen X\n", {}, "bad.txt, line 2: 'Ben X' has 2 columns, expected 3 parted by s"),
+    ("Anna\tB-PER\n\tO\n", {}, "bad.txt, line 2: '\\tO' has no word, expected one in column 0"),
+    ("Anna\tB-PER\nBen\t\n", {}, "bad.txt, line 2: 'Ben\\t' has no tag, expected one in column 1"),
+    ("Anna\n", {}, "bad.txt line 1: a sentence without tags"),
+    ("Anna B-PER\n", {"tag_column": 3}, "bad.txt, line 1: tag_column is 3, and the line has 2 col"),
+    ("Anna B-PER\n", {"tag_column": "upos"}, "tag_column is 'upos', and the line has 2 columns"),
+    ("Anna B-PER\n\xe9 O\n".encode("latin1"), {}, "bad.txt, line 2: byte b'\\xe9' at offset 11"),
+    ("\n\n", {}, "bad.txt: no sentence; expected one word a line, with its tag"),
+    ("1\tAnna\t_\tX\t_\t_\t0\t_\t_\t_\n3" + "\tx" * 9 + "\n", {}, "line 2: '3\\tx\\tx"),
+]
+
+
+@pytest.mark.parametrize(("text", "changed", "message"), BAD)
+def test_a_bad_training_file(folder, text, changed, message):
+    bad = folder / "bad.txt"
+    bad.write_bytes(text if isinstance(text, bytes) else text.encode("utf8"))
+    flags = flags_of(folder, "refused", "txt", train_file=bad, **changed)
+    assert message in refuse("run_tagger", **flags)
+    assert not (folder / "refused/run.flags").exists()
+
+
+def test_tags_and_heads_that_do_not_fit(folder, names):
+    def message(**changed):
+        flags = {"do_train": "false", "do_predict": "false", **changed}
+        return refuse("run_tagger", **flags_of(folder, "refused", "txt", **flags))
+
+    (folder / "new.txt").write_text("a O\n\nthe O\nMars B-PLANET\n")
+    new = {"eval_file": folder / "new.txt"}
+    unseen = "new.txt line 3: word 2 of this sentence, 'Mars', has the tag 'B-PLANET'; expected one"
+    assert unseen in message(do_train="true", **new)
+    assert unseen in message(init_checkpoint=names, **new)
+    other = message(do_train="true", train_file=folder / "new.txt", init_checkpoint=names, **new)
+    assert "has a head of 4 labels ['O', 'B-LOC', 'B-PER', 'I-PER'], the task has 2 ['O'" in other
+    assert "Give --new_head" in other
+    assert "nowhere.txt" in message(eval_file="nowhere.txt", init_checkpoint=names)
+    assert "model has no tagger head: train first" in message()
+    assert "The weights name no tags" in message(do_eval="false", do_predict="true")
+
+
+def test_what_is_wrong_is_one_line(folder, names):
+    (folder / "bad.txt").write_text("Anna B-PER\nBen\n")
+    flags = {"do_eval": "true", "output_dir": names, "eval_file": folder / "bad.txt"}
+    printed = fail(start("run_tagger", **flags))
+    assert f"ERROR: {folder}/bad.txt, line 2: 'Ben' has 1 columns" in printed.splitlines()[-1]

@@ -1,18 +1,20 @@
 """Fine-tunes with bert_tf and with plain PyTorch on the same rows, side by side.
 
     python -m benchmarks.finetuning --model=<folder> --data=../shared/data --tasks=sst2,rte \\
-        --seeds=3 --output_dir=/tmp/finetuning
+        --seeds=3 --cores=0 --output_dir=/tmp/finetuning
     python -m benchmarks.finetuning --table --output_dir=/tmp/finetuning
 
 Each task and seed is run twice, each time in a process of its own: `finetuning_torch.py`, and the
 program of bert_tf with the same hyper-parameters. Times are of whole processes, from start to end,
-with loading, tokenizing, evaluating. Runs whose results are there are not repeated. --table prints
-what there is, as Markdown.
+with loading, tokenizing, evaluating. --cores binds the processes to these cores; both libraries take
+as many threads. Two calls with other cores and --frameworks may fill the same folder side by side:
+runs whose results are there are not repeated. --table prints what there is, as Markdown.
 
 What differs: bert_tf does not decay biases and LayerNorms, goes on over the end of an epoch with
 whole batches, and for SQuAD steps 140 pieces from window to window, where the other shares 96.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -29,7 +31,8 @@ from benchmarks import finetuning_torch as peer
 TASKS = flags.DEFINE_list("tasks", list(peer.RECIPES), "Names in RECIPES.")
 SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 1 to this.", lower_bound=1)
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)
-WITH_TORCH = flags.DEFINE_bool("with_torch", True, "Run the peer, too.")
+FRAMEWORKS = flags.DEFINE_list("frameworks", ["bert_tf", "torch"], "Which of the two to run.")
+CORES = flags.DEFINE_list("cores", None, "Numbers of the processor cores to run on.")
 TABLE = flags.DEFINE_bool("table", False, "Print the table of the results and stop.")
 
 SHOWN = {"correlation": "spearman", "matthews": "matthews", "entities": "f1", "words": "accuracy"}
@@ -115,6 +118,7 @@ def run_peer(task: str, seed: int) -> dict[str, Any]:
     command = [
         *(sys.executable, "-m", "benchmarks.finetuning_torch", f"--model={peer.MODEL.value}"),
         *(f"--data={peer.DATA.value}", f"--task={task}", f"--seed={seed}", f"--output={output}"),
+        f"--threads={len(os.sched_getaffinity(0))}",
     ]
     result = measure(command, f"{task}-{seed}-torch")
     return {"metrics": json.loads(output.read_text())["metrics"], **result}
@@ -178,21 +182,31 @@ def as_cell(scores: list[float]) -> str:
     return mean if len(scores) == 1 else f"{mean} ({min(scores):.1f} to {max(scores):.1f})"
 
 
-def main(_: list[str]) -> None:
+def read_results() -> list[dict[str, Any]]:
     path = pathlib.Path(OUTPUT_DIR.value, "results.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    runners = {"bert_tf": run_ours} | ({"torch": run_peer} if WITH_TORCH.value else {})
-    for task in TASKS.value if not TABLE.value else ():
-        for seed in range(1, SEEDS.value + 1):
-            for framework, runner in runners.items():
-                key = {"task": task, "seed": seed, "framework": framework}
-                if any(key.items() <= result.items() for result in results):
-                    continue
-                results.append({**key, **runner(task, seed)})
-                with path.open("a", encoding="utf8") as file:
-                    file.write(json.dumps(results[-1]) + "\n")
-    print_table(results)
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run_all() -> None:
+    """Runs what has no result yet, and appends its result."""
+    runners = {"bert_tf": run_ours, "torch": run_peer}
+    wanted = itertools.product(TASKS.value, range(1, SEEDS.value + 1), FRAMEWORKS.value)
+    for task, seed, framework in wanted:
+        key = {"task": task, "seed": seed, "framework": framework}
+        if any(key.items() <= result.items() for result in read_results()):
+            continue
+        result = {**key, "cores": len(os.sched_getaffinity(0)), **runners[framework](task, seed)}
+        with pathlib.Path(OUTPUT_DIR.value, "results.jsonl").open("a", encoding="utf8") as file:
+            file.write(json.dumps(result) + "\n")
+
+
+def main(_: list[str]) -> None:
+    pathlib.Path(OUTPUT_DIR.value).mkdir(parents=True, exist_ok=True)
+    if CORES.value:
+        os.sched_setaffinity(0, map(int, CORES.value))  # The processes inherit it.
+    if not TABLE.value:
+        run_all()
+    print_table(read_results())
 
 
 if __name__ == "__main__":

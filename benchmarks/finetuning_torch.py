@@ -136,7 +136,7 @@ def read_squad(path: str) -> list[Row]:
 
 
 CHOICE = {"rows": 4000, "is_choice": True, "learning_rate": 2e-4, "evaluation": "test"}
-SQUAD = {"rows": 2500, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
+SQUAD = {"rows": 1500, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
 WNUT = {"train": "wnut17train", "evaluation": "emerging.dev", "learning_rate": 1e-4}
 UDPOS = {"train": "train.rebuilt", "rows": 4000, "epochs": 1, "learning_rate": 1e-4}
 STSB = "glue/STS-B/sts-*.csv"
@@ -146,7 +146,9 @@ RECIPES = {
     "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv"),
     "stsb": Recipe(read_table(5, 6, 4, header=False), STSB, "correlation", epochs=1),
     "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=5000),
-    "mrpc": Recipe(read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", "train", "test"),
+    "mrpc": Recipe(
+        read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", "train", "test", epochs=1
+    ),
     "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", rows=4000, epochs=1),
     "banking77": Recipe(read_banking, "classification/banking77/*.csv", **CHOICE),
     "clinc150": Recipe(read_clinc, "classification/clinc150/data_full.json#*", **CHOICE),

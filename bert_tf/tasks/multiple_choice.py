@@ -34,7 +34,8 @@ def make_examples(
         for choice in example.choices:
             second = tokenizer.encode(f"{example.start} {choice}")
             texts.append(pack(tokenizer.vocab, first, second, max_seq_length))
-            num_cut += len(first) + len(second) + 3 > max_seq_length
+            num_special = 3 if second else 2
+            num_cut += len(first) + len(second) + num_special > max_seq_length
     labels = np.array([example.label or 0 for example in examples], np.int32)
     num_choices = len(examples[0].choices)
     rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices)

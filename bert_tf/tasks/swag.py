@@ -29,8 +29,8 @@ def read_swag(path: str) -> list[ChoiceExample]:
     """Reads examples in one of two forms, told apart by their columns.
 
     SWAG's: the columns sent1 (the context), sent2 (the start), ending0, ending1 and so on, and
-    label, which is missing in its test set. Others, such as video-id, do not matter. Any table has
-    them, SWAG's own is CSV.
+    label, which is missing in its test set, or empty. Others, such as video-id, do not matter. Any
+    table has them, SWAG's own is CSV.
 
     JSONL of one's own: `choices`, a list of texts; `context`, `question` or both, of which then the
     question is the start, as in RACE; `label`, a number from 0, or null or missing.
@@ -97,7 +97,7 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
 
 def _label(value: Any, num_choices: int, where: str) -> int | None:
     """Returns the place of the right choice."""
-    if value is None:
+    if value is None or value == "":
         return None
     text = str(value).strip()  # str(True) is no number.
     if not text.isdecimal() or not int(text) < num_choices:

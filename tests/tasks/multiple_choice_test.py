@@ -53,6 +53,12 @@ def test_texts_spelled_out(tokenizer):
     assert batch["example_weights"].tolist() == [1, 1, 0]
 
 
+def test_texts_that_just_fit_are_not_cut(tokenizer):
+    fits = [example("a b c", "", "d e", ""), example("a b c d e f", "", "", "")]
+    assert make_examples(fits, tokenizer, 8).num_cut == 0
+    assert make_examples(fits, tokenizer, 7).num_cut == 3
+
+
 def test_losses_by_hand(task):
     logits = np.array([[0, 2, 1], [3, 0, 0], [9, 9, 9]], np.float32)
     batch = {

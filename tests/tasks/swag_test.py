@@ -30,6 +30,8 @@ def test_the_table_of_swag(tmp_path):
     assert read_swag(path) == [first, second]
     test = write(tmp_path / "test.csv", f"{HEADER}\n{ROW[:-2]}\n")
     assert read_swag(test) == [first._replace(label=None, source=f"{test} line 2")]
+    write(tmp_path / "test.csv", f"{HEADER},label\n{ROW[:-1]}\n")  # an empty cell
+    assert read_swag(test) == [first._replace(label=None, source=f"{test} line 2")]
     assert [example.id for example in read_swag(f"{path},{test}")] == ["0", "1", "2"]
 
 

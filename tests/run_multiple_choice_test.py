@@ -1,0 +1,201 @@
+"""Multiple choice as a user runs it: SWAG's CSV or JSONL in; answers, scores and accuracy out.
+
+One verb tells the right ending, so that a model of 2 layers learns it.
+"""
+
+import dataclasses
+import json
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from tests.fine_tune import fine_tune, read_results, read_tsv, refuse, write_table
+from tests.programs import fail, finish, start
+from tests.tiny_model import write_tiny_model
+
+WORDS = ("the", "boat", "house", "on", "water", "floats", "sinks", "burns", "falls", "slowly")
+WRONG = ("sinks", "burns", "falls")
+NUM_WRONG = 3  # labels of dev.csv
+FLAGS = {
+    "max_seq_length": 24,
+    "train_batch_size": 16,
+    "learning_rate": 3e-3,
+    "num_train_steps": 30,
+    "hidden_dropout_prob": 0,
+    "log_steps": 10,
+    "jit_compile": "false",
+    "do_train": "true",
+    "do_eval": "true",
+    "do_predict": "true",
+}
+
+
+def make_rows(seed, count):
+    """Returns rows with SWAG's columns, the first without a name, as pandas writes them."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        label = draw.randrange(4)
+        verbs = draw.sample(WRONG, 3)
+        verbs.insert(label, "floats")
+        endings = [f'{verb}, "{draw.choice(WORDS[:5])}".' for verb in verbs]
+        row = {"": number, "video-id": "x", "startphrase": "y"}
+        row |= {"sent1": f"On the {draw.choice(WORDS)}, slowly.", "sent2": "The boat"}
+        row |= {f"ending{place}": ending for place, ending in enumerate(endings)}
+        rows.append({**row, "label": label})
+    return rows
+
+
+def as_lists(rows):
+    return [
+        {
+            "context": row["sent1"],
+            "question": row["sent2"],
+            "choices": [row[f"ending{place}"] for place in range(4)],
+            "label": row["label"],
+        }
+        for row in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("choice")
+    write_tiny_model(path / "model", *WORDS)
+    dev = make_rows(2, 41)
+    write_table(path / "train.csv", make_rows(1, 150))
+    for row in dev[5 : 5 + NUM_WRONG]:
+        row["label"] = (row["label"] + 1) % 4
+    write_table(path / "dev.csv", dev)
+    write_table(path / "dev.jsonl", as_lists(dev))
+    unlabelled = [{name: row[name] for name in row if name != "label"} for row in dev]
+    write_table(path / "test.csv", unlabelled)
+    return path
+
+
+def flags_of(folder, output_dir, **changed):
+    files = {
+        "init_checkpoint": folder / "model",
+        "train_file": folder / "train.csv",
+        "eval_file": folder / "dev.csv",
+        "predict_file": folder / "dev.csv",
+        "output_dir": folder / output_dir,
+    }
+    return {**FLAGS, **files, **changed}
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """Returns the run's directory."""
+    assert fine_tune("run_multiple_choice", **flags_of(folder, "run")) == 0
+    return folder / "run"
+
+
+def test_answers_and_scores(folder, trained):
+    rows, answers = make_rows(2, 41), read_tsv(trained / "predictions.tsv")
+    assert list(answers[0]) == ["id", "answer", "scores"]
+    assert [row["id"] for row in answers] == [str(number) for number in range(41)]
+    scores = np.array([[float(value) for value in row["scores"].split()] for row in answers])
+    chosen = [int(row["answer"]) for row in answers]
+    assert scores.shape == (41, 4) and scores.argmax(axis=1).tolist() == chosen
+    assert np.mean([row["label"] == answer for row, answer in zip(rows, chosen, strict=True)]) > 0.9
+    labels = [json.loads(line)["label"] for line in (folder / "dev.jsonl").read_text().splitlines()]
+    losses = [
+        np.log(np.exp(row).sum()) - row[label] for row, label in zip(scores, labels, strict=True)
+    ]
+    results = read_results(trained)
+    assert results == {
+        "global_step": 30,
+        "loss": results["eval_loss"],
+        "eval_loss": pytest.approx(np.mean(losses), abs=1e-5),
+        "eval_accuracy": pytest.approx(np.mean(np.equal(chosen, labels))),
+    }
+    wrong = np.flatnonzero(np.not_equal(chosen, labels))
+    table = read_tsv(trained / "worst_errors.tsv")
+    assert set(range(5, 5 + NUM_WRONG)) <= set(wrong) and len(table) == len(wrong)
+    assert [float(row["loss"]) for row in table] == pytest.approx(
+        sorted((losses[row] for row in wrong), reverse=True), abs=1e-4
+    )
+    for row in table:
+        place = int(row["source"].rsplit(" ", 1)[1]) - 2
+        source = rows[place]
+        assert row["source"] == f"{folder}/dev.csv line {place + 2}"
+        assert (int(row["label"]), int(row["answer"])) == (labels[place], chosen[place])
+        assert row["context"] == f"{source['sent1']} {source['sent2']}"
+        assert row["chosen"] == source[f"ending{chosen[place]}"]
+        assert row["right"] == source[f"ending{labels[place]}"]
+
+
+@pytest.mark.parametrize("name", ["dev.jsonl", "test.csv"])
+def test_other_forms_of_the_same_rows(folder, trained, name):
+    before = (trained / "predictions.tsv").read_bytes()
+    (trained / "predictions.tsv").unlink()
+    flags = {"do_train": "false", "do_eval": "false", "predict_file": folder / name}
+    assert fine_tune("run_multiple_choice", **flags_of(folder, "run", **flags)) == 0
+    assert (trained / "predictions.tsv").read_bytes() == before
+
+
+def test_a_run_alone(folder, trained):
+    """A process of its own that evaluates and predicts, and needs no other flag."""
+    names = ("predictions.tsv", "worst_errors.tsv", "eval_results.txt", "run.flags")
+    before = {name: (trained / name).read_bytes() for name in names}
+    for name in names[:3]:
+        (trained / name).unlink()
+    files = {"eval_file": folder / "dev.csv", "predict_file": folder / "dev.csv"}
+    flags = {"do_eval": "true", "do_predict": "true", "output_dir": trained}
+    finish(start("run_multiple_choice", **flags, **files))
+    assert {name: (trained / name).read_bytes() for name in names} == before
+
+
+def test_a_bad_file(folder, trained):
+    def message(rows, name="bad.csv", **changed):
+        if isinstance(rows, str):
+            (folder / name).write_text(rows)
+        else:
+            write_table(folder / name, rows)
+        flags = {"train_file": folder / name, **changed}
+        return refuse("run_multiple_choice", **flags_of(folder, "refused", **flags))
+
+    rows, lists = make_rows(3, 3), as_lists(make_rows(3, 3))
+    bad = f"{folder}/bad"
+    other = [*rows[:2], {**rows[2], "label": 4}]
+    assert message(other) == f"{bad}.csv line 4: label '4', expected a number from 0 to 3."
+    bare = [*rows[:2], {**rows[2], "label": ""}]
+    assert f"{bad}.csv line 4: no label; expected the place of the right" in message(bare)
+    short = [{name: row[name] for name in row if name != "sent2"} for row in rows]
+    assert f"{bad}.csv line 2: no 'sent2' but '', 'video-id'" in message(short)
+    header = "sent1,sent2,ending0,ending1,label\na,b,c,d,0\n"
+    assert f"{bad}.csv line 3 has 4 columns, expected 5: sent1" in message(f"{header}a,b,c,d\n")
+    assert f"{bad}.csv line 3: a quote opens" in message(f'{header}"a,b\n')
+    lists[1]["choices"] = lists[1]["choices"][:3]
+    less = message(lists, "bad.jsonl")
+    assert less == f"{bad}.jsonl line 2: 3 choices, expected 4, as in {bad}.jsonl line 1."
+    broken = json.dumps(lists[0]) + "\n{'context': 1}\n"
+    assert f"{bad}.jsonl line 2 is not JSON" in message(broken, "bad.jsonl")
+    test = message(rows, eval_file=folder / "test.csv")
+    assert f"{folder}/test.csv line 2: no label" in test
+    assert "no file matches 'nowhere.csv'" in message(rows, eval_file="nowhere.csv")
+    assert not (folder / "refused/run.flags").exists()
+
+
+def test_a_head_of_another_task(folder):
+    """That of a classifier of three classes: a new one is made only if asked for."""
+    model = read_checkpoint(str(folder / "model"))
+    head = {"output_weights": np.ones([3, 32]), "output_bias": np.ones([3])}
+    weights = {f"cls/classifier/{name}": value.astype(np.float32) for name, value in head.items()}
+    made = dataclasses.replace(model, weights=model.weights | weights, labels=("a", "b", "c"))
+    write_checkpoint(made, folder / "classifier", "huggingface")
+    flags = flags_of(folder, "other", init_checkpoint=folder / "classifier", num_train_steps=1)
+    assert "has a head of 3 labels ['a', 'b', 'c']" in refuse("run_multiple_choice", **flags)
+    assert fine_tune("run_multiple_choice", **flags, new_head="true") == 0
+    assert not (folder / "other/labels.txt").exists()
+
+
+def test_what_is_wrong_is_one_line(folder, trained):
+    (folder / "broken.jsonl").write_text('{"context": "a", "choices": ["b"], "label": 0}\n')
+    flags = {"do_eval": "true", "output_dir": trained, "eval_file": folder / "broken.jsonl"}
+    printed = fail(start("run_multiple_choice", **flags))
+    expected = f"ERROR: {folder}/broken.jsonl line 1: 1 choices, expected 2 or more."
+    assert printed.splitlines()[-1] == expected

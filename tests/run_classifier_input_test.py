@@ -1,0 +1,132 @@
+"""What is wrong with tables and labels is named with its place; what is odd is counted."""
+
+import logging
+
+import pytest
+
+from bert_tf.training.metrics_log import read_metrics
+from tests.fine_tune import FLAGS, fine_tune, read_tsv, refuse, texts, write_folder, write_table
+from tests.programs import fail, start
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("input"))
+
+
+def flags_of(folder, **changed):
+    return {
+        **FLAGS,
+        "do_train": "true",
+        "do_eval": "true",
+        "num_train_steps": 2,
+        "init_checkpoint": folder / "model",
+        "train_file": folder / "train.csv",
+        "eval_file": folder / "dev.csv",
+        "output_dir": folder / "run",
+        **changed,
+    }
+
+
+GOOD = "text,label\nthe film,pos\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "changed", "expected"),
+    [
+        ("x.csv", "text,label\na,pos\nb,\n", {}, "x.csv line 3: the label is empty"),
+        ("x.csv", "text,label\na,pos\nb,pos\n", {}, "all training examples have the label 'pos'"),
+        ("x.csv", GOOD + "a,b,neg\n", {}, "x.csv line 3 has 3 columns, expected 2: text, label"),
+        ("x.csv", GOOD + "a\n", {}, "x.csv line 3 has 1 columns, expected 2: text, label"),
+        ("x.tsv", GOOD.replace(",", "\t") + "a\tb\tneg\n", {}, "x.tsv line 3 has 3 columns"),
+        ("x.csv", GOOD + '"a,neg\n', {}, "x.csv line 3: a quote opens in the row"),
+        ("x.csv", "text,label\n", {}, "x.csv has no row"),
+        ("x.csv", "", {}, "x.csv is empty"),
+        ("x.csv", GOOD, {"text_column": "said"}, "--text_column is 'said', but the columns are"),
+        ("x.csv", GOOD, {"text_b_column": "b"}, "--text_b_column is 'b', but the columns are"),
+        ("x.csv", GOOD, {"label_column": "is"}, "--label_column is 'is', but the columns are"),
+        ("x.csv", GOOD, {"label_kind": "number"}, "x.csv line 2: label 'pos'; regression expects"),
+        (
+            "x.csv",
+            "text,label\na,1\nb,nan\n",
+            {"label_kind": "number"},
+            "x.csv line 3: label 'nan'; regression expects a finite number",
+        ),
+        ("x.jsonl", '{"text": "a", "label": 1}\n{"text"\n', {}, "x.jsonl line 2 is not JSON"),
+        (
+            "x.jsonl",
+            '{"text": 5, "label": 1}\n',
+            {},
+            "x.jsonl line 1: 'text' is 5, expected a text",
+        ),
+        (
+            "x.jsonl",
+            '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n{"text": "c"}\n',
+            {},
+            "train: 1 of 3 examples have no label, the first is",
+        ),
+        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' is more than a line"),
+        ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
+        ("x.csv", b"text,label\n\xff,pos\n", {}, "x.csv line 2: byte b'\\xff' is not UTF-8"),
+        (
+            "x.csv",
+            GOOD + "b,neg\n",
+            {"class_weights": "pso=2"},
+            "--class_weights: received 'pso=2'",
+        ),
+    ],
+)
+def test_bad_tables(folder, tmp_path, name, content, changed, expected):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    flags = {"train_file": path, "output_dir": tmp_path / "run", "do_eval": "false", **changed}
+    message = refuse("run_classifier", **flags_of(folder, **flags))
+    assert expected in message
+    assert not (tmp_path / "run/run.flags").exists() and not (tmp_path / "run/labels.txt").exists()
+
+
+def test_a_label_that_training_lacks(folder):
+    """As a user sees it: one line, status 1."""
+    rows = [{"text": "the film", "label": label} for label in ("pos", "odd", "odd")]
+    table = write_table(folder / "unknown.csv", rows)
+    printed = fail(start("run_classifier", **flags_of(folder, eval_file=table)))
+    assert printed.splitlines()[-1] == (
+        f"ERROR: {table} line 3: label 'odd' is none of the known ones, 'neg', 'pos', 'so-so'; "
+        "2 of 3 rows have such a label. Correct them, or add the label."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"task_name": "glue"}, "cola, sst-2"),
+        ({"task_name": "rte", "data_dir": ""}, "--task_name=rte needs its files; give --data_dir"),
+        ({"task_name": "rte"}, "RTE"),
+        ({"task_name": "ax"}, "ax has only the splits ['test']"),
+    ],
+)
+def test_tasks_that_cannot_be_read(folder, changed, expected):
+    flags = {"data_dir": folder, "eval_file": "", "train_file": "", **changed}
+    assert expected in refuse("run_classifier", **flags_of(folder, **flags))
+
+
+def test_empty_and_endless_texts_are_counted(folder, caplog):
+    rows = texts(6) + [{"text": "", "label": "pos"}, {"text": "very " * 100_000, "label": "neg"}]
+    table = write_table(folder / "odd.csv", rows)
+    flags = {"train_file": table, "eval_file": table, "predict_file": table}
+    with caplog.at_level(logging.INFO):
+        flags |= {"do_predict": "true", "output_dir": folder / "odd", "train_batch_size": 4}
+        assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
+    lines = [record.getMessage() for record in caplog.records]
+    assert "train: 8 examples; labels: neg 3, pos 3, so-so 2; 1 with an empty text" in lines
+    cut = [line for line in lines if "1 examples (12.5 %) cut to 16." in line]
+    assert len(cut) == 3 and all("the longest 16;" in line for line in cut)
+    assert len(read_tsv(folder / "odd/predictions.tsv")) == 8
+    assert len(read_metrics(folder / "odd/metrics.jsonl")) == 2
+
+
+def test_a_loss_that_is_no_number_ends_the_run(folder):
+    flags = {"learning_rate": 1e30, "num_train_steps": 40, "output_dir": folder / "lost"}
+    message = refuse("run_classifier", **flags_of(folder, **flags, clip_norm=0))
+    assert "is not a finite number at step" in message and "Lower --learning_rate" in message
+    assert not list((folder / "lost").glob("model.ckpt-*"))

@@ -1,10 +1,9 @@
 """What a fine-tuning program says of itself, and the configuration it gets."""
 
+import dataclasses
 import pathlib
 import typing
 from typing import Any, NamedTuple, Protocol
-
-from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
@@ -97,7 +96,8 @@ def read_configs(task_config: type[Config]) -> Configs:
             source = training.output_dir
         elif not pathlib.Path(source).is_dir():  # runs/my_task/model.ckpt-90
             source = str(pathlib.Path(source).parent)
-        before = {name: recorded(source, name) for name in TRAINED_WITH if name in flags.FLAGS}
+        own = {field.name for cls in (DataConfig, task_config) for field in dataclasses.fields(cls)}
+        before = {name: recorded(source, name) for name in TRAINED_WITH if name in own}
         config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
     configs = Configs(*map(config_flags.from_flags, (*groups, task_config)))

@@ -1,6 +1,7 @@
 """What the fine-tuning tasks share: rows in memory, dealt in batches."""
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,8 +64,10 @@ class RowsTask(abc.ABC):
         return evaluation_batches(rows, batch_size, max_steps, self.buckets, shares)
 
     def score(self, results: dict[str, float]) -> float:
-        """The higher the task's metric, the better; the lower the loss."""
+        """The higher the task's metric, the better; the lower the loss; nan is the worst."""
         value = results[self.best_metric]
+        if math.isnan(value):  # A correlation of constants; every number is better.
+            return -math.inf
         return -value if self.best_metric == "loss" else value
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:

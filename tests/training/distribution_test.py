@@ -7,6 +7,7 @@ import tensorflow as tf
 from bert_tf.config import TrainingConfig
 from bert_tf.training.distribution import (
     any_worker,
+    check_batch_sizes,
     distribute,
     is_chief,
     make_strategy,
@@ -86,3 +87,23 @@ def test_copies_of_a_variable_stay_equal():
     copies = strategy.experimental_local_results(variable)
     assert len(copies) == 2
     np.testing.assert_array_equal([c.numpy() for c in copies], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("options", "replicas", "message"),
+    [
+        ({}, 4, None),
+        ({"gradient_accumulation_steps": 2}, 2, None),
+        ({"train_batch_size": 6}, 4, "--train_batch_size=6 is not a multiple of 4"),
+        ({"gradient_accumulation_steps": 3}, 4, "--train_batch_size=8 is not a multiple of 12"),
+        ({"eval_batch_size": 5}, 2, "--eval_batch_size=5 is not a multiple of 2"),
+        ({"eval_batch_size": 5, "gradient_accumulation_steps": 2}, 1, None),
+    ],
+)
+def test_batches_must_be_dealt_evenly(options, replicas, message):
+    training = config(**{"train_batch_size": 8, "eval_batch_size": 8, **options})
+    if message is None:
+        check_batch_sizes(training, replicas)
+    else:
+        with pytest.raises(ValueError, match=message):
+            check_batch_sizes(training, replicas)

@@ -2,10 +2,12 @@
 
 import pytest
 
-from bert_tf.config import ModelConfig
+import bert_tf.training.memory
+from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.training.memory import (
     ACTIVATION_SHARE,
     activation_bytes,
+    choose_micro_batches,
     device_bytes,
     micro_batches,
 )
@@ -35,3 +37,31 @@ def test_estimate_grows_as_it_should():
 
 def test_device_has_memory():
     assert device_bytes() > 1e9
+
+
+@pytest.mark.parametrize(
+    ("given", "replicas", "before", "expected"),
+    [
+        (0, 1, 0, 4),  # 32 examples of 100 MB, 1 GB for activations: 4 times 8
+        (0, 2, 0, 2),  # a replica has 16 of them
+        (0, 1, 2, 2),  # the run began on a larger machine
+        (8, 1, 2, 8),
+        (1, 1, 0, 1),
+    ],
+)
+def test_micro_batches_are_chosen_where_none_are_given(
+    monkeypatch, given, replicas, before, expected
+):
+    monkeypatch.setattr(bert_tf.training.memory, "device_bytes", lambda: 1e9 / ACTIVATION_SHARE)
+    training = TrainingConfig(
+        train_batch_size=32, eval_batch_size=8, gradient_accumulation_steps=given
+    )
+    chosen = choose_micro_batches(training, 100e6, replicas, before)
+    assert chosen.gradient_accumulation_steps == expected
+    assert chosen.train_batch_size == 32
+
+
+def test_number_of_before_must_divide_the_batch():
+    training = TrainingConfig(train_batch_size=32, eval_batch_size=8)
+    with pytest.raises(ValueError, match="--train_batch_size=32 is not a multiple of 6 .*steps 3"):
+        choose_micro_batches(training, 1.0, 2, 3)

@@ -4,8 +4,11 @@ import logging
 
 import keras
 import pytest
+import tensorflow as tf
 
-from bert_tf.training.reporting import Progress, duration, parameter_table
+from bert_tf.config import TrainingConfig
+from bert_tf.training import reporting
+from bert_tf.training.reporting import Progress, duration, parameter_table, strategy_peak
 
 
 @pytest.mark.parametrize(
@@ -58,3 +61,13 @@ def test_table_counts_and_marks_the_decayed():
     assert title == "15 trainable parameters"
     assert kernel.split() == ["dense/kernel", "(4,", "3)", "float32", "decayed"]
     assert bias.split() == ["dense/bias", "(3,)", "float32"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(5e12, (5e12, 1e13)), (0.0, (3e9, 3e9))])
+def test_peak_of_all_devices(monkeypatch, given, expected):
+    """A peak that is given is one device's; a measured CPU serves all devices made of it."""
+    monkeypatch.setattr(reporting, "peak_flops", lambda precision: (3e9, "measured"))
+    monkeypatch.setattr(reporting.tf.config, "list_physical_devices", lambda kind: [])
+    training = TrainingConfig(peak_flops=given)
+    strategies = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert tuple(strategy_peak(training, strategy) for strategy in strategies) == expected

@@ -164,8 +164,79 @@ def test_evaluation_while_training_marks_the_best(tmp_path):
     lines = read_metrics(tmp_path / "eval_metrics.jsonl")
     assert [line["step"] for line in lines] == [6, 12]
     best = min(lines, key=lambda line: line["loss"])
-    assert trainer.directory.best() == {"step": best["step"], "loss": best["loss"]}
+    assert trainer.directory.best() == {"step": best["step"], "score": -best["loss"]}
     assert trainer.evaluate() == pytest.approx({k: v for k, v in lines[1].items() if k != "step"})
+
+
+class IdleStep:
+    """Counts steps and changes nothing: what the loop does can be seen without training."""
+
+    def __init__(self, columns):
+        self.columns = columns
+
+    def __call__(self, iterator, first_step, num_steps):
+        return tf.zeros([num_steps, len(self.columns)])
+
+
+def with_losses(trainer, *losses):
+    """Makes the trainer's evaluations have these losses, one after the other."""
+    left = list(losses)
+    trainer.evaluate = lambda: {"loss": left.pop(0)}
+    trainer.train_step = IdleStep(trainer.train_step.columns)
+    return trainer
+
+
+def evaluated_steps(path):
+    return [line["step"] for line in read_metrics(path / "eval_metrics.jsonl")]
+
+
+STOPPING = {"eval_steps": 2, "save_checkpoints_steps": 2, "early_stopping_evaluations": 2}
+
+
+@pytest.mark.parametrize(
+    ("losses", "last"),
+    [
+        ([3.0, 2.0, 2.5, 2.1, 1.0, 0.5], 8),  # two in a row are no better than the second
+        ([3.0, 2.0, 2.0, 2.0, 1.0, 0.5], 8),  # as good is no better
+        ([3.0, 3.1, 2.9, 3.0, 2.8, 2.9], 12),  # every other one is better
+        ([1.0, 2.0, 3.0, 0.5, 0.4, 0.3], 6),
+    ],
+)
+def test_early_stopping_ends_the_run(tmp_path, losses, last):
+    trainer = with_losses(make_trainer(tmp_path, **STOPPING), *losses)
+    trainer.train()
+    steps = list(range(2, last + 1, 2))
+    assert trainer.step == last and trainer.is_finished()
+    assert evaluated_steps(tmp_path) == steps
+    seen = losses[: len(steps)]
+    assert trainer.directory.best() == {"step": steps[seen.index(min(seen))], "score": -min(seen)}
+    assert trainer.directory.steps()[-1] == last
+
+
+def test_a_stopped_run_stays_stopped_and_the_best_is_there(tmp_path):
+    with_losses(make_trainer(tmp_path, **STOPPING), 3.0, 2.0, 2.5, 2.1).train()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    again = make_trainer(tmp_path, **STOPPING)
+    assert again.step == 8 and again.is_finished()
+    again.train()
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert again.directory.restore_best() == 4
+    # With more patience it goes on from where it stopped.
+    patient = make_trainer(tmp_path, **{**STOPPING, "early_stopping_evaluations": 3})
+    assert not patient.is_finished()
+    with_losses(patient, 2.4, 1.0).train()
+    assert evaluated_steps(tmp_path) == [2, 4, 6, 8, 10]
+
+
+def test_a_run_cut_off_stops_at_the_same_evaluation(tmp_path):
+    with_losses(make_trainer(tmp_path, **STOPPING), 3.0, 2.0, 2.5, 2.1).train()
+    for step in (6, 8):
+        for path in tmp_path.glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    again = make_trainer(tmp_path, **STOPPING)
+    assert again.step == 4 and not again.is_finished()
+    with_losses(again, 2.5, 2.1).train()
+    assert again.step == 8 and evaluated_steps(tmp_path) == [2, 4, 6, 8]
 
 
 def test_eval_results_have_googles_form(tmp_path):

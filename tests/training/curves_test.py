@@ -1,0 +1,39 @@
+"""Curves: a picture with a panel for each metric that has values."""
+
+import struct
+
+import pytest
+
+from bert_tf.training.curves import draw_curves
+
+PANELS = {"loss": "Loss", "f1": "F1", "accuracy": "Accuracy"}
+
+
+def height(path):
+    """Returns the height that a PNG states; a row of panels has 374 pixels."""
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n" and len(content) > 5000
+    return struct.unpack(">I", content[20:24])[0]
+
+
+@pytest.mark.parametrize(
+    ("training", "evaluation", "rows"),
+    [
+        ([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "accuracy": 0.5}], [], 1),
+        ([], [{"step": 2, "f1": 0.5}], 1),
+        ([{"step": 1, "loss": 2.0}], [{"step": 2, "f1": 0.5, "accuracy": 0.1, "other": 1.0}], 2),
+    ],
+)
+def test_a_panel_for_each_metric_with_values(tmp_path, training, evaluation, rows):
+    path = tmp_path / "curves.png"
+    draw_curves(path, PANELS, training, evaluation, {"loss": 3.0})
+    assert height(path) == rows * 374
+    plain = path.read_bytes()
+    draw_curves(path, PANELS, training, evaluation, {})
+    has_loss = any("loss" in line for line in training)
+    assert (path.read_bytes() != plain) == has_loss  # the baseline's line
+
+
+def test_nothing_without_values(tmp_path):
+    draw_curves(tmp_path / "curves.png", PANELS, [], [{"step": 1, "other": 2.0}], {"loss": 1.0})
+    assert not list(tmp_path.iterdir())

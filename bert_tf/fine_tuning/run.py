@@ -171,6 +171,10 @@ class Run:
                 )
             may_miss += ("cls/",)
         assign_checkpoint(trainer.task.model, self.start.weights, may_miss)
+        # Arrays as large as the model: not kept while it trains.
+        self.start = self.start._replace(
+            weights=dataclasses.replace(self.start.weights, weights={})
+        )
 
     def train_and_use(self, trainer: "FineTuner", examples: Examples) -> None:
         """Trains, then evaluates and predicts with the chosen checkpoint."""

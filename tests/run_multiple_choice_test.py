@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.run_multiple_choice import MultipleChoice
+from bert_tf.tasks.multiple_choice import ChoiceExamples
+from bert_tf.tasks.swag import ChoiceExample
 from tests.fine_tune import fine_tune, read_results, read_tsv, refuse, write_table
 from tests.programs import fail, finish, start
 from tests.tiny_model import write_tiny_model
@@ -199,3 +202,20 @@ def test_what_is_wrong_is_one_line(folder, trained):
     printed = fail(start("run_multiple_choice", **flags))
     expected = f"ERROR: {folder}/broken.jsonl line 1: 1 choices, expected 2 or more."
     assert printed.splitlines()[-1] == expected
+
+
+def test_the_worst_answers_come_first(tmp_path):
+    examples = [
+        ChoiceExample("a\tb", "c", ("right", "left", "up"), 0, "0", "f line 2"),
+        ChoiceExample("d", "", ("right", "left", "up"), 2, "1", "f line 3"),
+        ChoiceExample("e", "", ("right", "left", "up"), 1, "2", "f line 4"),
+    ]
+    made = ChoiceExamples(examples, None, np.array([0, 2, 1]), 0)
+    logits = [np.array(row) for row in ([0.0, 2.0, 1.0], [0.0, 1.0, 9.0], [0.0, 0.0, 5.0])]
+    outputs = {"logits": logits, "loss": [1.25, 7.0, 5.5]}
+    MultipleChoice().report(tmp_path, None, "", made, outputs)
+    assert (tmp_path / "worst_errors.tsv").read_text().splitlines() == [
+        "loss\tlabel\tanswer\tsource\tcontext\tright\tchosen",
+        "5.5000\t1\t2\tf line 4\te\tleft\tup",
+        "1.2500\t0\t1\tf line 2\ta b c\tright\tleft",
+    ]

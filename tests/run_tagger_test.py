@@ -231,9 +231,10 @@ def test_tags_of_a_file_to_be_tagged_do_not_matter(folder, names):
     """Neither their columns nor their names; a word alone in a sentence gets the same tag."""
     (folder / "plain.txt").write_text("Anna\n\nOslo\n")
     (folder / "other.tsv").write_text("Anna\t\n\nOslo\tB-XYZ\n")
-    for name in ("plain.txt", "other.tsv"):
+    (folder / "second.txt").write_text("Oslo Anna\n\nAnna Oslo\n")
+    for word_column, name in ((0, "plain.txt"), (0, "other.tsv"), (1, "second.txt")):
         flags = {"do_train": "false", "do_eval": "false", "tag_column": 2}
-        flags["predict_file"] = folder / name
+        flags |= {"predict_file": folder / name, "word_column": word_column}
         assert fine_tune("run_tagger", **flags_of(folder, "names", "txt", **flags)) == 0
         lines = (names / "predictions.txt").read_text().split("\n")
         assert [line.split()[-1:] for line in lines] == [["B-PER"], [], ["B-LOC"], []]

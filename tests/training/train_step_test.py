@@ -141,6 +141,36 @@ def test_loss_scale_skips_an_overflow_and_halves():
     assert int(scale.good_steps.numpy()) == 0
 
 
+def test_overflow_changes_no_weight():
+    """A scale of 2 ** 127 makes gradients infinite; one of 2 ** 10 is divided out again."""
+    keras.utils.set_random_seed(3)
+    task, scale = ToyTask(), LossScale()
+    optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-2, num_warmup_steps=0))
+    optimizer.build(task.model.trainable_variables)
+    step = TrainStep(
+        task,
+        optimizer,
+        tf.distribute.get_strategy(),
+        random_seed=1,
+        jit_compile=False,
+        loss_scale=scale,
+    )
+    batches = iter(task.train_dataset(4, 0, 0, 1))
+    before = [variable.numpy() for variable in task.model.trainable_variables]
+    scale.scale.assign(2.0**127)
+    step(batches, tf.constant(0), tf.constant(1))
+    assert float(scale.scale) == 2.0**126 and int(optimizer.iterations) == 0
+    for variable, value in zip(task.model.trainable_variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    scale.scale.assign(2.0**10)
+    columns, _ = run(tf.distribute.get_strategy(), 2, batch_size=4, jit_compile=False)
+    (row,) = step(batches, tf.constant(1), tf.constant(1)).numpy()
+    assert float(scale.scale) == 2.0**10 and int(optimizer.iterations) == 1
+    # `run` has not moved either: its first step of the warm-up has the rate 0.
+    norm = dict(zip(step.columns, row, strict=True))["gradient_norm"]
+    np.testing.assert_allclose(norm, columns["gradient_norm"][1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])
 def test_evaluation_sums_over_replicas(strategy):
     keras.utils.set_random_seed(3)

@@ -6,9 +6,9 @@
 
 Each task and seed is run twice, each time in a process of its own: `finetuning_torch.py`, and the
 program of bert_tf with the same hyper-parameters. Times are of whole processes, from start to end,
-with loading, tokenizing, evaluating. --cores binds the processes to these cores; both libraries take
-as many threads. Two calls with other cores and --frameworks may fill the same folder side by side:
-runs whose results are there are not repeated. --table prints what there is, as Markdown.
+with loading, tokenizing, evaluating. --cores binds the processes to these cores; both libraries
+take as many threads. Two calls with other cores and --frameworks may fill the same folder side by
+side: runs whose results are there are not repeated. --table prints what there is, as Markdown.
 
 What differs: bert_tf does not decay biases and LayerNorms, goes on over the end of an epoch with
 whole batches, and for SQuAD steps 140 pieces from window to window, where the other shares 96.

@@ -139,6 +139,7 @@ CHOICE = {"rows": 4000, "is_choice": True, "learning_rate": 2e-4, "evaluation": 
 SQUAD = {"rows": 1500, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
 WNUT = {"train": "wnut17train", "evaluation": "emerging.dev", "learning_rate": 1e-4}
 UDPOS = {"train": "train.rebuilt", "rows": 4000, "epochs": 1, "learning_rate": 1e-4}
+MRPC_FILES = ("train", "test")
 STSB = "glue/STS-B/sts-*.csv"
 MRPC = "glue/MRPC-original/msr_paraphrase_*.txt"
 RECIPES = {
@@ -146,9 +147,7 @@ RECIPES = {
     "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv"),
     "stsb": Recipe(read_table(5, 6, 4, header=False), STSB, "correlation", epochs=1),
     "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=5000),
-    "mrpc": Recipe(
-        read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", "train", "test", epochs=1
-    ),
+    "mrpc": Recipe(read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", *MRPC_FILES, epochs=1),
     "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", rows=4000, epochs=1),
     "banking77": Recipe(read_banking, "classification/banking77/*.csv", **CHOICE),
     "clinc150": Recipe(read_clinc, "classification/clinc150/data_full.json#*", **CHOICE),
@@ -385,8 +384,7 @@ def main(_: list[str]) -> None:
     torch.set_num_threads(THREADS.value)
     recipe = RECIPES[TASK.value]
     result = {
-        **{"framework": "torch", "task": TASK.value, "seed": SEED.value},
-        **run(recipe),
+        **{"framework": "torch", "task": TASK.value, "seed": SEED.value, **run(recipe)},
         **{"epochs": recipe.epochs, "learning_rate": recipe.learning_rate},
         **{"max_length": recipe.max_length, "batch_size": BATCH_SIZE},
         **{"weight_decay": WEIGHT_DECAY, "warm_up": WARM_UP, "max_norm": MAX_NORM},

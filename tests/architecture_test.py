@@ -43,7 +43,10 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "modeling": ("checkpoints config losses text", "absl_py keras tensorflow"),
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
-    "training": ("checkpoints config data files task", "absl_py keras matplotlib numpy tensorflow"),
+    "training": (
+        "checkpoints config data files optimization task",
+        "absl_py keras matplotlib numpy tensorflow",
+    ),
     "tasks": ("config data files losses metrics modeling task text", "keras numpy tensorflow"),
     "fine_tuning": (
         "checkpoints config config_flags data files modeling optimization run_record tasks text "

@@ -11,15 +11,14 @@ Layers carry the names of google-research/bert's scopes and are built inside the
 """
 
 import functools
-import math
 import typing
-from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
+from bert_tf.modeling.activations import activation
 from bert_tf.modeling.attention import SelfAttention, attention_bias
 from bert_tf.modeling.dropout import Dropout, mix
 from bert_tf.modeling.embeddings import BertEmbeddings, initializer
@@ -28,39 +27,6 @@ from bert_tf.modeling.unpadding import Layout, find_pieces
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-
-def gelu_tanh(x: Any) -> Any:
-    """Computes the tanh form of GELU, the one of google-research/bert.
-
-    Written out, because TensorFlow's own takes the cube with a slow general power.
-    """
-    return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * x * (1.0 + 0.044715 * x * x)))
-
-
-def gelu_exact(x: Any) -> Any:
-    """Computes GELU with the error function, the form of Hugging Face's `gelu`."""
-    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
-
-
-_ACTIVATIONS = {
-    "gelu_tanh": gelu_tanh,
-    "gelu_exact": gelu_exact,
-    "relu": ops.relu,
-    "tanh": ops.tanh,
-    "linear": None,
-}
-
-
-def activation(name: str) -> Callable[[Any], Any] | None:
-    """Returns the function that a configuration names.
-
-    Raises:
-      ValueError: if there is none of that name.
-    """
-    if name not in _ACTIVATIONS:
-        raise ValueError(f"hidden_act: received {name!r}, expected one of {sorted(_ACTIVATIONS)}.")
-    return _ACTIVATIONS[name]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf.modeling.activations import activation
 from bert_tf.modeling.embeddings import initializer
-from bert_tf.modeling.encoder import activation
 
 
 def gather_positions(sequence: Any, positions: Any) -> Any:

@@ -58,19 +58,26 @@ def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
     return [decay ** (num_layers + 1 - value) for value in depths]
 
 
+def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the norm of all gradients, dense float tensors, as of one vector: float32 []."""
+    halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+    return tf.sqrt(2.0 * tf.add_n(halves))
+
+
 def clip_by_global_norm(
-    gradients: Sequence[tf.Tensor], clip_norm: float
+    gradients: Sequence[tf.Tensor], clip_norm: float, norm: tf.Tensor | None = None
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Scales all gradients alike so that their global norm is at most `clip_norm`.
 
     Args:
       gradients: dense float tensors.
       clip_norm: largest norm; 0 for no clipping.
+      norm: their `global_norm`, if it is known.
 
     Returns:
       The gradients and their norm before clipping, float32 [].
     """
-    norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(g, tf.float32))) for g in gradients]))
+    norm = global_norm(gradients) if norm is None else norm
     if not clip_norm:
         return list(gradients), norm
     scale = clip_norm / tf.maximum(norm, clip_norm)
@@ -142,13 +149,17 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.apply_summed(grads, variables)
 
     def apply_summed(
-        self, gradients: Sequence[Any], variables: Sequence[keras.Variable]
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[keras.Variable],
+        norm: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Clips and applies gradients that are already summed over replicas.
 
         Args:
           gradients: one per variable, the same on every replica; tensors or IndexedSlices.
           variables: Keras variables.
+          norm: the gradients' `global_norm`, if it is known.
 
         Returns:
           Global norm before clipping, float32 [].
@@ -164,7 +175,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
         self.build(variables)
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        clipped, norm = clip_by_global_norm(dense, self.clip_norm)
+        clipped, norm = clip_by_global_norm(dense, self.clip_norm, norm)
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
             tf.distribute.get_strategy(),

@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.optimization.optimizers import global_norm
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
 
@@ -164,7 +165,7 @@ class TrainStep:
         """As `_whole_step`, not compiled but for the update."""
         weights = self.task.loss_weights(batch)
         gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
-        return self._apply(gradients, sums, self._run_update)
+        return self._apply(gradients, sums, self._compiled_update)
 
     def _reduced_gradients(self, batch: Batch, step: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
         """One of several replicas: the gradients and sums of all of them."""
@@ -231,10 +232,15 @@ class TrainStep:
             self.loss_scale.update(is_finite)
         return tf.concat([sums, tf.stack([learning_rate, norm])], axis=0)
 
-    def _update(self, gradients: Gradients) -> tf.Tensor:
+    def _compiled_update(self, gradients: Gradients) -> tf.Tensor:
+        # On CPUs XLA would hold the squares of all gradients at once to add them up.
+        return self._run_update(gradients, global_norm(gradients))
+
+    def _update(self, gradients: Gradients, norm: tf.Tensor | None = None) -> tf.Tensor:
         if self.loss_scale:
             gradients = [g / self.loss_scale.scale for g in gradients]
-        return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables)
+            norm = None if norm is None else norm / self.loss_scale.scale
+        return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables, norm)
 
     def _local(self, value: Any) -> Any:
         return self.strategy.experimental_local_results(value)[0]

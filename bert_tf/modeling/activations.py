@@ -1,0 +1,51 @@
+"""Activations of the feed-forward part, in the forms that checkpoints were trained with."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+# Both forms of GELU find their slope on the way: the backward pass keeps that one tensor and
+# multiplies by it, where it would keep each step of the formula.
+
+
+@ops.custom_gradient
+def gelu_tanh(x: Any) -> Any:
+    """Computes the tanh form of GELU, the one of google-research/bert.
+
+    Written out, because TensorFlow's own takes the cube with a slow general power.
+    """
+    scale, square = math.sqrt(2.0 / math.pi), 0.044715 * x * x
+    tanh = ops.tanh(scale * x * (1.0 + square))
+    share = 0.5 * (1.0 + tanh)
+    slope = share + 0.5 * x * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * square)
+    return x * share, lambda upstream: upstream * slope
+
+
+@ops.custom_gradient
+def gelu_exact(x: Any) -> Any:
+    """Computes GELU with the error function, the form of Hugging Face's `gelu`."""
+    share = 0.5 * (1.0 + ops.erf(x * math.sqrt(0.5)))
+    slope = share + x * ops.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
+    return x * share, lambda upstream: upstream * slope
+
+
+_ACTIVATIONS = {
+    "gelu_tanh": gelu_tanh,
+    "gelu_exact": gelu_exact,
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": None,
+}
+
+
+def activation(name: str) -> Callable[[Any], Any] | None:
+    """Returns the function that a configuration names.
+
+    Raises:
+      ValueError: if there is none of that name.
+    """
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"hidden_act: received {name!r}, expected one of {sorted(_ACTIVATIONS)}.")
+    return _ACTIVATIONS[name]

@@ -1,0 +1,41 @@
+"""GELU's values and slopes, against the formulas in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.activations import activation
+
+POINTS = np.linspace(-9.0, 9.0, 2001)
+
+
+def gelu_exact(x):
+    return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize("formula", [gelu_exact, gelu_tanh])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 3e-6)])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_values_and_slopes(formula, dtype, tolerance, jit_compile):
+    @tf.function(jit_compile=jit_compile)
+    def value_and_slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            values = activation(formula.__name__)(x)
+        return values, tape.gradient(values, x, 3.0 * tf.ones_like(x))
+
+    values, slopes = value_and_slope(tf.constant(POINTS, dtype))
+    np.testing.assert_allclose(values, formula(POINTS), atol=tolerance)
+    differences = (formula(POINTS + 1e-6) - formula(POINTS - 1e-6)) / 2e-6
+    np.testing.assert_allclose(slopes, 3.0 * differences, atol=3.0 * tolerance)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="'gelu', expected one of"):
+        activation("gelu")

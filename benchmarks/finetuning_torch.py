@@ -135,20 +135,20 @@ def read_squad(path: str) -> list[Row]:
     return [{"context": p["context"], **question} for p in paragraphs for question in p["qas"]]
 
 
-CHOICE = {"rows": 4000, "is_choice": True, "learning_rate": 2e-4, "evaluation": "test"}
-SQUAD = {"rows": 1500, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
+CHOICE = {"rows": 3000, "is_choice": True, "learning_rate": 2e-4, "evaluation": "test"}
+SQUAD = {"rows": 1000, "is_choice": True, "epochs": 1, "learning_rate": 1e-4, "max_length": 256}
 WNUT = {"train": "wnut17train", "evaluation": "emerging.dev", "learning_rate": 1e-4}
-UDPOS = {"train": "train.rebuilt", "rows": 4000, "epochs": 1, "learning_rate": 1e-4}
+UDPOS = {"train": "train.rebuilt", "rows": 2500, "epochs": 1, "learning_rate": 1e-4}
 MRPC_FILES = ("train", "test")
 STSB = "glue/STS-B/sts-*.csv"
 MRPC = "glue/MRPC-original/msr_paraphrase_*.txt"
 RECIPES = {
     "sst2": Recipe(read_table(0, None, 1, header=True), "glue/SST-2/*.tsv", epochs=1, rows=8000),
-    "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv"),
+    "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv", epochs=1),
     "stsb": Recipe(read_table(5, 6, 4, header=False), STSB, "correlation", epochs=1),
-    "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=5000),
+    "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=4000),
     "mrpc": Recipe(read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", *MRPC_FILES, epochs=1),
-    "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", rows=4000, epochs=1),
+    "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", rows=2500, epochs=1),
     "banking77": Recipe(read_banking, "classification/banking77/*.csv", **CHOICE),
     "clinc150": Recipe(read_clinc, "classification/clinc150/data_full.json#*", **CHOICE),
     "wnut17": Recipe(read_tagged(0, 1), "ner/wnut17/*.conll", "entities", **WNUT),

@@ -10,6 +10,9 @@ with loading, tokenizing, evaluating. --cores binds the processes to these cores
 take as many threads. Two calls with other cores and --frameworks may fill the same folder side by
 side: runs whose results are there are not repeated. --table prints what there is, as Markdown.
 
+Keras loads scikit-learn wherever it is installed; here it is for the peer's script, and hidden from
+bert_tf, which does not need it.
+
 What differs: bert_tf does not decay biases and LayerNorms, goes on over the end of an epoch with
 whole batches, and for SQuAD steps 140 pieces from window to window, where the other shares 96.
 """
@@ -40,6 +43,12 @@ SHOWN |= {"squad1": "f1", "squad2": "best_f1"}
 PERCENT = ("squad1", "squad2")
 GLUE = {"rte": "RTE", "stsb": "STS-B", "mrpc": "MRPC-original", "sst2": "SST-2", "cola": "CoLA"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
+
+WITHOUT_SKLEARN = """
+import runpy, sys
+sys.modules["sklearn"] = None
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
 
 
 def make_files(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str]:
@@ -97,7 +106,7 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
     recipe, folder = peer.RECIPES[task], pathlib.Path(OUTPUT_DIR.value, "runs", f"{task}-{seed}")
     program, *given = make_files(task, recipe, pathlib.Path(OUTPUT_DIR.value, "data", task))
     command = [
-        *(sys.executable, "-m", f"bert_tf.{program}", *given),
+        *(sys.executable, "-c", WITHOUT_SKLEARN, f"bert_tf.{program}", *given),
         *("--do_train", "--do_eval", f"--output_dir={folder}", f"--random_seed={seed}"),
         *(f"--init_checkpoint={peer.MODEL.value}", f"--max_seq_length={recipe.max_length}"),
         *(f"--learning_rate={recipe.learning_rate}", f"--num_train_epochs={recipe.epochs}"),

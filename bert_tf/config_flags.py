@@ -19,13 +19,21 @@ ConfigType = TypeVar("ConfigType", bound=Config)
 flags.disclaim_key_flags()
 
 
-def define_flags(*classes: type[Config], only: Sequence[str] = ()) -> None:
+def define_flags(
+    *classes: type[Config], only: Sequence[str] = (), without: Sequence[str] = ()
+) -> None:
     """Defines one flag per field; with `only`, just the fields of these names.
 
+    Args:
+      classes: groups of fields.
+      only: names of the fields to take; () for all.
+      without: names of fields to leave out.
+
     Raises:
-      ValueError: if `only` names a field that no class has.
+      ValueError: if a name is that of no field.
     """
-    unknown = set(only) - {field.name for cls in classes for field in dataclasses.fields(cls)}
+    names = {field.name for cls in classes for field in dataclasses.fields(cls)}
+    unknown = {*only, *without} - names
     if unknown:
         raise ValueError(
             f"No field named {sorted(unknown)} in {[cls.__name__ for cls in classes]}."
@@ -33,7 +41,7 @@ def define_flags(*classes: type[Config], only: Sequence[str] = ()) -> None:
     for cls in classes:
         types = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
-            if not only or field.name in only:
+            if field.name not in without and (not only or field.name in only):
                 _define(field, types[field.name])
 
 

@@ -1,6 +1,6 @@
 """Fine-tunes BERT to classify texts or pairs of texts, or to score them.
 
-    python -m bert_tf.run_classifier --flagfile=configs/sst2.flags --data_dir=glue/SST-2 \\
+    python -m bert_tf.run_classifier --flagfile=configs/glue_sst2.flags --data_dir=glue/SST-2 \\
         --init_checkpoint=uncased_L-12_H-768_A-12.zip
     python -m bert_tf.run_classifier --do_train --do_eval --output_dir=runs/mine \\
         --train_file=train.csv --eval_file=dev.csv --text_column=review --label_column=stars \\
@@ -22,6 +22,7 @@ from bert_tf.files import atomic_write
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
     FLAG_GROUPS,
+    WITHOUT_EFFECT,
     Configs,
     Examples,
     asked_files,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.glue import GlueTask
     from bert_tf.tasks.text_examples import TextExample
 
-config_flags.define_flags(*FLAG_GROUPS, ClassifierConfig)
+config_flags.define_flags(*FLAG_GROUPS, ClassifierConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 
 SPLITS = {"train": "train", "eval": "dev", "predict": "test"}  # GLUE's names

@@ -17,7 +17,14 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
-from bert_tf.fine_tuning.program import DATA_FLAGS, FLAG_GROUPS, Configs, Examples, asked_files
+from bert_tf.fine_tuning.program import (
+    DATA_FLAGS,
+    FLAG_GROUPS,
+    WITHOUT_EFFECT,
+    Configs,
+    Examples,
+    asked_files,
+)
 from bert_tf.fine_tuning.run import run
 from bert_tf.fine_tuning_config import TaggerConfig
 from bert_tf.text.wordpiece import WordPiece
@@ -25,7 +32,7 @@ from bert_tf.text.wordpiece import WordPiece
 if TYPE_CHECKING:
     from bert_tf.tasks.tagging import TaggedExamples, TaggingTask
 
-config_flags.define_flags(*FLAG_GROUPS, TaggerConfig)
+config_flags.define_flags(*FLAG_GROUPS, TaggerConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 
 

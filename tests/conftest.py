@@ -99,11 +99,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _same_start() -> None:
     """Starts every test from the same seeds and from float32, whatever ran before it."""
     import keras
+    import tensorflow as tf
 
     random.seed(1)
     np.random.seed(1)
     keras.utils.set_random_seed(1)
     keras.config.set_dtype_policy("float32")
+    # Mirrored strategies number their all-reduces from the same start: TensorFlow would mix up
+    # those of two tests in one process, as its own tests would without this line.
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
 
 
 @pytest.fixture

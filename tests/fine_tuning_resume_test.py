@@ -10,7 +10,7 @@ import pytest
 from bert_tf.files import exclusive
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, refuse, texts, write_folder, write_table
-from tests.programs import finish, start
+from tests.programs import fail, finish, start
 
 NUM_STEPS = 300
 
@@ -113,7 +113,10 @@ def test_what_does_not_fit_the_run_is_refused(folder, whole):
     table.rename(kept)
     try:
         write_table(table, [{**row, "text": row["text"] + " film"} for row in texts(48)])
-        assert "was trained on other examples" in refused()
+        message = fail(start("run_classifier", **flags_of(folder, "copy")))
+        assert "was trained on other examples" in message
+        kept_files = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
+        assert kept_files == before
         write_table(table, [{**row, "label": f"{n % 2}"} for n, row in enumerate(texts(48))])
         message = refused(eval_file=table)
         assert f"{copy} has a head of 3 labels ['neg', 'pos', 'so-so'], the task has 2" in message

@@ -182,7 +182,7 @@ def test_several_labels_of_each_text(folder):
         },
         rel=1e-4,
     )
-    assert results["eval_micro_f1"] > 0.9
+    assert results["eval_micro_f1"] > 0.8
     report = [line.split() for line in (path / "report.txt").read_text().splitlines()]
     assert ["strong", "16"] in [[line[0], line[-1]] for line in report if line]
     wrong = (true != predicted).any(axis=1)

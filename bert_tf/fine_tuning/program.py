@@ -18,6 +18,7 @@ if typing.TYPE_CHECKING:
 # A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
 # What weights get used to: an evaluation or a prediction takes it from the run that made them.
 TRAINED_WITH = (
     *("max_seq_length", "long_texts"),

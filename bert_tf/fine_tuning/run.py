@@ -46,6 +46,7 @@ def run_seeds(program: Program, configs: Configs) -> int:
 
     folder, first = pathlib.Path(configs.training.output_dir), configs.data.random_seed
     results: dict[int, dict[str, float]] = {}
+    strategy = None  # One for all: TensorFlow mixes up the all-reduces of several in one process.
     for seed in range(first, first + configs.tuning.num_seeds):
         logging.info("Seed %d (%d of %d)", seed, len(results) + 1, configs.tuning.num_seeds)
         output_dir = str(folder / f"seed-{seed}")
@@ -57,9 +58,9 @@ def run_seeds(program: Program, configs: Configs) -> int:
                 tuning=dataclasses.replace(configs.tuning, num_seeds=1),
             ),
         )
-        if status := one.execute():
+        if status := one.execute(strategy):
             return status
-        results[seed] = one.results
+        results[seed], strategy = one.results, one.strategy
     write_summary(folder, results)
     return 0
 
@@ -69,6 +70,7 @@ class Run:
 
     Attributes:
       results: of the evaluation at the end.
+      strategy: what it ran under.
     """
 
     def __init__(self, program: Program, configs: Configs) -> None:
@@ -77,13 +79,14 @@ class Run:
         self.start = begin(configs, program)
         self.configs = configs._replace(model=self.start.config)
         self.results: dict[str, float] = {}
+        self.strategy: Any = None
 
-    def execute(self) -> int:
-        """Trains, evaluates, predicts; returns the exit status."""
+    def execute(self, strategy: Any = None) -> int:
+        """Trains, evaluates, predicts; returns the exit status. Without a strategy it makes one."""
         from bert_tf.training.distribution import is_chief, make_strategy
         from bert_tf.training.trainer import Stopped
 
-        strategy = make_strategy(self.configs.training)
+        self.strategy = strategy = strategy or make_strategy(self.configs.training)
         with contextlib.ExitStack() as stack:
             if self.configs.training.do_train and is_chief(strategy):
                 if not stack.enter_context(exclusive(self.folder / ".lock")):
@@ -114,7 +117,10 @@ class Run:
 
         start = self.start
         tokenizer = WordPiece(start.vocab, start.config.do_lower_case)
-        examples = self.program.read(self.configs, tokenizer, start.labels)
+        labels = start.labels
+        if start.num_labels > 1 and not labels and not self.configs.training.do_train:
+            labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.
+        examples = self.program.read(self.configs, tokenizer, labels)
         check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         configs = self.configs = with_sizes(self.configs, num_rows, strategy)

@@ -30,8 +30,9 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import finetuning_torch as peer
+from benchmarks.finetuning_tasks import RECIPES, Recipe, choose
 
-TASKS = flags.DEFINE_list("tasks", list(peer.RECIPES), "Names in RECIPES.")
+TASKS = flags.DEFINE_list("tasks", list(RECIPES), "Names in RECIPES.")
 SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 1 to this.", lower_bound=1)
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)
 FRAMEWORKS = flags.DEFINE_list("frameworks", ["bert_tf", "torch"], "Which of the two to run.")
@@ -51,7 +52,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
 
 
-def make_files(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str]:
+def make_files(task: str, recipe: Recipe, folder: pathlib.Path) -> list[str]:
     """Writes the rows that are trained on; returns the program and the flags that name them."""
     folder.mkdir(parents=True, exist_ok=True)
     path = f"{peer.DATA.value}/{recipe.files}"
@@ -62,7 +63,7 @@ def make_files(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str
     if task in GLUE:
         return ["run_classifier", *glue_flags(task, recipe, folder)]
     rows = {name: recipe.read(file) for name, file in files.items()}
-    rows["train"] = peer.choose(recipe, rows["train"])
+    rows["train"] = choose(recipe, rows["train"])
     named = {name: folder / f"{name}{ending(recipe)}" for name in rows}
     for name, chosen in rows.items():
         named[name].write_text(as_text(recipe, chosen), encoding="utf8")
@@ -76,7 +77,7 @@ def make_files(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str
     return ["run_classifier", *given, *pair]
 
 
-def glue_flags(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str]:
+def glue_flags(task: str, recipe: Recipe, folder: pathlib.Path) -> list[str]:
     data = pathlib.Path(peer.DATA.value, "glue", GLUE[task])
     if recipe.rows:
         lines = (data / "train.tsv").read_text(encoding="utf8").split("\n")
@@ -87,12 +88,12 @@ def glue_flags(task: str, recipe: peer.Recipe, folder: pathlib.Path) -> list[str
     return [f"--task_name={GLUE_NAMES.get(task, task)}", f"--data_dir={data}"]
 
 
-def ending(recipe: peer.Recipe) -> str:
+def ending(recipe: Recipe) -> str:
     kinds = {"entities": ".conll", "words": ".conll", "squad1": ".json", "squad2": ".json"}
     return kinds.get(recipe.score, ".jsonl")
 
 
-def as_text(recipe: peer.Recipe, rows: list[dict[str, Any]]) -> str:
+def as_text(recipe: Recipe, rows: list[dict[str, Any]]) -> str:
     if recipe.score in ("entities", "words"):
         pairs = [zip(row["words"], row["labels"], strict=True) for row in rows]
         return "\n".join("".join(f"{w}\t{t}\n" for w, t in sentence) for sentence in pairs)
@@ -103,7 +104,7 @@ def as_text(recipe: peer.Recipe, rows: list[dict[str, Any]]) -> str:
 
 
 def run_ours(task: str, seed: int) -> dict[str, Any]:
-    recipe, folder = peer.RECIPES[task], pathlib.Path(OUTPUT_DIR.value, "runs", f"{task}-{seed}")
+    recipe, folder = RECIPES[task], pathlib.Path(OUTPUT_DIR.value, "runs", f"{task}-{seed}")
     program, *given = make_files(task, recipe, pathlib.Path(OUTPUT_DIR.value, "data", task))
     command = [
         *(sys.executable, "-c", WITHOUT_SKLEARN, f"bert_tf.{program}", *given),
@@ -152,7 +153,7 @@ def measure(command: list[str], name: str) -> dict[str, float]:
 def print_table(results: list[dict[str, Any]]) -> None:
     print("| task | metric | bert_tf | PyTorch | time ratio | processor time ratio | peak MB |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for task, recipe in peer.RECIPES.items():
+    for task, recipe in RECIPES.items():
         found = {
             framework: [r for r in results if (r["task"], r["framework"]) == (task, framework)]
             for framework in ("bert_tf", "torch")
@@ -174,7 +175,7 @@ def print_table(results: list[dict[str, Any]]) -> None:
         print("| " + " | ".join(cells) + " |")
 
 
-def as_percent(value: float, recipe: peer.Recipe, framework: str) -> float:
+def as_percent(value: float, recipe: Recipe, framework: str) -> float:
     is_percent = recipe.score in PERCENT
     is_percent |= framework == "bert_tf" and recipe.score == "entities"
     return value if is_percent else 100 * value

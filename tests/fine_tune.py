@@ -14,7 +14,6 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from bert_tf import run_pretraining  # noqa: F401  Its flags: run.flags names those of the process.
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("the", "film", "was", "good", "bad", "fine", "very", "but", "##ly")

@@ -132,7 +132,7 @@ def test_the_record_repeats_the_run(folder, own):
 def test_the_same_command_on_a_finished_run_changes_nothing(own):
     names = [path for path in own[0].iterdir() if path.is_file() and path.suffix != ".png"]
     before = {path.name: path.read_bytes() for path in names}
-    assert fine_tune("run_classifier", f"--flagfile={own[0] / 'run.flags'}") == 0
+    finish(start("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
     assert {path.name: path.read_bytes() for path in names} == before
 
 

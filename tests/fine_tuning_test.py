@@ -269,6 +269,19 @@ def test_predictions_alone(folder, plain):
     assert not (copy / "eval_results.txt").exists()
 
 
+def test_a_head_without_names_has_numbers(folder, plain):
+    alone = {"do_train": "false", "do_eval": "false", "do_predict": "true"}
+    alone["predict_file"] = folder / "dev.csv"
+    nameless = shutil.copytree(plain, folder / "nameless_model")
+    names = (nameless / "labels.txt").read_text().split()
+    (nameless / "labels.txt").unlink()
+    named, numbered = (
+        read_tsv(tune(folder, name, **alone, init_checkpoint=start) / "predictions.tsv")
+        for name, start in {"named": plain, "numbered": nameless}.items()
+    )
+    assert [row["answer"] for row in named] == [names[int(row["answer"])] for row in numbered]
+
+
 def test_a_run_alone_uses_its_best_checkpoint(folder):
     path = tune(folder, "judged", eval_steps=2, best_metric="loss", learning_rate=0)
     assert read_results(path)["global_step"] == 2

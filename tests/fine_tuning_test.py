@@ -61,7 +61,10 @@ def plain(folder):
 # Flags ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("program", ["run_classifier", "run_tagger", "run_squad"])
+PROGRAMS = ("run_classifier", "run_tagger", "run_squad", "run_multiple_choice")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_flags_are_answered_without_tensorflow(tmp_path, program):
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('TensorFlow was loaded')\n")
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -71,6 +74,7 @@ def test_flags_are_answered_without_tensorflow(tmp_path, program):
         "--init_checkpoint:": ("--help", {}),
         "Did you mean: do_train": ("--do_trian", {}),
         "is not integer >= 8": ("--max_seq_length=4", {}),
+        "Unknown command line flag 'max_eval_steps'": ("--max_eval_steps=9", {}),
         "--output_dir is empty": ("--do_train", {}),
         "At least one of --do_train, --do_eval, --do_predict": ("--nodo_train", out),
         "--train_file is empty": ("--nodo_eval", train),

@@ -53,7 +53,8 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
         "training",
         "absl_py keras",
     ),
-    "export": ("", ""),
+    "export": ("checkpoints modeling run_record tasks text", "tensorflow"),
+    "serving": ("files", "grpcio numpy protobuf tensorflow tensorflow_serving_api"),
 }
 # Loaded by the function that needs them: they are slow to load, and not every run needs them.
 INSIDE_FUNCTIONS = ("tensorflow_datasets", "matplotlib", "keras_hub")
@@ -63,7 +64,14 @@ WITHOUT_TENSORFLOW = (
     "bert_tf.data.corpus",
     "bert_tf.data.example_shards",
 )
-PYPI_NAMES = {"absl": "absl_py", "mpl_toolkits": "matplotlib"}
+PYPI_NAMES = {
+    "absl": "absl_py",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "mpl_toolkits": "matplotlib",
+    "tensorflow_serving": "tensorflow_serving_api",
+    "yaml": "pyyaml",
+}
 
 
 def python_files(*folders: str) -> list[pathlib.Path]:

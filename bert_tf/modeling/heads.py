@@ -91,7 +91,7 @@ class MaskedLMHead(keras.layers.Layer):
         table = ops.cast(word_embeddings, rows.dtype)
         scores = ops.matmul(rows, ops.transpose(table))  # [B*P, V]
         scores = ops.cast(scores, "float32") + self.output_bias
-        return ops.reshape(scores, (-1, positions.shape[1], self.vocab_size))
+        return ops.reshape(scores, (-1, ops.shape(positions)[1], self.vocab_size))
 
     def get_config(self) -> dict[str, Any]:
         return {

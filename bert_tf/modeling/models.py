@@ -59,6 +59,7 @@ class BertPretrainer(FromPretrained, keras.Model):
       use_next_sentence: whether there is an NSP head.
       recompute: see `BertEncoder`.
       use_pooler: whether the encoder has a pooler, which the NSP head needs.
+      unpad: see `BertEncoder`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
@@ -76,6 +77,7 @@ class BertPretrainer(FromPretrained, keras.Model):
         use_next_sentence: bool = True,
         recompute: bool = False,
         use_pooler: bool = True,
+        unpad: bool = False,
         name: str = "bert_pretrainer",
         **kwargs: Any,
     ) -> None:
@@ -85,7 +87,7 @@ class BertPretrainer(FromPretrained, keras.Model):
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
-        self.bert = BertEncoder(config, recompute, use_pooler, dtype=self.dtype_policy)
+        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         self.predictions = MaskedLMHead(
             config.vocab_size,
             config.hidden_size,
@@ -136,6 +138,7 @@ class BertPretrainer(FromPretrained, keras.Model):
             "use_next_sentence": self.use_next_sentence,
             "recompute": self.bert.recompute,
             "use_pooler": self.bert.use_pooler,
+            "unpad": self.bert.unpad,
         }
 
     @classmethod

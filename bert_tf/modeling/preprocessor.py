@@ -27,6 +27,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
+from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -120,43 +121,14 @@ class BertPreprocessor(keras.layers.Layer):
 
     def call(self, texts: Any, second_texts: Any = None) -> dict[str, Any]:
         first = self._tokenizer.tokenize(texts).merge_dims(1, 2)  # [B, (pieces)]
+        length = self.max_seq_length if self.pad_to_max_length else None
         if second_texts is None:
-            lengths = tf.minimum(first.row_lengths(), self.max_seq_length - 2)
-            return self._pad(self._first_part(first, lengths))
+            kept = tf.minimum(first.row_lengths(), self.max_seq_length - 2)
+            return pack_rows(self.vocab, cut(first, kept), length=length)
         second = self._tokenizer.tokenize(second_texts).merge_dims(1, 2)
-        lengths, second_lengths = self._cut_lengths(first.row_lengths(), second.row_lengths())
-        second = _cut(second, second_lengths)
-        has_second = tf.cast(second_lengths > 0, tf.int64)
-        last = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(has_second)], self.vocab.sep_id), has_second
-        )
-        return self._pad(self._first_part(first, lengths), tf.concat([second, last], axis=1))
-
-    def _cut_lengths(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what is kept of pairs of these lengths: `truncate_longest_first`, int64 [B]."""
-        room = self.max_seq_length - tf.where(second > 0, tf.constant(3, tf.int64), 2)
-        kept = tf.minimum(first, tf.maximum(-(-room // 2), room - second))
-        return kept, tf.minimum(second, room - kept)
-
-    def _first_part(self, pieces: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-        """Returns [CLS] pieces [SEP] with the first `lengths` pieces of each row."""
-        one_a_row = tf.ones([pieces.nrows(), 1], tf.int32)
-        cls, sep = one_a_row * self.vocab.cls_id, one_a_row * self.vocab.sep_id
-        return tf.concat([cls, _cut(pieces, lengths), sep], axis=1)
-
-    def _pad(
-        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Returns the encoder's inputs; both parts hold their special pieces."""
-        parts = [first] if second is None else [first, second]
-        types = [tf.ones_like(part) * index for index, part in enumerate(parts)]
-        rows = {
-            "input_word_ids": tf.concat(parts, axis=1),
-            "input_mask": tf.concat([tf.ones_like(part) for part in parts], axis=1),
-            "input_type_ids": tf.concat(types, axis=1),
-        }
-        shape = [None, self.max_seq_length] if self.pad_to_max_length else None
-        return {name: row.to_tensor(shape=shape) for name, row in rows.items()}
+        sizes = (first.row_lengths(), second.row_lengths(), self.max_seq_length)
+        first_length, second_length = longest_first_lengths(*sizes)
+        return pack_rows(self.vocab, cut(first, first_length), cut(second, second_length), length)
 
     def _check_room(self, num_special: int) -> None:
         if self.max_seq_length <= num_special:
@@ -200,8 +172,3 @@ def _as_strings(texts: Any, name: str) -> Any:
             "second texts go into second_texts."
         )
     return texts
-
-
-def _cut(pieces: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first pieces of each row, as many as `lengths` says, int64 [B]."""
-    return tf.gather(pieces, tf.ragged.range(lengths), batch_dims=1)

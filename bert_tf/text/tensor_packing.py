@@ -1,0 +1,70 @@
+"""Rows of pieces inside the TensorFlow graph: the twin of `packing.py` for ragged tensors.
+
+pieces of texts, ragged int32 [B, (pieces)] -> cut -> [CLS] a [SEP] b [SEP]
+  -> input_word_ids, input_mask, input_type_ids, int32 [B, T], T the longest row or a given length
+"""
+
+import tensorflow as tf
+
+from bert_tf.text.vocab import Vocab
+
+MIN_LENGTH = 2  # of a row: [CLS] and [SEP]; an empty batch has this length, too.
+
+
+def cut(pieces: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) -> tf.RaggedTensor:
+    """Returns as many pieces of each text as `lengths` says, int64 [B]: the first, or the last."""
+    firsts = pieces.row_lengths() - lengths if keep_tail else tf.zeros_like(lengths)
+    starts = pieces.row_splits[:-1] + firsts
+    return tf.gather(pieces.values, tf.ragged.range(starts, starts + lengths))
+
+
+def longest_first_lengths(
+    first: tf.Tensor, second: tf.Tensor, max_seq_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what is kept of pairs of these lengths: `truncate_longest_first`, int64 [B].
+
+    An empty second text counts as none, without a [SEP] of its own.
+    """
+    room = max_seq_length - tf.where(second > 0, tf.constant(3, tf.int64), 2)
+    kept = tf.minimum(first, tf.maximum(-(-room // 2), room - second))
+    return kept, tf.minimum(second, room - kept)
+
+
+def pack_rows(
+    vocab: Vocab,
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    length: int | None = None,
+) -> dict[str, tf.Tensor]:
+    """Packs texts that are cut already.
+
+    Args:
+      vocab: has the special tokens.
+      first: pieces of the first texts.
+      second: of the second ones; one without pieces counts as none.
+      length: T; None for the longest row of the batch.
+
+    Returns:
+      The encoder's inputs, padded with 0: int32 [B, T].
+    """
+    one_a_row = tf.ones([first.nrows(), 1], tf.int32)
+    cls, sep = one_a_row * vocab.cls_id, one_a_row * vocab.sep_id
+    parts = [tf.concat([cls, first, sep], axis=1)]
+    if second is not None:
+        has_second = tf.cast(second.row_lengths() > 0, tf.int64)
+        last = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second
+        )
+        parts.append(tf.concat([second, last], axis=1))
+    ids = tf.concat(parts, axis=1)
+    lengths = ids.row_lengths()  # [B]
+    width = tf.reduce_max(tf.concat([lengths, [MIN_LENGTH]], 0)) if length is None else length
+    places = tf.range(width, dtype=tf.int64)[tf.newaxis, :]  # [1, T]
+    is_piece = places < lengths[:, tf.newaxis]  # [B, T]
+    is_second = is_piece & (places >= parts[0].row_lengths()[:, tf.newaxis])
+    shape = tf.stack([tf.constant(-1, tf.int64), width]) if length is None else [None, length]
+    return {
+        "input_word_ids": tf.ensure_shape(ids.to_tensor(shape=shape), [None, length]),
+        "input_mask": tf.cast(is_piece, tf.int32),
+        "input_type_ids": tf.cast(is_second, tf.int32),
+    }

@@ -1,0 +1,201 @@
+"""What a trained model is served as: its kind, from its heads and from the run that made it.
+
+kind                 head             a request holds
+classifier           classifier       text, or text and text_b
+multi_label          classifier       the same
+regression           classifier       the same
+tagger               tagger           text, or words
+question_answering   squad            question, context
+fill_mask            masked_lm        text with [MASK]
+next_sentence        next_sentence    text, text_b
+embeddings           none             text
+encoder              none             text
+"""
+
+import json
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.models import (
+    BertClassifier,
+    BertPretrainer,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from bert_tf.run_record import recorded
+from bert_tf.tasks.glue import glue_task
+from export.served import PAIR, SINGLE, Served
+from export.served_answers import ServedAnswerer
+from export.served_masks import ServedMaskFiller
+from export.served_texts import (
+    ServedClassifier,
+    ServedEmbedder,
+    ServedEncoder,
+    ServedLabels,
+    ServedNextSentence,
+    ServedNumber,
+)
+from export.served_words import ServedTagger
+
+CLASSES: dict[str, type[Served]] = {
+    served.kind: served
+    for served in (
+        *(ServedClassifier, ServedLabels, ServedNumber, ServedTagger, ServedAnswerer),
+        *(ServedMaskFiller, ServedNextSentence, ServedEmbedder, ServedEncoder),
+    )
+}
+HEADS = {
+    "classifier": "classifier",
+    "multi_label": "classifier",
+    "regression": "classifier",
+    "tagger": "tagger",
+    "question_answering": "squad",
+    "fill_mask": "masked_lm",
+    "next_sentence": "next_sentence",
+}
+OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
+SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
+
+
+def load(model_dir: str, kind: str = "", max_seq_length: int = 0, **options: Any) -> Served:
+    """Makes the served model of a run or of a checkpoint in any form, in float32.
+
+    What a run records of its inputs (length, pairs, windows, what is cut) is kept.
+
+    Args:
+      model_dir: a run directory, whose best checkpoint is taken if it was evaluated while training,
+        else its newest; or see `bert_tf.checkpoints.formats`.
+      kind: of `CLASSES`; "": what `find_kind` says.
+      max_seq_length: most pieces of a row; 0: what the run was trained with, or all positions.
+      options: of the class that serves the kind, instead of what the run records.
+
+    Raises:
+      ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
+        or is to be served longer than it has positions.
+    """
+    source = find_checkpoint(model_dir)
+    path = pathlib.Path(source)
+    folder = str(path if path.is_dir() else path.parent)
+    checkpoint = read_checkpoint(source)
+    checkpoint.check()
+    if checkpoint.vocab is None:
+        raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
+    kind = kind or find_kind(checkpoint, folder)
+    check_kind(checkpoint, kind)
+    return CLASSES[kind](
+        make_model(checkpoint, kind),
+        checkpoint.vocab,
+        checkpoint.config.do_lower_case,
+        find_length(checkpoint, folder, max_seq_length),
+        **{**recorded_options(checkpoint, kind, folder), **options},
+    )
+
+
+def find_checkpoint(model_dir: str) -> str:
+    """Returns the prefix of a run's best checkpoint if it has one, else what was given.
+
+    Raises:
+      ValueError: if it is a run without a checkpoint.
+    """
+    folder = pathlib.Path(model_dir).expanduser()
+    best = folder / "best_checkpoint.json"
+    if best.exists():
+        step = json.loads(best.read_text(encoding="utf8"))["step"]
+        prefix = folder / f"model.ckpt-{step}"
+        if prefix.with_name(f"{prefix.name}.index").exists():
+            return str(prefix)
+    if (folder / "run.flags").exists() and not any(folder.glob("*.index")):
+        raise ValueError(
+            f"{model_dir} is a run without a finished checkpoint; wait for its first one, or train "
+            f"with --flagfile={folder / 'run.flags'}."
+        )
+    return str(folder)
+
+
+def find_kind(checkpoint: Checkpoint, folder: str) -> str:
+    """Returns the kind of a model by its heads and its run's record.
+
+    A pre-trained model fills masks, unless another kind is asked for; one without heads embeds.
+    """
+    if "classifier" in checkpoint.heads:
+        if task := recorded(folder, "task_name"):
+            return "classifier" if glue_task(task).labels else "regression"
+        guess = "class" if checkpoint.num_labels > 1 else "number"
+        return OF_LABEL_KIND[recorded(folder, "label_kind") or guess]
+    for kind in ("tagger", "question_answering", "fill_mask"):
+        if HEADS[kind] in checkpoint.heads:
+            return kind
+    return "embeddings"
+
+
+def check_kind(checkpoint: Checkpoint, kind: str) -> None:
+    """Raises ValueError if a model cannot be served as a kind."""
+    if kind not in CLASSES:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(CLASSES)}.")
+    head = HEADS.get(kind)
+    if head and head not in checkpoint.heads:
+        possible = [name for name in CLASSES if HEADS.get(name, "") in ("", *checkpoint.heads)]
+        raise ValueError(
+            f"{checkpoint.source} has no {head} head, so it cannot serve as {kind}; it can as "
+            f"{', '.join(possible)}."
+        )
+
+
+def make_model(checkpoint: Checkpoint, kind: str) -> Any:
+    """Makes the Keras model of a kind, without what the kind does not use, in float32."""
+    # Rows without padding: texts of mixed length cost what their pieces cost.
+    options: dict[str, Any] = {"unpad": True, "dtype": "float32"}
+    if kind in ("classifier", "multi_label", "regression"):
+        return BertClassifier.from_checkpoint(checkpoint, **options)
+    if kind == "tagger":
+        return BertTokenClassifier.from_checkpoint(checkpoint, **options)
+    if kind == "question_answering":
+        return BertSpanLabeler.from_checkpoint(checkpoint, **options)
+    if kind == "fill_mask":
+        options |= {"use_next_sentence": False, "use_pooler": False}
+    if kind in ("fill_mask", "next_sentence"):
+        return BertPretrainer.from_checkpoint(checkpoint, **options)
+    if kind == "embeddings":
+        options["use_pooler"] = False
+    return BertEncoder.from_checkpoint(checkpoint, **options)
+
+
+def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int) -> int:
+    """Returns the most pieces of a row.
+
+    Raises:
+      ValueError: if the model has fewer positions.
+    """
+    positions = checkpoint.config.max_position_embeddings
+    length = max_seq_length or int(recorded(folder, "max_seq_length") or positions)
+    if not 3 < length <= positions:
+        raise ValueError(
+            f"max_seq_length is {length}; the model in {checkpoint.source} has {positions} "
+            f"positions, so expected 4 .. {positions}."
+        )
+    return length
+
+
+def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
+    """Returns what the run says of requests, as options of the class that serves the kind."""
+    options: dict[str, Any] = {}
+    if kind in ("classifier", "multi_label", "tagger"):
+        options["labels"] = checkpoint.labels or tuple(map(str, range(checkpoint.num_labels)))
+    if kind in ("classifier", "multi_label", "regression"):
+        task = recorded(folder, "task_name")
+        is_pair = glue_task(task).text_b if task else recorded(folder, "text_b_column")
+        options["texts"] = PAIR if is_pair else SINGLE
+        options["keep_tail"] = recorded(folder, "long_texts") == "tail"
+    if kind == "next_sentence":
+        options["texts"] = PAIR
+    if kind == "question_answering":
+        for name in SQUAD_NUMBERS:
+            if value := recorded(folder, name):
+                options[name] = int(value)
+        options["version_2"] = recorded(folder, "version_2_with_negative") == "true"
+        threshold = recorded(folder, "null_score_diff_threshold")
+        options["null_score_diff_threshold"] = float(threshold or 0.0)
+    return options

@@ -1,0 +1,89 @@
+"""Writes a trained model as SavedModels for TensorFlow Serving: raw text in, answers out.
+
+    python -m export.saved_model --model_dir=runs/sst2 --output_dir=serving/sst2
+
+makes, with the next free version,
+
+    serving/sst2/1/      texts in; signatures serving_default, ids, examples (and words of a tagger)
+    serving/sst2_ids/1/  ids in; TensorFlow's own operations only
+
+each with warm-up requests and, in assets.extra, bert_tf.json, which says what the model is, and the
+vocabulary. The model is a run directory or a checkpoint in any form; its kind is told by its heads.
+A version appears whole or not at all, so a server may watch the folder.
+"""
+
+import pathlib
+from typing import Any
+
+from absl import flags, logging
+
+from bert_tf import config_flags
+from export.version_folders import check_new, next_version
+
+KINDS = (
+    *("classifier", "multi_label", "regression", "tagger", "question_answering"),
+    *("fill_mask", "next_sentence", "embeddings", "encoder"),
+)
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
+flags.DEFINE_string("output_dir", "", "Folder of the model; its name is the model's in the server.")
+flags.DEFINE_integer("version", 0, "Version; 0: the next free one.", lower_bound=0)
+flags.DEFINE_enum("kind", "", ["", *KINDS], "What it serves as; empty: told by its heads.")
+flags.DEFINE_integer(
+    "max_seq_length", 0, "Most pieces of a row; 0: as in training, or all positions.", lower_bound=0
+)
+flags.DEFINE_bool("pair", None, "Whether requests hold two texts; none: as in training.")
+flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
+flags.DEFINE_enum("pooling", "mean", ["cls", "mean", "max"], "Pooling of embeddings.")
+flags.DEFINE_bool("normalize", False, "Divide embeddings by their length.")
+flags.DEFINE_float(
+    "null_score_diff_threshold", None, "No answer above these odds; none: as in training."
+)
+
+
+def main(_: list[str]) -> None:
+    if not FLAGS.model_dir or not FLAGS.output_dir:
+        raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
+    output = pathlib.Path(FLAGS.output_dir).expanduser()
+    version = FLAGS.version or next_version(output)
+    check_new(output, version)
+
+    from export.models import load
+    from export.writing import save
+
+    served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length, **given_options(FLAGS.kind))
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
+    paths = save(served, output, version, FLAGS.model_dir)
+    logging.set_verbosity(logging.INFO)
+    for path in paths:
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        logging.info("Wrote %s: %s, %.1f MB.", path, served.kind, size / 1e6)
+
+
+def given_options(kind: str) -> dict[str, Any]:
+    """Returns what flags say of requests and answers, where they are given.
+
+    Raises:
+      ValueError: if a flag is of another kind than --kind.
+    """
+    options: dict[str, Any] = {}
+    of_kind = {
+        "top_k": ("fill_mask",),
+        "pooling": ("embeddings",),
+        "normalize": ("embeddings",),
+        "null_score_diff_threshold": ("question_answering",),
+        "pair": ("classifier", "multi_label", "regression"),
+    }
+    for name, kinds in of_kind.items():
+        if not FLAGS[name].present:
+            continue
+        if kind and kind not in kinds:
+            raise ValueError(f"--{name} is for {', '.join(kinds)}, not for --kind={kind}.")
+        options[name] = FLAGS[name].value
+    if "pair" in options:
+        options["texts"] = ("text", "text_b") if options.pop("pair") else ("text",)
+    return options
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

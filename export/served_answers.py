@@ -1,0 +1,209 @@
+"""Answers to questions: spans of a context, found in all windows of it as run_squad does."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.tasks.squad_answers import NO_SPAN_ODDS
+from bert_tf.text.tensor_packing import pack_rows
+from export.segments import first_of_largest
+from export.served import Batch, Outputs, Served
+from export.text_pieces import Characters, Pieces, check_utf8, find_pieces
+
+LOGITS = ("start_logits", "end_logits")
+NO_SPAN = -1e30  # Finite: the largest of minus infinities would be the least number.
+
+
+class Windows(NamedTuple):
+    """Windows of contexts, R of them; a question has one at least, even of an empty context.
+
+    Attributes:
+      questions: int64 [R], whose window it is, in order.
+      firsts, ends: int64 [R], its first piece of the context, and the one after the last.
+      offsets: int64 [R], where the window's first piece stands in its row.
+    """
+
+    questions: tf.Tensor
+    firsts: tf.Tensor
+    ends: tf.Tensor
+    offsets: tf.Tensor
+
+
+class ServedAnswerer(Served):
+    """A `BertSpanLabeler` with questions and contexts.
+
+    An answer is what google-research/bert's run_squad finds: in each window of the context the best
+    sum of a start and an end among the `n_best_size` best of each, in order, at most
+    `max_answer_length` pieces long, and beginning where no other window shows more context; of all
+    windows the best.
+
+    Args:
+      arguments: of `Served`.
+      version_2: there may be no answer.
+      null_score_diff_threshold: there is no answer if `null_odds` are above it.
+      doc_stride, max_query_length, n_best_size, max_answer_length: see `run_squad`.
+
+    Outputs of texts:
+      answer: string [B], characters of the context; "" for none.
+      start, end: int32 [B], characters of the context: context[start:end] is the answer; -1.
+      score: float32 [B], sum of the logits of the best answer that is a span.
+      null_odds: float32 [B], the score of no answer minus that of the best span.
+
+    Outputs of ids: `start_logits` and `end_logits`, float32 [B, T].
+    """
+
+    kind = "question_answering"
+
+    def __init__(
+        self,
+        *arguments: Any,
+        version_2: bool = False,
+        null_score_diff_threshold: float = 0.0,
+        doc_stride: int = 128,
+        max_query_length: int = 64,
+        n_best_size: int = 20,
+        max_answer_length: int = 30,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **{**options, "texts": ("question", "context")})
+        self.version_2, self.threshold = version_2, null_score_diff_threshold
+        self.doc_stride, self.max_query_length = doc_stride, max_query_length
+        self.n_best_size, self.max_answer_length = n_best_size, max_answer_length
+        if self.max_seq_length <= max_query_length + 3:
+            raise ValueError(
+                f"max_seq_length is {self.max_seq_length}: with a question of max_query_length, "
+                f"{max_query_length}, no piece of a context fits; expected at least "
+                f"{max_query_length + 4}."
+            )
+
+    def from_ids(self, batch: Batch) -> Outputs:
+        return self.call_model(batch)
+
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        question = self._tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
+        question = question[:, : self.max_query_length]
+        context = find_pieces(self._tokenizer, texts[1])
+        windows = self.make_windows(question.row_lengths(), context.lengths())
+        rows = context.slice(windows.questions, windows.firsts, windows.ends)
+        batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
+        logits = self.call_in_parts(batch, dict.fromkeys(LOGITS, tf.float32))
+        is_first = shows_most_context(windows, context.lengths())
+        first, last, scores = self.best_spans(logits, windows, is_first)  # [R]
+        by_question = (windows.questions, context.ids.nrows())
+        best = first_of_largest(scores, *by_question)  # [B], a row
+        score = tf.gather(scores, best)
+        null = tf.cast(logits[LOGITS[0]][:, 0], tf.float64) + tf.cast(
+            logits[LOGITS[1]][:, 0], tf.float64
+        )
+        # The window that believes least in no answer.
+        odds = tf.math.unsorted_segment_min(null, *by_question) - score
+        is_span = score > NO_SPAN
+        is_answer = is_span & (odds <= self.threshold) if self.version_2 else is_span
+        places = [tf.gather(place, best) for place in (first, last)]
+        answers = cut_out(texts[1], context, *places, is_answer)
+        return {
+            **answers,
+            "score": tf.cast(tf.where(is_span, score, 0.0), tf.float32),
+            "null_odds": tf.cast(tf.where(is_span, odds, NO_SPAN_ODDS), tf.float32),
+        }
+
+    def make_windows(self, question_lengths: tf.Tensor, context_lengths: tf.Tensor) -> Windows:
+        """Cuts contexts into windows that overlap, as `squad_features.make_windows`."""
+        room = self.max_seq_length - 3 - question_lengths  # [B]
+        stride = tf.minimum(room, self.doc_stride)
+        counts = 1 + tf.maximum(-(-(context_lengths - room) // stride), 0)
+        questions = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+        firsts = tf.ragged.range(counts).values * tf.gather(stride, questions)
+        ends = tf.minimum(
+            firsts + tf.gather(room, questions), tf.gather(context_lengths, questions)
+        )
+        offsets = 2 + tf.gather(question_lengths, questions)  # [CLS] question [SEP]
+        return Windows(questions, firsts, ends, offsets)
+
+    def best_spans(
+        self, logits: Outputs, windows: Windows, is_first: tf.RaggedTensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Finds the best span of each window.
+
+        Args:
+          logits: of the rows, float32 [R, T].
+          windows: of these rows.
+          is_first: bool ragged [R, (pieces)], whether a span may begin there.
+
+        Returns:
+          The first and the last piece of the span in the context, int64 [R], and its score, float64
+          [R], `NO_SPAN` where there is none.
+        """
+        count = tf.minimum(self.n_best_size, tf.shape(logits[LOGITS[0]])[1])
+        starts, ends = (tf.math.top_k(logits[name], count) for name in LOGITS)
+        offsets = windows.offsets[:, tf.newaxis]
+        first, last = (tf.cast(top.indices, tf.int64) - offsets for top in (starts, ends))  # [R, N]
+        sizes = (windows.ends - windows.firsts)[:, tf.newaxis]
+        allowed = tf.pad(is_first.to_tensor(), [[0, 0], [0, 1]])  # Never empty.
+        inside = tf.clip_by_value(first, 0, sizes)
+        begins = (first >= 0) & tf.gather(allowed, inside, batch_dims=1)
+        stops = (last >= 0) & (last < sizes)
+        is_span = begins[:, :, tf.newaxis] & stops[:, tf.newaxis, :]  # [R, N, N]
+        length = last[:, tf.newaxis, :] - first[:, :, tf.newaxis] + 1
+        is_span &= (length > 0) & (length <= self.max_answer_length)
+        values = [tf.cast(top.values, tf.float64) for top in (starts, ends)]
+        sums = values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :]
+        flat = tf.reshape(tf.where(is_span, sums, NO_SPAN), [-1, count * count])
+        best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
+        return (
+            tf.gather(first, best // count, batch_dims=1) + windows.firsts,
+            tf.gather(last, best % count, batch_dims=1) + windows.firsts,
+            tf.gather(flat, best, batch_dims=1),
+        )
+
+
+def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:
+    """Returns which pieces no other window shows better: `squad_features.find_max_context`.
+
+    Args:
+      windows: of the contexts.
+      context_lengths: int64 [B].
+
+    Returns:
+      bool, ragged [R, (pieces)].
+    """
+    pieces = tf.ragged.range(windows.firsts, windows.ends)  # [R, (pieces)]
+    rows = pieces.value_rowids()
+    left = pieces.values - tf.gather(windows.firsts, rows)
+    right = tf.gather(windows.ends, rows) - 1 - pieces.values
+    size = tf.cast(left + right + 1, tf.float64)
+    scores = tf.cast(tf.minimum(left, right), tf.float64) + 0.01 * size
+    before = tf.cumsum(context_lengths, exclusive=True)  # [B]
+    keys = pieces.values + tf.gather(before, tf.gather(windows.questions, rows))
+    total = tf.reduce_sum(context_lengths)
+    best = tf.gather(rows, first_of_largest(scores, keys, total))  # a window for each piece
+    return pieces.with_values(tf.gather(best, keys) == rows)
+
+
+def cut_out(
+    contexts: tf.Tensor, pieces: Pieces, first: tf.Tensor, last: tf.Tensor, is_answer: tf.Tensor
+) -> Outputs:
+    """Returns `answer`, `start` and `end` of spans of pieces, as `SquadFeature.span_text` cuts.
+
+    Args:
+      contexts: string [B].
+      pieces: of the contexts.
+      first, last: int64 [B], pieces of the context.
+      is_answer: bool [B]; without an answer they are "", -1, -1.
+    """
+    asked = tf.where(is_answer)[:, 0]  # [A]
+    before = tf.gather(pieces.ids.row_splits, asked)
+
+    def places(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
+        chosen = tf.gather(column.values, before + tf.gather(index, asked))
+        return tf.RaggedTensor.from_row_lengths(chosen, tf.cast(is_answer, tf.int64))
+
+    characters = Characters(contexts)
+    start = characters.before(places(pieces.starts, first))
+    end = characters.after_marks(characters.before(places(pieces.ends, last)))
+    texts = characters.texts(start, end)
+
+    def dense(column: tf.RaggedTensor, default: Any) -> tf.Tensor:
+        return column.to_tensor(default, shape=[None, 1])[:, 0]
+
+    return {"answer": dense(texts, ""), "start": dense(start, -1), "end": dense(end, -1)}

@@ -1,0 +1,97 @@
+"""A served model on disk: two SavedModels with what belongs to them.
+
+NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
+  saved_model.pb  variables/
+  assets.extra/   bert_tf.json  vocab.txt  tf_serving_warmup_requests
+"""
+
+import contextlib
+import json
+import pathlib
+
+import tensorflow as tf
+
+from export.served import IDS, Served, Signatures
+from export.version_folders import check_new, flush, hidden_folder, ids_folder
+from export.warmup import Requests, write_warmup
+
+CARD_NAME = "bert_tf.json"  # in assets.extra
+# A short and a longer request: a server is warm for the rows of one and of the other length.
+SAMPLES = {
+    "text": ("A short text with a [MASK] in it.", "word " * 50),
+    "text_b": ("And a second one.", "piece " * 50),
+    "question": ("What is short?", "Which word is there fifty times?"),
+    "context": ("This text is short.", "word " * 50),
+}
+
+
+def save(served: Served, folder: pathlib.Path, version: int, source: str) -> list[pathlib.Path]:
+    """Writes both SavedModels; returns their folders, the text model's first.
+
+    Args:
+      served: of `export.models.load`.
+      folder: of the text model; the ids model's stands beside it.
+      version: new to both.
+      source: what it was made from, for bert_tf.json.
+
+    Raises:
+      ValueError: if the version exists.
+      OSError: if they cannot be written (disk full, say); then nothing of them is left.
+    """
+    check_new(folder, version)
+    samples = {name: tf.constant(SAMPLES[name]) for name in served.texts}
+    ids = dict(zip(IDS, served.sample_ids(*samples.values()), strict=True))
+    models = {
+        ids_folder(folder): (served.id_signatures(), [("serving_default", ids)]),
+        # The last to appear: a version of the text model says that both are there.
+        folder: (served.text_signatures(), [("serving_default", samples)]),
+    }
+    with contextlib.ExitStack() as stack:
+        made = {}
+        for model, (signatures, requests) in models.items():
+            path = model / str(version)
+            made[path] = stack.enter_context(hidden_folder(path))
+            try:
+                _write(served, made[path], model.name, signatures, requests, source)
+            except (OSError, tf.errors.OpError) as error:
+                reason = getattr(error, "message", None) or str(error)
+                raise OSError(f"{path} could not be written: {reason.splitlines()[0]}") from error
+        for path, hidden in made.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hidden.rename(path)
+    return list(made)[::-1]
+
+
+def _write(
+    served: Served,
+    folder: pathlib.Path,
+    name: str,
+    signatures: Signatures,
+    requests: Requests,
+    source: str,
+) -> None:
+    """Writes one SavedModel into a folder that no one looks at yet."""
+    # The weights and the functions are all that a server needs, and no gradients of theirs.
+    bare = tf.Module()
+    bare.weights = served.weights
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(bare, str(folder), signatures, options)
+    extra = folder / "assets.extra"
+    extra.mkdir()
+    served.vocab.write(extra / "vocab.txt")
+    write_warmup(extra / "tf_serving_warmup_requests", name, requests)
+    card = {**served.card(), "source": source, "signatures": sorted(signatures)}
+    (extra / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n", encoding="utf8")
+    flush(folder)
+
+
+def read_card(folder: pathlib.Path) -> dict:
+    """Reads what a SavedModel says of itself in bert_tf.json.
+
+    Raises:
+      ValueError: if it has none.
+    """
+    path = folder / "assets.extra" / CARD_NAME
+    if not path.is_file():
+        raise ValueError(f"{folder} has no assets.extra/{CARD_NAME}; export it again.")
+    return json.loads(path.read_text(encoding="utf8"))

@@ -1,14 +1,14 @@
 """Puts load on a served model and checks every answer: throughput, latency, nothing mixed up.
 
-    python -m benchmarks.serving_load --input_file=texts.txt --server=http://127.0.0.1:8501 \
-        --model=bert
-    python -m benchmarks.serving_load --input_file=texts.txt --stand_in=models/bert
+    python -m benchmarks.serving_load --server=http://127.0.0.1:8501 --input_file=texts.txt
+    python -m benchmarks.serving_load --stand_in=models/bert --input_file=texts.txt
 
 First each text is asked for alone: these are the known answers (or those of --answers_file, which
-the client writes with --batch_size=1). Then 8, and then 64, clients at once send requests of one to eight texts drawn
-at random and compare each answer with the known one: strings must be equal, numbers within
---tolerance, for the width of a batch may change their last digits. There are no retries, so a
-request without an answer counts as failed. The exit status is 1 if any answer failed or differed.
+the client writes with --batch_size=1). Then 8, and then 64, clients at once send requests of one to
+eight texts drawn at random and compare each answer with the known one: strings must be equal,
+numbers within --tolerance, for the width of a batch may change their last digits. There are no
+retries, so a request without an answer counts as failed. The exit status is 1 if any answer failed
+or differed.
 
 With --stand_in a stand-in for TensorFlow Serving (tests/export) is started for the folder of
 versions: it shows what client and model do under load, and nothing of TensorFlow Serving's speed.
@@ -30,8 +30,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
+from bert_tf import config_flags
 from export.serving_client import ServingClient, answer_rows
 from export.serving_protocol import ServingError
 from export.serving_rows import Row, read_input
@@ -175,15 +176,15 @@ def read_known(server: str, rows: list[Row]) -> list[dict[str, Any]]:
         lines = pathlib.Path(ANSWERS_FILE.value).read_text(encoding="utf8").splitlines()
         known = [json.loads(line) for line in lines[: len(rows)]]
         if len(known) < len(rows):
-            raise app.UsageError(f"{ANSWERS_FILE.value}: {len(known)} answers, {len(rows)} texts.")
+            raise ValueError(f"{ANSWERS_FILE.value}: {len(known)} answers, {len(rows)} texts.")
         return known
     with connect(server, TIMEOUT.value, retries=20) as client:
         return list(answer_rows(client, rows, batch_size=1))
 
 
-def main(_: list[str]) -> None:
+def main(_: list[str]) -> int:
     if bool(SERVER.value) == bool(STAND_IN.value):
-        raise app.UsageError("Give either --server or --stand_in.")
+        raise ValueError("Give either --server or --stand_in.")
     rows = read_input(INPUT_FILE.value)[: MAX_TEXTS.value]
     with contextlib.ExitStack() as stack:
         server = SERVER.value or stack.enter_context(
@@ -200,8 +201,8 @@ def main(_: list[str]) -> None:
         )
         print("clients  requests  requests/s  texts/s  p50 ms  p95 ms  p99 ms  differing  failed")
         results = [run_clients(server, rows, known, n, SECONDS.value) for n in CLIENTS.value]
-    sys.exit(0 if all(results) else 1)
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
-    app.run(main)
+    config_flags.run(main)

@@ -1,9 +1,9 @@
 """Asks a model behind TensorFlow Serving, over REST or gRPC, for one text or for a file of them.
 
     python -m export.serving_client --server=http://127.0.0.1:8501 --model=bert --text='Fine!'
-    python -m export.serving_client --server=http://127.0.0.1:8501 --model=bert \
-        --input_file=texts.txt --output_file=answers.jsonl
     python -m export.serving_client --server=127.0.0.1:8500 --grpc --model=bert --text='Fine!'
+
+--input_file=texts.txt --output_file=answers.jsonl asks for a file of texts, --batch_size at once.
 
 A text file holds one text a line. A .jsonl file holds one JSON object a line with the inputs of the
 signature by name, `{"question": "...", "context": "..."}`; bytes are written `{"b64": "..."}`.
@@ -264,7 +264,7 @@ def answer_rows(
     """
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
-        place = f"Rows {start + 1} to {start + len(batch)}: " if len(rows) > 1 else ""
+        place = f"Rows {start + 1} to {start + len(batch)}: " if len(rows) > 1 else ""  # of a file
         try:
             outputs = client.predict(as_columns(batch, client.find_inputs()))
         except ServingError as error:

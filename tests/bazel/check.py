@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUBS = pathlib.Path(__file__).resolve().parent
-QUICK_TESTS = ("//:architecture_test", "//:files_test", "//:metrics_test", "//:text_test")
+QUICK_TESTS = ("//:architecture_test", "//:build_vocab_test", "//:files_test", "//:metrics_test")
 SKIPPED = 77  # The exit status for "could not run" that automake knows, too.
 NOT_COPIED = (".*", "__pycache__", "bazel-*", "runs", "*.egg-info")
 BAZEL = "bazel is not installed; on Debian: apt-get install bazel-bootstrap"
@@ -37,11 +37,19 @@ class MissingTool(Exception):
     """A program is not installed; the message says how to get it."""
 
 
+def bazel_name(package: str) -> str:
+    """Returns the name that rules_python gives a package of PyPI.
+
+    >>> bazel_name("scikit-learn")
+    'scikit_learn'
+    """
+    return re.sub(r"[-_.]+", "_", package).lower()
+
+
 def locked_packages() -> list[str]:
-    """Returns the names that rules_python gives the packages of the lock."""
+    """Returns the packages of the lock by the names that rules_python gives them."""
     lines = (ROOT / "requirements_lock.txt").read_text(encoding="utf8").splitlines()
-    names = [line.split("==")[0] for line in lines if not line.startswith("#")]
-    return [re.sub(r"[-_.]+", "_", name).lower() for name in names]
+    return [bazel_name(line.split("==")[0]) for line in lines if not line.startswith("#")]
 
 
 def stub_files() -> dict[str, str]:

@@ -13,6 +13,8 @@ def py_test(name, main_module, srcs, args = [], **attributes):
       args: What the module gets.
       **attributes: All others, as they are.
     """
+
+    # buildifier: disable=native-py
     native.py_test(
         name = name,
         srcs = srcs + ["@rules_python//python:run_module.py"],

@@ -1,0 +1,250 @@
+"""What the demo's page asks of a model: its card, answers and attention, as JSON has them.
+
+An answer is what TensorFlow Serving would send for the same inputs, with what only a page needs:
+tags joined to entities, similarities of vectors, the names of pieces.
+"""
+
+import base64
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.metrics.entities import Span, spans
+from export.attention_view import find_encoder, view_attention
+from export.served import Outputs, Served
+
+MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
+# They read texts of any length, in windows; the others cut them.
+IN_WINDOWS = ("tagger", "question_answering")
+NAMES = (
+    "Ada Lovelace met Charles Babbage in London in June 1833. "
+    "Years later she wrote about his engine for Taylor's Scientific Memoirs."
+)
+LINES = (
+    "The boat drifts down the river.\nA ship sails along the stream.\n"
+    "The bank raised its interest rates.\nInterest on loans went up."
+)
+SAMPLES = {
+    "tagger": {"text": NAMES},
+    "question_answering": {"question": "Where did Ada meet Babbage?", "context": NAMES},
+    "fill_mask": {"text": "The capital of France is [MASK], a city on the [MASK] Seine."},
+    "next_sentence": {
+        "text": "She opened the old wooden door.",
+        "text_b": "Behind it lay a room full of books.",
+    },
+    "embeddings": {"text": LINES},
+}
+SAMPLE = {
+    "text": "A quiet, warm film: the ending stayed with me for days.",
+    "text_b": "The film is warm, and its ending is hard to forget.",
+}
+
+
+class DemoModel:
+    """A model behind the demo; for several threads, one of which computes at a time.
+
+    Args:
+      served: the model.
+      name: of the model, for people.
+      in_graph: compute answers in a graph: faster, after a first call that is slower.
+    """
+
+    def __init__(self, served: Served, name: str = "", in_graph: bool = False) -> None:
+        self._served, self._name = served, name
+        self._answer: Callable[..., Outputs] = served.from_texts
+        if in_graph:
+            self._answer = served.text_signatures()["serving_default"]
+        self._lock = threading.Lock()
+
+    def card(self) -> dict[str, Any]:
+        """Returns what the page needs to know before the first text."""
+        config = find_encoder(self._served.model).config
+        samples = SAMPLES.get(self._served.kind, SAMPLE)
+        return {
+            **self._served.card(),
+            "name": self._name,
+            "num_layers": config.num_hidden_layers,
+            "num_heads": config.num_attention_heads,
+            "hidden_size": config.hidden_size,
+            "samples": {name: samples[name] for name in self._served.texts},
+            "max_texts": MAX_TEXTS,
+            "max_characters": MAX_CHARACTERS,
+        }
+
+    def warm_up(self) -> None:
+        """Answers the sample texts, so that the first answer is as fast as the others."""
+        samples = self.card()["samples"]
+        self.answer({name: [text] for name, text in samples.items()})
+
+    def answer(self, inputs: Any) -> dict[str, Any]:
+        """Answers a batch.
+
+        Args:
+          inputs: for each text of a request its values, a list of str; the lists are of one length.
+
+        Returns:
+          `outputs` by name; `is_full`, for each row whether what does not fit was cut off;
+          `milliseconds`.
+
+        Raises:
+          ValueError: if the inputs are of another form, too many or too long.
+        """
+        columns = check_inputs(inputs, self._served.texts)
+        tensors = [tf.constant(column) for column in columns]
+        with self._lock:
+            begin = time.perf_counter()
+            outputs = self._answer(*tensors)
+            arrays = {name: value.numpy() for name, value in outputs.items()}
+            seconds = time.perf_counter() - begin
+            is_full = self._find_full(tensors)
+        return {
+            "outputs": as_json({**arrays, **self._for_page(arrays, columns)}),
+            "is_full": is_full,
+            "milliseconds": round(1000 * seconds, 2),
+        }
+
+    def attention(self, inputs: Any) -> dict[str, Any]:
+        """Computes the attention of all heads for one text or one pair.
+
+        Args:
+          inputs: as for `answer`, of one row.
+
+        Returns:
+          `pieces`, `num_pieces`, `shape` [L, N, T, S] and `probabilities`, float32, little-endian,
+          in base64: see `AttentionView`; `milliseconds`.
+
+        Raises:
+          ValueError: if the inputs are of another form or too long.
+        """
+        columns = check_inputs(inputs, self._served.texts)
+        if len(columns[0]) != 1:
+            raise ValueError(f"Received {len(columns[0])} rows; attention is shown of one.")
+        texts = {name: column[0] for name, column in zip(self._served.texts, columns, strict=True)}
+        with self._lock:
+            begin = time.perf_counter()
+            view = view_attention(self._served, texts)
+            seconds = time.perf_counter() - begin
+        values = view.probabilities.astype("<f4").tobytes()
+        return {
+            "pieces": view.pieces,
+            "num_pieces": view.num_pieces,
+            "shape": list(view.probabilities.shape),
+            "probabilities": base64.b64encode(values).decode("ascii"),
+            "milliseconds": round(1000 * seconds, 2),
+        }
+
+    def _find_full(self, columns: Sequence[tf.Tensor]) -> list[bool]:
+        """Returns for each row whether no further piece would fit into it."""
+        if self._served.kind in IN_WINDOWS:
+            return [False] * len(columns[0])
+        lengths = tf.reduce_sum(self._served.pack(*columns)["input_mask"], axis=1)
+        return (lengths.numpy() == self._served.max_seq_length).tolist()
+
+    def _for_page(self, arrays: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
+        """Returns what the page shows beside the outputs, or instead of them."""
+        if self._served.kind == "tagger":
+            return {"entities": find_entities(self._served.labels, arrays, columns[0])}
+        if self._served.kind == "embeddings":
+            return {"similarity": cosines(arrays["embedding"])}
+        if self._served.kind == "encoder":
+            masks = arrays["input_mask"].astype(bool)
+            vectors = [v[mask] for v, mask in zip(arrays["sequence_output"], masks, strict=True)]
+            ids = [row[mask] for row, mask in zip(arrays["input_word_ids"], masks, strict=True)]
+            tokens = self._served.vocab.tokens
+            return {
+                "sequence_output": [],  # Megabytes, which nobody reads.
+                "pieces": [[tokens[i] for i in row] for row in ids],
+                "similarity": [cosines(rows) for rows in vectors],
+            }
+        return {}
+
+
+def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
+    """Returns the columns of a request in the order of the names.
+
+    Raises:
+      ValueError: if they are of another form, too many or too long.
+    """
+    if not isinstance(inputs, dict) or set(inputs) != set(names):
+        received = " and ".join(map(str, inputs)) if isinstance(inputs, dict) else "none"
+        raise ValueError(f"Expected the inputs {' and '.join(names)}; received {received}.")
+    columns = [inputs[name] for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if not isinstance(column, list) or not all(isinstance(text, str) for text in column):
+            raise ValueError(f"{name} is no list of texts; expected one, as ['A text.'].")
+        if not 0 < len(column) <= MAX_TEXTS:
+            raise ValueError(f"{name} holds {len(column)} texts; expected 1 .. {MAX_TEXTS}.")
+        for text in column:
+            if len(text) > MAX_CHARACTERS:
+                raise ValueError(
+                    f"{name} has {len(text)} characters; expected at most {MAX_CHARACTERS}."
+                )
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise ValueError(f"{name} holds half a character (a lone surrogate); remove it.")
+    if len({len(column) for column in columns}) > 1:
+        sizes = ", ".join(f"{name} {len(inputs[name])}" for name in names)
+        raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
+    return columns
+
+
+def find_entities(
+    labels: Sequence[str], outputs: dict[str, np.ndarray], texts: list[str]
+) -> list[list[dict[str, Any]]]:
+    """Joins the tags of words to entities.
+
+    Args:
+      labels: of the tagger; if they are not BIO or IOB1, each word with a tag but O stands alone.
+      outputs: of `ServedTagger` for texts.
+      texts: B of them.
+
+    Returns:
+      For each text its entities: `type`, `start` and `end` in characters, `text`, and `score`, the
+      lowest of its words'.
+    """
+    try:
+        spans(labels)
+        join = spans
+    except ValueError:
+        join = single_words
+    found = []
+    for row, text in enumerate(texts):
+        tags = [tag.decode() for tag in outputs["tags"][row] if tag]
+        entities = []
+        for kind, first, end in join(tags):
+            start = int(outputs["starts"][row, first])
+            stop = int(outputs["ends"][row, end - 1])
+            score = float(outputs["scores"][row, first:end].min())
+            entity = {"type": kind, "start": start, "end": stop, "text": text[start:stop]}
+            entities.append({**entity, "score": score})
+        found.append(entities)
+    return found
+
+
+def single_words(tags: Sequence[str]) -> list[Span]:
+    """Returns each word with a tag but O as a span of its own."""
+    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+    """Returns the cosine of the angle of each two of the vectors, float32 [N, D]: [N, N]."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit = vectors / np.maximum(lengths, 1e-12)
+    return unit @ unit.T
+
+
+def as_json(value: Any) -> Any:
+    """Returns arrays as nested lists, bytes as str, and None for what is not a finite number."""
+    if isinstance(value, np.ndarray | np.generic):
+        return as_json(value.tolist())
+    if isinstance(value, dict):
+        return {name: as_json(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [as_json(part) for part in value]
+    if isinstance(value, bytes):
+        return value.decode("utf8", errors="replace")
+    return None if isinstance(value, float) and not math.isfinite(value) else value

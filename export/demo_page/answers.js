@@ -100,7 +100,7 @@ function wordTable({ words, tags, scores }) {
   const head = ["Word", "Tag", "Probability"].map((text) => make("th", { scope: "col", text }));
   return make("details", {}, make("summary", { text: "All words" }),
     make("div", { class: "scroller" },
-      make("table", { class: "plain" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+      make("table", { class: "plain", "aria-label": "All words and their tags" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
 }
 
 function showSpan({ outputs, texts }) {

@@ -34,7 +34,7 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
     status.textContent = `${names[row]} looks at ${names[column]}: ${decimal(value)}`;
     const order = names.map((name, index) => ({ name, value: at(chosen.layer, chosen.head, row, index) }))
       .sort((a, b) => b.value - a.value).slice(0, MOST_NAMED);
-    strongest.textContent = `${names[row]} most: ` +
+    strongest.textContent = `${names[row]} looks most at ` +
       order.map((part) => `${part.name} ${decimal(part.value, 2)}`).join(", ");
   };
   const draw = () => {
@@ -73,7 +73,7 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
     ? `The row has ${num_pieces} pieces: the first ${rows} are shown, “others” is what the rest gets.`
     : `${num_pieces} pieces.`;
   const notes = make("p", { class: "note", text:
-    `${all} Rows look, columns are looked at. Darker is more, by the square root, so that little shows too.` });
+    `${all} Rows look, columns are looked at. Stronger colour is more, by the square root, so that little shows too.` });
   panel.replaceChildren(notes,
     make("div", { class: "selects" },
       make("label", { text: "Layer ", for: "layer" }), layerSelect,

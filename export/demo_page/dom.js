@@ -55,6 +55,8 @@ export function matrix({ rows, columns, valueAt, textAt, onCell, label, isSmall 
   const table = make("table", { class: isSmall ? "matrix small" : "matrix", "aria-label": label },
     make("thead", {}, head), make("tbody", {}, ...body));
   const scroller = make("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": label }, table);
+  // Few cells may be large ones.
+  if (isSmall) table.style.setProperty("--cell", `${Math.min(2, Math.max(0.8, 28 / columns.length))}rem`);
   if (onCell) follow(scroller, table, rows.length, columns.length, onCell);
   return scroller;
 }

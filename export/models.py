@@ -60,7 +60,9 @@ OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "reg
 SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 
 
-def load(model_dir: str, kind: str = "", max_seq_length: int = 0, **options: Any) -> Served:
+def load(
+    model_dir: str, kind: str = "", max_seq_length: int = 0, unpad: bool = True, **options: Any
+) -> Served:
     """Makes the served model of a run or of a checkpoint in any form, in float32.
 
     What a run records of its inputs (length, pairs, windows, what is cut) is kept.
@@ -70,6 +72,7 @@ def load(model_dir: str, kind: str = "", max_seq_length: int = 0, **options: Any
         else its newest; or see `bert_tf.checkpoints.formats`.
       kind: of `CLASSES`; "": what `find_kind` says.
       max_seq_length: most pieces of a row; 0: what the run was trained with, or all positions.
+      unpad: whether the layers work on the pieces alone: faster, but not in every runtime.
       options: of the class that serves the kind, instead of what the run records.
 
     Raises:
@@ -85,8 +88,11 @@ def load(model_dir: str, kind: str = "", max_seq_length: int = 0, **options: Any
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
+    model = make_model(checkpoint, kind, unpad)
+    if unpad:
+        getattr(model, "bert", model).join_projections()
     return CLASSES[kind](
-        make_model(checkpoint, kind),
+        model,
         checkpoint.vocab,
         checkpoint.config.do_lower_case,
         find_length(checkpoint, folder, max_seq_length),
@@ -144,10 +150,12 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
         )
 
 
-def make_model(checkpoint: Checkpoint, kind: str) -> Any:
-    """Makes the Keras model of a kind, without what the kind does not use, in float32."""
-    # Rows without padding: texts of mixed length cost what their pieces cost.
-    options: dict[str, Any] = {"unpad": True, "dtype": "float32"}
+def make_model(checkpoint: Checkpoint, kind: str, unpad: bool = True) -> Any:
+    """Makes the Keras model of a kind, without what the kind does not use, in float32.
+
+    Rows without padding (`unpad`): texts of mixed length cost what their pieces cost.
+    """
+    options: dict[str, Any] = {"unpad": unpad, "dtype": "float32"}
     if kind in ("classifier", "multi_label", "regression"):
         return BertClassifier.from_checkpoint(checkpoint, **options)
     if kind == "tagger":

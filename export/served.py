@@ -55,7 +55,6 @@ class Served:
         self.do_lower_case = do_lower_case
         self.texts, self.keep_tail = texts, keep_tail
         self.model = model
-        self.weights = [weight.value for weight in model.weights]
         self._tokenizer = BertTokenizer(vocab, do_lower_case)
 
     def call_model(self, batch: Batch) -> Any:

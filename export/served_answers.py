@@ -87,14 +87,15 @@ class ServedAnswerer(Served):
         rows = context.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
         logits = self.call_in_parts(batch, dict.fromkeys(LOGITS, tf.float32))
+        # Padding is among the best of no row, whatever the model says of it.
+        is_piece = batch["input_mask"] > 0
+        logits = {name: tf.where(is_piece, logits[name], NO_SPAN) for name in LOGITS}
         is_first = shows_most_context(windows, context.lengths())
         first, last, scores = self.best_spans(logits, windows, is_first)  # [R]
         by_question = (windows.questions, context.ids.nrows())
         best = first_of_largest(scores, *by_question)  # [B], a row
         score = tf.gather(scores, best)
-        null = tf.cast(logits[LOGITS[0]][:, 0], tf.float64) + tf.cast(
-            logits[LOGITS[1]][:, 0], tf.float64
-        )
+        null = tf.add_n([tf.cast(logits[name][:, 0], tf.float64) for name in LOGITS])
         # The window that believes least in no answer.
         odds = tf.math.unsorted_segment_min(null, *by_question) - score
         is_span = score > NO_SPAN

@@ -71,11 +71,12 @@ def _write(
     source: str,
 ) -> None:
     """Writes one SavedModel into a folder that no one looks at yet."""
-    # The weights and the functions are all that a server needs, and no gradients of theirs.
-    bare = tf.Module()
-    bare.weights = served.weights
+    # What the functions use is all that a server needs; no gradients, and no layers of Keras'.
+    functions = {name: call.get_concrete_function() for name, call in signatures.items()}
+    used = tf.Module()
+    used.weights = [v for function in functions.values() for v in function.variables]
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(bare, str(folder), signatures, options)
+    tf.saved_model.save(used, str(folder), functions, options)
     extra = folder / "assets.extra"
     extra.mkdir()
     served.vocab.write(extra / "vocab.txt")

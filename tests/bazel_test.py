@@ -1,13 +1,17 @@
 """BUILD is true under Bazel, and what is missing in it is noticed."""
 
+import importlib.metadata
 import re
 import textwrap
 from collections.abc import Iterator
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.bazel import check
 
+# Of the benchmarks, which no wildcard builds; they are in benchmarks/requirements.txt.
+NOT_LOCKED = {"tf_models_official", "torch", "transformers"}
 BUILD = """
 load("@rules_python//python:py_library.bzl", "py_library")
 load("@rules_python//python:py_test.bzl", "py_test")
@@ -95,3 +99,19 @@ def test_form_of_the_files(capfd: pytest.CaptureFixture[str]) -> None:
     except check.MissingTool as error:
         pytest.skip(str(error))
     assert passed, capfd.readouterr().out
+
+
+def test_packages_named_by_targets_are_locked() -> None:
+    text = (check.ROOT / "BUILD").read_text(encoding="utf8")
+    named = set(re.findall(r'"@pypi//([^"]+)"', text))
+    assert named - set(check.locked_packages()) == NOT_LOCKED
+
+
+def test_lock_holds_what_its_packages_need() -> None:
+    """Bazel, unlike pip, takes nothing that the lock does not name."""
+    locked = set(check.locked_packages())
+    for name in locked:
+        for line in importlib.metadata.requires(name) or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                assert check.bazel_name(needed.name) in locked, f"{name} needs {needed}"

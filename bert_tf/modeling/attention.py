@@ -11,6 +11,7 @@ product, and only attention itself needs to know where a sequence ends.
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.modeling.dropout import Dropout
@@ -88,6 +89,7 @@ class SelfAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.initializer_range = initializer_range
         self.dropout = Dropout(dropout_rate, salt, dtype=self.dtype_policy)
+        self.joined: tuple[Any, ...] = ()
 
     def build(self, input_shape: Any) -> None:
         size = input_shape[-1]
@@ -104,15 +106,26 @@ class SelfAttention(keras.layers.Layer):
 
         self.query, self.key, self.value = map(projection, ("query", "key", "value"))
 
+    def join(self) -> None:
+        """Joins the three projections for good, for inference: training has no effect any more."""
+        self.joined = tuple(map(tf.Variable, self._join()))
+
+    def _join(self) -> tuple[Any, Any]:
+        """Returns the projections' kernels and biases side by side: [D, 3*D] and [3*D]."""
+        layers = (self.query, self.key, self.value)
+        return (
+            ops.concatenate([layer.kernel for layer in layers], axis=1),
+            ops.concatenate([layer.bias for layer in layers]),
+        )
+
     def call(
         self, inputs: Any, bias: Any, dropout_seed: Any = None, layout: Layout | None = None
     ) -> Any:
         size = inputs.shape[-1]
-        layers = (self.query, self.key, self.value)
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step; three
         # variables, because that is what every checkpoint has.
-        kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # [D, 3*D]
-        projected = ops.matmul(inputs, kernel) + ops.concatenate([layer.bias for layer in layers])
+        kernel, joined_bias = self.joined or self._join()
+        projected = ops.matmul(inputs, kernel) + joined_bias
         if layout is not None:
             projected = layout.pad(projected)
         heads = (-1, ops.shape(bias)[-1], self.num_heads, size // self.num_heads)

@@ -286,6 +286,11 @@ class BertEncoder(FromPretrained, keras.Model):
     def encoder_layers(self) -> list[EncoderLayer]:
         return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
 
+    def join_projections(self) -> None:
+        """Prepares for inference alone; see `SelfAttention.join`."""
+        for layer in self.encoder_layers:
+            layer.self_attention.join()
+
     def build(self, input_shape: Any = None) -> None:
         size = self.config.hidden_size
         self.embeddings.build()

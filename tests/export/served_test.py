@@ -1,0 +1,261 @@
+"""Served answers equal those of the Python programs: tokenizer, packing, model, answers."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.fill_mask import fill_mask
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.modeling.models import (
+    BertClassifier,
+    BertPretrainer,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from bert_tf.tasks.squad import make_examples
+from bert_tf.tasks.squad_answers import make_predictions
+from bert_tf.tasks.squad_features import SquadQuestion, pad_features
+from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
+from bert_tf.tasks.tagging_files import TaggedSentence
+from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.wordpiece import WordPiece
+from export.models import load
+from tests.export.made_models import TEXTS, write_model
+
+LENGTH = 24
+
+
+def packed(served, texts, second_texts=None):
+    """Returns the ids of texts as the programs make them."""
+    tokenizer = WordPiece(served.vocab, True)
+    seconds = second_texts or [""] * len(texts)
+    rows = [
+        pack(served.vocab, tokenizer.encode(a), tokenizer.encode(b), LENGTH)
+        for a, b in zip(texts, seconds, strict=True)
+    ]
+    return pad_batch(rows)
+
+
+def softmax(logits):
+    exps = np.exp(logits - logits.max(-1, keepdims=True))
+    return exps / exps.sum(-1, keepdims=True)
+
+
+def answers(served, *texts):
+    found = served.from_texts(*(tf.constant(list(column)) for column in texts))
+    assert {value.shape[0] for value in found.values()} == {len(texts[0])}
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def test_classifier(tmp_path) -> None:
+    folder = write_model(tmp_path / "m", "classifier")
+    served = load(str(folder), max_seq_length=LENGTH)
+    assert served.kind == "classifier" and served.labels == ("no", "yes", "vielleicht ü")
+    logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS)).numpy()
+    found = answers(served, TEXTS)
+    np.testing.assert_allclose(found["probabilities"], softmax(logits), atol=2e-6)
+    names = [served.labels[index] for index in logits.argmax(-1)]
+    assert [label.decode() for label in found["label"]] == names
+    np.testing.assert_allclose(found["score"], softmax(logits).max(-1), atol=2e-6)
+    assert np.ptp(found["score"]) > 0.01  # The texts differ.
+
+
+def test_a_run_says_what_requests_hold(tmp_path) -> None:
+    run = {"text_b_column": "b", "label_kind": "several", "max_seq_length": str(LENGTH)}
+    folder = write_model(tmp_path / "m", "classifier", run)
+    served = load(str(folder))
+    assert (served.kind, served.texts, served.max_seq_length) == (
+        *("multi_label", ("text", "text_b")),
+        LENGTH,
+    )
+    seconds = [text[:20] for text in TEXTS[::-1]]
+    logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS, seconds)).numpy()
+    found = answers(served, TEXTS, seconds)
+    np.testing.assert_allclose(found["probabilities"], 1 / (1 + np.exp(-logits)), atol=2e-6)
+    for row, labels in zip(logits, found["labels"], strict=True):
+        order = [i for i in np.argsort(-row, kind="stable") if row[i] > 0]
+        expected = [served.labels[i] for i in order]
+        assert [label.decode() for label in labels] == expected + [""] * (3 - len(expected))
+
+
+def test_regression_of_a_task_of_glue(tmp_path) -> None:
+    run = {"task_name": "sts-b", "max_seq_length": str(LENGTH), "label_kind": "class"}
+    folder = write_model(tmp_path / "m", "regression", run)
+    served = load(str(folder))
+    assert (served.kind, served.texts) == ("regression", ("text", "text_b"))
+    logits = BertClassifier.from_pretrained(folder)(packed(served, TEXTS, TEXTS[::-1])).numpy()
+    found = answers(served, TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(found["value"], logits[:, 0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_tail", [False, True])
+def test_a_long_text_loses_what_it_lost_in_training(tmp_path, is_tail) -> None:
+    run = {"long_texts": "tail" if is_tail else "head", "max_seq_length": "6"}
+    served = load(str(write_model(tmp_path / "m", "classifier", run)))
+    text = "a b c d e f g"
+    cls, sep = served.vocab.cls_id, served.vocab.sep_id
+    kept = "defg" if is_tail else "abcd"
+    expected = [cls, *(served.vocab.ids[letter] for letter in kept), sep]
+    assert served.pack(tf.constant([text]))["input_word_ids"].numpy().tolist() == [expected]
+
+
+def test_tagger(tmp_path) -> None:
+    folder = write_model(tmp_path / "m", "tagger")
+    served = load(str(folder), max_seq_length=LENGTH)
+    found = answers(served, TEXTS)
+    for text, words, starts, ends in zip(
+        TEXTS, found["words"], found["starts"], found["ends"], strict=True
+    ):
+        size = (starts >= 0).sum()
+        spans = [text[start:end] for start, end in zip(starts[:size], ends[:size], strict=True)]
+        assert spans == [word.decode() for word in words[:size]]
+        assert (words[size:] == b"").all() and (starts[size:] == -1).all()
+    lists = [[word.decode() for word in words if word] for words in found["words"]]
+    assert [len(words) for words in lists] == [8, 7, 0, 4, 6, 100, 1]
+    assert lists[4] == ["unknownwords", "über", "中", "the", "e\u0301te\u0301", "\U0001f600"]
+    expected = tags_of_words(folder, served, lists)
+    assert [[tag.decode() for tag in row if tag] for row in found["tags"]] == expected
+    assert len({tag for row in expected for tag in row}) > 1
+
+
+def tags_of_words(folder, served, lists):
+    """Returns the tags as run_tagger finds them."""
+    sentences = [TaggedSentence(tuple(words), None, "made") for words in lists]
+    rows = make_tag_rows(sentences, WordPiece(served.vocab, True), LENGTH)
+    batch = pad_batch([row.text for row in rows])
+    guesses = BertTokenClassifier.from_pretrained(folder)(batch).numpy().argmax(-1)
+    tags = gather_tags(rows, list(guesses), sentences)
+    return [[served.labels[index] for index in row] for row in tags]
+
+
+def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("export.served.MAX_ROWS", 3)  # Several calls of the model.
+    folder = write_model(tmp_path / "m", "tagger")
+    served = load(str(folder), max_seq_length=LENGTH)
+    rng = np.random.default_rng(5)
+    words = ["the", "don't", "U.S.", "\u200b", "", "qa" * 40, "w40", "x" * 300, "river"]
+    lists = [list(rng.choice(words, size)) + ["w41"] for size in (0, 3, 40, 90, 7)]
+    given = tf.ragged.constant(lists).to_tensor("")
+    found = served.from_words(given)
+    assert found["tags"].shape == found["scores"].shape == given.shape
+    received = [
+        [tag.decode() for tag in row[: len(words)]]
+        for row, words in zip(found["tags"].numpy(), lists, strict=True)
+    ]
+    assert received == tags_of_words(folder, served, lists)
+    scores = found["scores"].numpy()
+    assert (scores[1, 4:] == 0).all() and (scores[1, :4] > 1 / 3).all()
+
+
+def squad_questions(rng, count):
+    """Makes questions with contexts of no, few and many windows."""
+    words = np.array(
+        ["the", "river", "a", "b,", "w40", "w41", "unknown", "e\u0301te\u0301", "don't"]
+    )
+    sizes = [0, 1, 5, *rng.integers(10, 120, count - 3)]
+    contexts = ["  ".join(rng.choice(words, size)) for size in sizes]
+    asked = [" ".join(rng.choice(words, rng.integers(0, 9))) for _ in range(count)]
+    return [
+        SquadQuestion(str(index), question, context, None, (), False)
+        for index, (question, context) in enumerate(zip(asked, contexts, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_answers(tmp_path, monkeypatch, version_2) -> None:
+    monkeypatch.setattr("export.served.MAX_ROWS", 7)
+    run = {
+        **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
+        **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},
+        "null_score_diff_threshold": "-1.0",
+    }
+    folder = write_model(tmp_path / "m", "question_answering", run)
+    served = load(str(folder))
+    questions = squad_questions(np.random.default_rng(1), 24)
+    config = SquadConfig(doc_stride=5, max_query_length=6)
+    examples = make_examples(questions, WordPiece(served.vocab, True), LENGTH, config)
+    batch = pad_features(examples.features, LENGTH)
+    logits = BertSpanLabeler.from_pretrained(folder)(batch)
+    is_piece = batch["input_mask"] > 0  # What the model says of padding does not count.
+    starts, ends = (np.where(is_piece, logits[f"{name}_logits"], -1e9) for name in ("start", "end"))
+    expected = make_predictions(
+        questions,
+        examples.features,
+        starts,
+        ends,
+        version_2,
+        max_answer_length=4,
+        null_score_diff_threshold=-1.0,
+    )
+    found = answers(served, [q.question for q in questions], [q.context for q in questions])
+    texts = [answer.decode() for answer in found["answer"]]
+    assert texts == [text if text != "empty" else "" for text in expected.predictions.values()]
+    for question, text, start, end in zip(
+        questions, texts, found["start"], found["end"], strict=True
+    ):
+        assert question.context[start:end] == text if text else start == end == -1
+    if version_2:
+        odds = list(expected.null_odds.values())
+        np.testing.assert_allclose(found["null_odds"], odds, rtol=1e-4, atol=1e-4)
+        assert 0 < texts.count("") < len(texts)
+    assert len(examples.features) > 60
+
+
+def test_masks(tmp_path) -> None:
+    folder = write_model(tmp_path / "m", "fill_mask")
+    served = load(str(folder), max_seq_length=LENGTH, top_k=3)
+    texts = ["the [MASK] river [MASK]", "[MASK]", "no mask", "", "a[MASK][MASK]b c", "w40 " * 40]
+    found = answers(served, texts)
+    assert found["pieces"].shape == (6, 2, 3)
+    model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
+    tokenizer = BertTokenizer(served.vocab, True)
+    for text, pieces, values in zip(texts, found["pieces"], found["probabilities"], strict=True):
+        has_mask = "[MASK]" in text
+        masks = fill_mask(model, tokenizer, served.vocab, text, 3) if has_mask else []
+        for index, candidates in enumerate(masks):
+            assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
+            expected = [candidate.probability for candidate in candidates]
+            np.testing.assert_allclose(values[index], expected, rtol=1e-4)
+        assert (pieces[len(masks) :] == b"").all() and (values[len(masks) :] == 0).all()
+
+
+def test_next_sentence(tmp_path) -> None:
+    folder = write_model(tmp_path / "m", "next_sentence")
+    served = load(str(folder), "next_sentence", max_seq_length=LENGTH)
+    batch = packed(served, TEXTS, TEXTS[::-1])
+    outputs = BertPretrainer.from_pretrained(folder)(
+        {**batch, "masked_lm_positions": np.ones([len(TEXTS), 1], np.int32)}
+    )
+    expected = softmax(outputs["next_sentence_logits"].numpy())[:, 0]
+    found = answers(served, TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(found["is_next"], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_embeddings(tmp_path, pooling) -> None:
+    from bert_tf.modeling.encoder import BertEncoder
+
+    folder = write_model(tmp_path / "m", "embeddings")
+    served = load(str(folder), max_seq_length=LENGTH, pooling=pooling, normalize=True)
+    batch = packed(served, TEXTS)
+    vectors = BertEncoder.from_pretrained(folder)(batch)["sequence_output"].numpy()
+    rows = [row[: mask.sum()] for row, mask in zip(vectors, batch["input_mask"], strict=True)]
+    pool = {"cls": lambda row: row[0], "mean": lambda row: row.mean(0), "max": lambda r: r.max(0)}
+    expected = np.stack([pool[pooling](row) for row in rows])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(answers(served, TEXTS)["embedding"], expected, atol=2e-6)
+
+
+def test_odd_requests(tmp_path) -> None:
+    served = load(str(write_model(tmp_path / "m", "tagger")), max_seq_length=LENGTH)
+    call = served.text_signatures()["serving_default"]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        call(tf.constant([b"good", b"\xff\xfe bad"]))
+    assert {value.shape[0] for value in call(tf.constant([], tf.string)).values()} == {0}
+    assert served.from_words(tf.zeros([0, 0], tf.string))["tags"].shape == (0, 0)
+    assert served.from_words(tf.zeros([2, 0], tf.string))["tags"].shape == (2, 0)
+    many = answers(served, ["the river " * 5000])
+    assert many["words"].shape == (1, 10_000) and math.isfinite(many["scores"].sum())

@@ -1,0 +1,184 @@
+"""Version folders: whole or absent, never changed, with what belongs to them."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export import version_folders, writing
+from export.models import find_checkpoint, load
+from export.warmup import prediction_log
+from export.writing import read_card, save
+from tests.export.made_models import TEXTS, write_model
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory):
+    """A served classifier of a run, and the folder of its two SavedModels."""
+    folder = tmp_path_factory.mktemp("export")
+    run = {"text_b_column": "b", "max_seq_length": "20"}
+    served = load(str(write_model(folder / "run", "classifier", run)))
+    return served, save(served, folder / "serving" / "toy", 3, "runs/toy")
+
+
+def test_saved_answers_are_those_of_python(classifier) -> None:
+    served, (texts, ids) = classifier
+    assert [path.as_posix().split("/")[-2:] for path in (texts, ids)] == [
+        *(["toy", "3"], ["toy_ids", "3"])
+    ]
+    given = (tf.constant(TEXTS), tf.constant(TEXTS[::-1]))
+    expected = served.from_texts(*given)
+    model = tf.saved_model.load(str(texts))
+    found = model.signatures["serving_default"](text=given[0], text_b=given[1])
+    assert_same(found, expected)
+    batch = served.pack(*given)
+    assert_same(model.signatures["ids"](**batch), expected)
+    assert_same(tf.saved_model.load(str(ids)).signatures["serving_default"](**batch), expected)
+
+
+def assert_same(received, expected) -> None:
+    assert set(received) == set(expected)
+    for name, value in expected.items():
+        if value.dtype == tf.string:
+            assert (received[name].numpy() == value.numpy()).all()
+        else:
+            np.testing.assert_allclose(received[name], value, atol=1e-6, err_msg=name)
+
+
+def test_examples_are_served(classifier) -> None:
+    served, (texts, ids) = classifier
+
+    def example(**features) -> bytes:
+        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+    def words(value: str) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
+
+    def numbers(values) -> tf.train.Feature:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    seconds = TEXTS[::-1]
+    pairs = [example(text=words(a), text_b=words(b)) for a, b in zip(TEXTS, seconds, strict=True)]
+    call = tf.saved_model.load(str(texts)).signatures["examples"]
+    expected = served.from_texts(tf.constant(TEXTS), tf.constant(seconds))
+    assert_same(call(examples=tf.constant(pairs)), expected)
+    batch = {
+        name: column.numpy()
+        for name, column in served.pack(*map(tf.constant, (TEXTS, seconds))).items()
+    }
+    lengths = batch["input_mask"].sum(1)
+    rows = [
+        example(**{name: numbers(column[row, :size]) for name, column in batch.items()})
+        for row, size in enumerate(lengths)
+    ]
+    call = tf.saved_model.load(str(ids)).signatures["examples"]
+    assert_same(call(examples=tf.constant(rows)), expected)
+
+
+def test_card_and_vocabulary(classifier) -> None:
+    served, paths = classifier
+    for path in paths:
+        card = read_card(path)
+        assert card["kind"] == "classifier" and card["labels"] == list(served.labels)
+        assert card["inputs"] == ["text", "text_b"] and card["max_seq_length"] == 20
+        assert card["source"] == "runs/toy"
+        lines = (path / "assets.extra" / "vocab.txt").read_text(encoding="utf8").splitlines()
+        assert lines == list(served.vocab.tokens)
+    with pytest.raises(ValueError, match="export it again"):
+        read_card(paths[0].parent)
+
+
+def test_warmup_is_what_the_server_reads(classifier) -> None:
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    _, paths = classifier
+    for path in paths:
+        records = tf.data.TFRecordDataset(str(path / "assets.extra/tf_serving_warmup_requests"))
+        for record in records:
+            log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
+            request = log.predict_log.request
+            assert request.model_spec.name == path.parent.name
+            call = tf.saved_model.load(str(path)).signatures[request.model_spec.signature_name]
+            inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
+            assert call(**{n: tf.constant(v) for n, v in inputs.items()})["label"].shape == (2,)
+
+
+def test_warmup_of_long_names() -> None:
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    text = tf.constant(["x" * 100_000, ""])
+    log = prediction_log_pb2.PredictionLog.FromString(prediction_log("n" * 300, "s", {"t": text}))
+    request = log.predict_log.request
+    assert (request.model_spec.name, request.model_spec.signature_name) == ("n" * 300, "s")
+    assert (tf.make_ndarray(request.inputs["t"]) == text.numpy()).all()
+
+
+def test_a_version_never_changes(classifier) -> None:
+    served, (texts, ids) = classifier
+    with pytest.raises(ValueError, match="exists already, and a version never changes"):
+        save(served, texts.parent, 3, "other")
+    assert version_folders.next_version(texts.parent) == 4
+    (ids.parent / "7").mkdir()
+    assert version_folders.next_version(texts.parent) == 8
+    with pytest.raises(ValueError, match="exists already"):
+        save(served, texts.parent, 7, "other")
+    (ids.parent / "7").rmdir()
+    assert version_folders.versions(texts.parent) == [3]
+
+
+def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> None:
+    served, _ = classifier
+    folder = tmp_path / "serving" / "toy"
+    seen = []
+
+    def full(path, *_) -> None:
+        visible = [p for p in folder.parent.rglob("*") if not is_hidden(p, folder.parent)]
+        seen.append([p.name for p in visible])
+        if "_ids" not in str(path):
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(writing, "write_warmup", full)
+    with pytest.raises(OSError, match="toy/1 could not be written: No space left"):
+        save(served, folder, 1, "x")
+    assert seen == [[], []]  # While both were written a server saw nothing.
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert version_folders.versions(folder) == []
+
+
+def is_hidden(path: pathlib.Path, root: pathlib.Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(root).parts)
+
+
+def test_the_best_checkpoint_is_taken(tmp_path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.flags").write_text("--output_dir=run\n")
+    with pytest.raises(ValueError, match="without a finished checkpoint"):
+        load(str(folder))
+    for step in (5, 10):
+        (folder / f"model.ckpt-{step}.index").touch()
+    assert find_checkpoint(str(folder)) == str(folder)
+    (folder / "best_checkpoint.json").write_text(json.dumps({"step": 5, "score": 0.5}))
+    assert find_checkpoint(str(folder)).endswith("model.ckpt-5")
+    (folder / "model.ckpt-5.index").unlink()  # Copied without it: the newest counts.
+    assert find_checkpoint(str(folder)) == str(folder)
+
+
+def test_what_cannot_be_served(tmp_path) -> None:
+    folder = str(write_model(tmp_path / "m", "tagger"))
+    with pytest.raises(ValueError, match="no classifier head.*can as tagger, embeddings, encoder"):
+        load(folder, "classifier")
+    with pytest.raises(ValueError, match="kind is 'parser'; expected one of"):
+        load(folder, "parser")
+    with pytest.raises(ValueError, match="max_seq_length is 49.*48 positions"):
+        load(folder, max_seq_length=49)
+    squad = str(write_model(tmp_path / "q", "question_answering"))
+    with pytest.raises(ValueError, match="no piece of a context fits; expected at least 68"):
+        load(squad)
+    lines = pathlib.Path(folder, "vocab.txt").read_text(encoding="utf8").splitlines()
+    lines[20] = lines[21]
+    pathlib.Path(folder, "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf8")
+    with pytest.raises(ValueError, match="vocab.txt"):
+        load(folder)

@@ -66,7 +66,7 @@ function showEntities({ outputs, texts, card }) {
     text.append(characters.slice(done, start).join(""));
     const mark = make("mark", {
       class: `entity colour-${Math.max(0, types.indexOf(type)) % COLOURS}`,
-      title: `${type || "entity"}: ${percent(score)}`, tabindex: "0",
+      title: `${type || "entity"}: ${percent(score)}`,
     });
     mark.append(characters.slice(start, end).join(""));
     mark.append(make("span", { class: "tag", text: type || "entity" }));

@@ -17,7 +17,7 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
   const values = decodeFloats(probabilities);
   const at = (layer, head, row, column) =>
     values[((layer * heads + head) * rows + row) * columns + column];
-  const names = columns > rows ? [...pieces, "others"] : pieces;
+  const names = columns > rows ? [...pieces, "(others)"] : pieces;
   chosen.layer = Math.min(chosen.layer, layers - 1);
   chosen.head = Math.min(chosen.head, heads - 1);
 
@@ -70,10 +70,10 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
     }
   }
   const all = num_pieces > rows
-    ? `The row has ${num_pieces} pieces: the first ${rows} are shown, “others” is what the rest gets.`
+    ? `The row has ${num_pieces} pieces: the first ${rows} are shown, “(others)” is what the rest gets.`
     : `${num_pieces} pieces.`;
   const notes = make("p", { class: "note", text:
-    `${all} Rows look, columns are looked at. Stronger colour is more, by the square root, so that little shows too.` });
+    `${all} Rows look, columns are looked at. Stronger colour is more (square root).` });
   panel.replaceChildren(notes,
     make("div", { class: "selects" },
       make("label", { text: "Layer ", for: "layer" }), layerSelect,

@@ -214,7 +214,7 @@ def test_attention_of_long_texts_shows_the_first_pieces(show) -> None:
     page = show("classifier", text="w " * 75, run=1, attention=1)
     assert "The row has 75 pieces: the first 60 are shown" in text_of(page, "#attention .note")
     names = texts_of(page, "#attention thead th")
-    assert len(names) == 61 and names[-1] == "others"
+    assert len(names) == 61 and names[-1] == "(others)"
 
 
 def test_floats_are_decoded_as_they_were_sent(show) -> None:

@@ -1,0 +1,58 @@
+"""Writes a trained model as a LiteRT (TFLite) file, if it answers as well as before.
+
+    python -m export.tflite --model_dir=runs/sst2 --output_file=sst2.tflite --quantize=dynamic
+
+The file takes ids of any batch and length and holds its card and vocabulary: `LiteModel` runs it
+without TensorFlow. Before it gets its name it is scored on the run's dev set, or --eval_file,
+beside the float32 model; a file that loses more than --max_loss points is not written.
+
+    --quantize  weights  loses at most
+    none        float32  0.1 points
+    float16     float16  0.5
+    dynamic     int8     0.5   the smallest and fastest
+    int8        int8     2.0   all in int8, measured on --calibration_file or the training set
+"""
+
+import dataclasses
+from typing import Any
+
+from absl import flags
+
+from bert_tf import config_flags
+
+KINDS = (
+    *("classifier", "multi_label", "regression", "tagger"),
+    *("question_answering", "embeddings", "encoder"),
+)
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
+flags.DEFINE_string("output_file", "", "File to write, .tflite; it must not exist.")
+flags.DEFINE_enum("quantize", "dynamic", ["none", "float16", "dynamic", "int8"], "See above.")
+flags.DEFINE_enum("kind", "", ["", *KINDS], "What it answers; empty: told by its heads.")
+flags.DEFINE_integer(
+    "max_seq_length", 0, "Most pieces of a row; 0: as in training, or all positions.", lower_bound=0
+)
+flags.DEFINE_string("eval_file", "", "Labelled examples to score on; empty: the run's dev set.")
+flags.DEFINE_float(
+    "max_loss", None, "Points of 100 that may be lost; none: see above.", lower_bound=0
+)
+flags.DEFINE_bool("no_gate", False, "Compare on sample texts only, for want of a dev set.")
+flags.DEFINE_string(
+    "calibration_file", "", "Examples, or lines of text, for int8; empty: the run's training set."
+)
+
+
+def main(_: list[str]) -> None:
+    if not FLAGS.model_dir or not FLAGS.output_file:
+        raise ValueError("Give a trained model as --model_dir and a file as --output_file.")
+
+    from export.tflite_writing import Request, write
+
+    given: dict[str, Any] = {
+        field.name: FLAGS[field.name].value for field in dataclasses.fields(Request)
+    }
+    print(write(Request(**given)).table())
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

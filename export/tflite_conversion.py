@@ -1,0 +1,199 @@
+"""Conversion to LiteRT (TFLite): a model of ids in one file that needs no TensorFlow to run.
+
+    input_word_ids, input_mask, input_type_ids  int32 [B, T], any B and T
+      -> the outputs of the kind, see `OUTPUTS`, float32
+
+form     weights                       computes in
+none     float32                       float32
+float16  float16                       float32
+dynamic  int8                          int8 products of rows quantized as they come, else float32
+int8     int8                          int8, with ranges measured on calibration rows
+
+LiteRT lacks two operations of the training graph: the error function alone, and slices that add
+axes to a mask. So while the graph for LiteRT is drawn, GELU is TensorFlow's, which the converter
+knows, and masks get their axes by `expand_dims`. The numbers are the same.
+"""
+
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.modeling import attention, encoder
+from bert_tf.modeling.activations import activation
+from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
+from export import served_texts
+from export.served import IDS, Batch, Outputs, Served
+
+FORMS = ("none", "float16", "dynamic", "int8")
+BYTES_OF_WEIGHT = {"none": 4, "float16": 2, "dynamic": 1, "int8": 1}
+OUTPUTS = {
+    "classifier": ("probabilities",),  # [B, C]
+    "multi_label": ("probabilities",),  # [B, C]
+    "regression": ("value",),  # [B]
+    "tagger": ("probabilities",),  # [B, T, C]
+    "question_answering": ("start_logits", "end_logits"),  # [B, T]
+    "embeddings": ("embedding",),  # [B, D]
+    "encoder": ("sequence_output", "pooled_output"),  # [B, T, D], [B, D] with a pooler
+}
+# exp(-30) is nothing beside any real piece; a larger number would spend the 256 steps of an int8
+# score on padding.
+INT8_PADDING_BIAS = -30.0
+CARD_NAME, VOCAB_NAME = "bert_tf.json", "vocab.txt"
+_DATE = (1980, 1, 1, 0, 0, 0)  # The same model gives the same bytes.
+
+
+def check_kind(kind: str) -> None:
+    """Raises ValueError if a kind has no LiteRT form."""
+    if kind not in OUTPUTS:
+        raise ValueError(
+            f"{kind} has no LiteRT form; expected one of {', '.join(OUTPUTS)}. "
+            f"export.saved_model serves it."
+        )
+
+
+def answer(served: Served, batch: Batch) -> Outputs:
+    """Returns the outputs of the kind for rows of ids, int32 [B, T]."""
+    if served.kind == "tagger":
+        return {"probabilities": tf.nn.softmax(served.call_model(batch))}
+    answers = served.from_ids(batch)
+    return {name: answers[name] for name in OUTPUTS[served.kind] if name in answers}
+
+
+def convert(served: Served, form: str, calibration: Sequence[dict[str, np.ndarray]] = ()) -> bytes:
+    """Converts a model; returns the file's bytes, card and vocabulary included.
+
+    Args:
+      served: of `export.models.load` with `unpad=False`.
+      form: of `FORMS`.
+      calibration: for int8, batches like those that the model will see, int32 [B, T] by name.
+
+    Raises:
+      ValueError: if the kind has no LiteRT form, there is nothing to calibrate with, or the
+        converter fails.
+    """
+    check_kind(served.kind)
+    if form == "int8" and not calibration:
+        raise ValueError("int8 needs texts to measure ranges on, and there are none.")
+    with tempfile.TemporaryDirectory() as folder:
+        bias = INT8_PADDING_BIAS if form == "int8" else attention.PADDING_BIAS
+        with _operations_of_litert(served.model, bias):
+            outputs = _save(served, folder)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        if form != "none":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if form == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if form == "int8":
+            converter.representative_dataset = lambda: iter(calibration)
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        try:
+            with warnings.catch_warnings():
+                # Calibration runs in TensorFlow's own interpreter, which warns of its end.
+                warnings.simplefilter("ignore")
+                model = converter.convert()
+        except Exception as error:  # The converter has no class of errors for all its stages.
+            reason = str(error).strip().splitlines()
+            raise ValueError(
+                f"TensorFlow's converter failed: {reason[0] if reason else type(error).__name__}"
+            ) from error
+    card = {
+        **served.card(),
+        "keep_tail": served.keep_tail,
+        "quantize": form,
+        "outputs": outputs,
+    }
+    return _with_files(model, card, served)
+
+
+@contextlib.contextmanager
+def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
+    """Lets a model's calls use operations that LiteRT has."""
+
+    def bias(input_mask: Any) -> Any:
+        padding = 1.0 - tf.cast(input_mask, tf.float32)
+        return tf.expand_dims(tf.expand_dims(padding * padding_bias, 1), 1)  # [B, 1, 1, S]
+
+    bert = getattr(model, "bert", model)
+    name = bert.config.hidden_act
+    gelu = {
+        activation("gelu_exact"): lambda x: tf.nn.gelu(x, approximate=False),
+        activation("gelu_tanh"): lambda x: tf.nn.gelu(x, approximate=True),
+    }.get(activation(name))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(encoder, "attention_bias", bias))
+        for layer in bert.encoder_layers if gelu else ():
+            stack.enter_context(mock.patch.object(layer.intermediate, "activation", gelu))
+        stack.enter_context(mock.patch.object(served_texts, "pool_tokens", _pool))
+        yield
+
+
+def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
+    """Pools as `bert_tf.modeling.pooling.pool_tokens`."""
+    if pooling == "cls":
+        return sequence[:, 0]  # [B, D]
+    is_real = tf.expand_dims(tf.cast(input_mask, tf.float32), 2)  # [B, T, 1]
+    if pooling == "max":
+        hidden = (1.0 - is_real) * LEAST_VALUE
+        return tf.reduce_max(sequence * is_real + hidden, axis=1)
+    count = tf.maximum(tf.reduce_sum(is_real, axis=1), LEAST_COUNT)
+    return tf.reduce_sum(sequence * is_real, axis=1) / count
+
+
+def _save(served: Served, folder: str) -> list[str]:
+    """Writes a SavedModel with one signature; returns the names of its outputs.
+
+    Weights stay variables in it: from concrete functions around a Keras model the converter makes,
+    without a word, files that answer NaN.
+    """
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def ids(*columns: tf.Tensor) -> Outputs:
+        return answer(served, dict(zip(IDS, columns, strict=True)))
+
+    function = ids.get_concrete_function()
+    used = tf.Module()
+    used.weights = list(function.variables)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(used, folder, {"serving_default": function}, options)
+    return sorted(function.structured_outputs)
+
+
+def _with_files(model: bytes, card: dict[str, Any], served: Served) -> bytes:
+    """Appends card and vocabulary as a zip archive, as TFLite's own metadata does with files.
+
+    A LiteRT file may have anything behind its tables, and a zip archive anything before it, so one
+    file is both: `unzip model.tflite vocab.txt`.
+    """
+    files = {
+        CARD_NAME: json.dumps(card, indent=2) + "\n",
+        VOCAB_NAME: "\n".join(served.vocab.tokens) + "\n",
+    }
+    buffer = io.BytesIO(model)
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(
+                zipfile.ZipInfo(name, _DATE), text.encode("utf8"), zipfile.ZIP_DEFLATED
+            )
+    return buffer.getvalue()
+
+
+def check_size(path: pathlib.Path, served: Served, form: str) -> None:
+    """Raises ValueError if a file is too small to hold the weights."""
+    weights = sum(int(np.prod(weight.shape)) for weight in served.model.trainable_weights)
+    least, size = weights * BYTES_OF_WEIGHT[form], path.stat().st_size
+    if size < least:
+        raise ValueError(
+            f"The file has {size:,} bytes, but {weights:,} weights take {least:,}: the converter "
+            f"lost some."
+        )

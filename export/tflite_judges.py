@@ -1,0 +1,192 @@
+"""What a LiteRT file is judged by: the examples and the metric that its model was evaluated with.
+
+Readers, rows and metrics are those of the fine-tuning programs; what they were told stands in the
+run's run.flags. A LiteRT model answers with probabilities; their logarithms serve as scores.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.data.rows import Rows
+from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
+from bert_tf.run_record import recorded
+from bert_tf.tasks import classification, squad, tagging
+from bert_tf.tasks.fine_tuning import RowsTask
+from bert_tf.tasks.glue import glue_task, read_glue
+from bert_tf.tasks.squad_features import read_squad
+from bert_tf.tasks.tagging_files import read_tagged
+from bert_tf.tasks.text_examples import read_text_examples
+from bert_tf.text.wordpiece import WordPiece
+from export.served import Served
+
+LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
+LEAST = 1e-30  # Of a probability whose logarithm is taken.
+SAME_NUMBER = 0.02  # Numbers as near as this share of the range of all are the same answer.
+RowOutputs = dict[str, list[np.ndarray]]
+
+
+class Judge(NamedTuple):
+    """Examples with labels and the task that judges answers to them.
+
+    Attributes:
+      source: the file or folder that the examples were read from.
+      task: has metrics and answers.
+      examples: of the task, with `rows`.
+    """
+
+    source: str
+    task: RowsTask
+    examples: Any
+
+    @property
+    def rows(self) -> Rows:
+        return self.examples.rows
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that the task's best checkpoint is chosen by."""
+        return self.task.best_metric
+
+    def points(self, outputs: RowOutputs) -> float:
+        """Returns the metric of a model's outputs of all rows, in points of 100."""
+        found = self.task.metrics(self.examples, self._task_outputs(outputs))
+        is_percent = isinstance(self.task, squad.SquadTask)
+        is_percent |= isinstance(self.task, tagging.TaggingTask) and self.metric == "f1"
+        return found[self.metric] * (1 if is_percent else 100)
+
+    def agreement(self, outputs: RowOutputs, others: RowOutputs) -> float:
+        """Returns the share of equal answers: of texts, words or questions."""
+        first, second = (self._answers(each) for each in (outputs, others))
+        if first.dtype.kind == "f":
+            return float(np.mean(abs(first - second) <= SAME_NUMBER * np.ptp(second)))
+        equal = first == second
+        return float(np.mean(equal.reshape(len(equal), -1).all(axis=-1)))
+
+    def _answers(self, outputs: RowOutputs) -> np.ndarray:
+        answers = self.task.answers(self.examples, self._task_outputs(outputs))  # type: ignore
+        if isinstance(self.task, tagging.TaggingTask):
+            return np.array([tag for sentence in answers for tag in sentence])
+        if isinstance(self.task, squad.SquadTask):
+            return np.array(list(answers.predictions.values()), object)
+        return np.asarray(answers)
+
+    def _task_outputs(self, outputs: RowOutputs) -> RowOutputs:
+        """Returns outputs as the task takes them; losses, which it wants too, are not looked at."""
+        nothing = [np.zeros([])] * len(self.rows)
+        if isinstance(self.task, squad.SquadTask):
+            return {**outputs, "loss": nothing}
+        if isinstance(self.task, tagging.TaggingTask):
+            tags = [row.argmax(axis=-1) for row in outputs["probabilities"]]
+            return {"tag_ids": tags, "loss": nothing, "num_words": nothing}
+        if "value" in outputs:
+            return {"logits": [row[None] for row in outputs["value"]], "loss": nothing}
+        probabilities = np.stack(outputs["probabilities"]).astype(np.float64)
+        logits = np.log(np.maximum(probabilities, LEAST))
+        if self.task.kind == "several":  # type: ignore[attr-defined]
+            logits -= np.log(np.maximum(1 - probabilities, LEAST))
+        return {"logits": list(logits), "loss": nothing}
+
+
+def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "") -> Judge | None:
+    """Reads the examples that a model was trained for.
+
+    Args:
+      served: the model, of `export.models.load`.
+      model_dir: its run directory, or a file in it.
+      split: dev or train.
+      file: examples in the form of the run's files; "": those that the run names.
+
+    Returns:
+      None if the kind is not judged, or there is no file.
+
+    Raises:
+      ValueError: if the examples cannot be read, or have no labels.
+    """
+    path = pathlib.Path(model_dir).expanduser()
+    folder = str(path if path.is_dir() else path.parent)
+    tokenizer = WordPiece(served.vocab, served.do_lower_case)
+    own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
+    if served.kind in LABEL_KINDS:
+        return _judge_texts(served, folder, split, file, own, tokenizer)
+    if not own:
+        return None
+    if served.kind == "tagger":
+        return _judge_words(served, folder, own, tokenizer)
+    return _judge_answers(served, own, tokenizer) if served.kind == "question_answering" else None
+
+
+def _judge_texts(
+    served: Served, folder: str, split: str, file: str, own: str, tokenizer: WordPiece
+) -> Judge | None:
+    given = _config(ClassifierConfig, folder)
+    kind = LABEL_KINDS[served.kind]
+    glue = glue_task(given.task_name) if given.task_name else None
+    if glue and not file:
+        if split not in glue.splits or not given.data_dir:
+            return None
+        source, examples = given.data_dir, read_glue(glue, given.data_dir, split)
+    elif own:
+        columns = given.text_column, given.text_b_column, given.label_column
+        source, examples = own, read_text_examples(own, *columns)
+    else:
+        return None
+    if bare := [example.source for example in examples if example.label is None]:
+        raise ValueError(f"{bare[0]}: no label to judge by; label it, or leave it out.")
+    values = classification.label_array(examples, served.labels, kind)
+    made = classification.make_examples(
+        examples, values, kind, tokenizer, served.max_seq_length, given.long_texts
+    )
+    metrics = classification.METRICS[kind]
+    if glue:
+        metrics = (glue.best_metric, *(m for m in glue.metrics if m != glue.best_metric))
+    if given.best_metric not in ("", "loss"):
+        metrics = (given.best_metric, *(m for m in metrics if m != given.best_metric))
+    task = classification.ClassificationTask(
+        *_UNUSED, kind=kind, labels=served.labels, metric_names=metrics
+    )
+    return Judge(source, task, made)
+
+
+def _judge_words(served: Served, folder: str, file: str, tokenizer: WordPiece) -> Judge:
+    given = _config(TaggerConfig, folder)
+    column = given.tag_column
+    is_number = column.removeprefix("-").isdecimal()
+    sentences = read_tagged(file, given.word_column, int(column) if is_number else column)
+    length = served.max_seq_length
+    made = tagging.make_examples(sentences, served.labels, tokenizer, length, is_labelled=True)
+    return Judge(file, tagging.TaggingTask(*_UNUSED, labels=served.labels), made)
+
+
+def _judge_answers(served: Any, file: str, tokenizer: WordPiece) -> Judge:
+    config = SquadConfig(
+        doc_stride=served.doc_stride,
+        max_query_length=served.max_query_length,
+        n_best_size=served.n_best_size,
+        max_answer_length=served.max_answer_length,
+        version_2_with_negative=served.version_2,
+        null_score_diff_threshold=served.threshold,
+    )
+    questions = read_squad(file, False, served.version_2)
+    made = squad.make_examples(questions, tokenizer, served.max_seq_length, config)
+    if not made.has_answers:
+        raise ValueError(f"{file} has no answers to judge by.")
+    return Judge(file, squad.SquadTask(*_UNUSED, config=config), made)
+
+
+# No model, nothing to train on or to evaluate while training: only answers are judged.
+_UNUSED: Sequence[Any] = (None, None, None, [], 0)
+
+
+def _config(cls: Any, folder: str) -> Any:
+    """Makes a configuration of texts and numbers as a run recorded them."""
+    before = {name: (recorded(folder, name), value) for name, value in cls().to_dict().items()}
+    return cls.from_dict(
+        {
+            name: type(value)(text)
+            for name, (text, value) in before.items()
+            if text and isinstance(value, str | int)
+        }
+    )

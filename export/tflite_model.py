@@ -1,0 +1,76 @@
+"""A LiteRT file in Python: ids or texts in, arrays out, without TensorFlow.
+
+model = LiteModel("sst2.tflite")
+model(["a fine film", "dull"])["probabilities"]  # float32 [2, C], in the order of model.labels
+"""
+
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
+
+Arrays = dict[str, np.ndarray]
+
+
+class LiteModel:
+    """A file that `export.tflite` wrote.
+
+    Args:
+      path: the file.
+      num_threads: that compute.
+
+    Attributes:
+      card: what bert_tf.json says: kind, labels, inputs, max_seq_length, do_lower_case, outputs.
+      labels: names of the classes, if there are any.
+
+    Raises:
+      ValueError: if the file is none of ours, or ai-edge-litert is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.card = json.loads(archive.read("bert_tf.json"))
+                pieces = archive.read("vocab.txt").decode("utf8").removesuffix("\n").split("\n")
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ValueError(f"{path} was not written by export.tflite: {error}.") from None
+        self.labels = tuple(self.card["labels"])
+        self.vocab = Vocab(tuple(pieces))
+        self.tokenizer = WordPiece(self.vocab, self.card["do_lower_case"])
+        self._run = _load(path, num_threads)
+
+    def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
+        """Makes the rows of texts or pairs: int32 [B, T], T the longest of them."""
+        seconds = second_texts or [""] * len(texts)
+        length, keep_tail = self.card["max_seq_length"], self.card["keep_tail"]
+        encode = self.tokenizer.encode
+        rows = [
+            pack(self.vocab, encode(first), encode(second), length, keep_tail)
+            for first, second in zip(texts, seconds, strict=True)
+        ]
+        return pad_batch(rows)
+
+    def from_ids(self, batch: Arrays) -> Arrays:
+        """Returns the outputs for rows of ids, int32 [B, T], in arrays of their own."""
+        return self._run(**batch)
+
+    def __call__(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
+        """Returns the outputs for texts or pairs."""
+        return self.from_ids(self.pack(texts, second_texts))
+
+
+def _load(path: str | os.PathLike, num_threads: int) -> Any:
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        raise ValueError(
+            "LiteRT files run in ai-edge-litert: pip install ai-edge-litert==2.3.0"
+        ) from None
+    return Interpreter(str(path), num_threads=num_threads).get_signature_runner()

@@ -1,0 +1,315 @@
+"""LiteRT files of tiny models: equal to Keras, judged before they are kept, whole or absent."""
+
+import functools
+import json
+import pathlib
+import sys
+import tempfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.wordpiece import WordPiece
+from export import accuracy_gate, tflite_writing
+from export.models import load
+from export.served import Served
+from export.tflite_conversion import OUTPUTS, convert
+from export.tflite_model import LiteModel
+from export.tflite_writing import Request, write
+from tests.export.made_models import SHAPE, TEXTS, write_model
+
+# The largest difference of a probability from Keras, of models whose weights are random.
+BOUNDS = {"float16": 0.01, "dynamic": 0.2}
+
+
+def make_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = None) -> pathlib.Path:
+    """Writes a model of one layer: the time that a conversion takes goes with the layers."""
+    if kind == "question_answering":
+        run = {"max_query_length": "8", **(run or {})}
+    return write_model(folder, kind, run, num_hidden_layers=1)
+
+
+@functools.cache
+def model_folder(kind: str) -> pathlib.Path:
+    return make_model(pathlib.Path(tempfile.mkdtemp()) / "model", kind)
+
+
+@functools.cache
+def served_of(kind: str) -> Served:
+    return load(str(model_folder(kind)), kind, unpad=False)
+
+
+@functools.cache
+def lite_file(kind: str, form: str = "none") -> pathlib.Path:
+    served = served_of(kind)
+    calibration = [random_batch(served, 8, length) for length in (3, 20, 48)] * 2
+    path = pathlib.Path(tempfile.mkdtemp()) / f"{form}.tflite"
+    path.write_bytes(convert(served, form, calibration))
+    return path
+
+
+def random_batch(served: Served, num_rows: int, length: int) -> dict[str, np.ndarray]:
+    """Draws rows of up to `length` pieces, the first of just as many."""
+    rng = np.random.default_rng(num_rows * 100 + length)
+    lengths = [length, *rng.integers(1, length + 1, num_rows - 1)]
+    rows = [
+        PackedText(rng.integers(5, 80, n).tolist(), rng.integers(0, 2, n).tolist()) for n in lengths
+    ]
+    return pad_batch(rows)
+
+
+def differences(kind: str, form: str, batch: dict[str, np.ndarray]) -> dict[str, float]:
+    """Returns the largest difference from Keras at real pieces, by output."""
+    found = LiteModel(lite_file(kind, form)).from_ids(batch)
+    expected = accuracy_gate.reference(served_of(kind))(batch)
+    assert set(found) == set(expected)
+    real = batch["input_mask"] == 1
+
+    def values(column: np.ndarray) -> np.ndarray:
+        return column[real] if column.shape[:2] == real.shape else column
+
+    return {
+        name: float(abs(values(found[name]) - values(expected[name])).max()) for name in expected
+    }
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_float32_equals_keras_for_any_batch_and_length(kind):
+    served = served_of(kind)
+    for num_rows in (1, 7):
+        for length in (3, 16, 48):
+            batch = random_batch(served, num_rows, length)
+            found = differences(kind, "none", batch)
+            assert set(found) == set(OUTPUTS[kind])
+            # Vectors of random weights are not small; other outputs are.
+            assert max(found.values()) < 1e-5, (num_rows, length, found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [("classifier", "float16"), ("tagger", "dynamic"), ("classifier", "dynamic")]
+)
+def test_smaller_weights_answer_nearly_the_same(kind, form):
+    batch = random_batch(served_of(kind), 7, 48)
+    found = max(differences(kind, form, batch).values())
+    assert 1e-6 < found < BOUNDS[form]
+    assert lite_file(kind, form).stat().st_size < 0.75 * lite_file(kind).stat().st_size
+
+
+def test_int8_goes_with_keras():
+    batch = random_batch(served_of("question_answering"), 16, 20)
+    found = LiteModel(lite_file("question_answering", "int8")).from_ids(batch)
+    expected = accuracy_gate.reference(served_of("question_answering"))(batch)
+    real = batch["input_mask"] == 1
+    for name in expected:
+        correlation = np.corrcoef(found[name][real], expected[name][real])[0, 1]
+        # Of random weights, the worst case; with the padding bias of training it is 0.19.
+        assert 0.6 < correlation < 0.99999
+
+
+def test_file_takes_texts_and_says_what_it_is():
+    served, path = served_of("classifier"), lite_file("classifier")
+    model = LiteModel(path)
+    with zipfile.ZipFile(path) as archive:
+        assert json.loads(archive.read("bert_tf.json")) == model.card
+        pieces = archive.read("vocab.txt").decode("utf8").splitlines()
+    assert pieces == list(served.vocab.tokens)
+    assert model.card == {
+        "kind": "classifier",
+        "inputs": ["text"],
+        "labels": list(served.labels),
+        "max_seq_length": 48,
+        "do_lower_case": True,
+        "vocab_size": 80,
+        "keep_tail": False,
+        "quantize": "none",
+        "outputs": ["probabilities"],
+    }
+    expected = served.from_texts(list(TEXTS))["probabilities"]
+    np.testing.assert_allclose(model(TEXTS)["probabilities"], expected, atol=1e-5)
+
+
+def test_pairs_are_packed_as_in_training():
+    model = LiteModel(lite_file("classifier"))
+    tokenizer = WordPiece(model.vocab, SHAPE["do_lower_case"])
+    long, short = tokenizer.encode("w50 " * 100), tokenizer.encode("the river")
+    expected = pad_batch([pack(model.vocab, long, short, 48)])
+    found = model.pack(["w50 " * 100], ["the river"])
+    assert found["input_word_ids"].shape == (1, 48)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(found[name], column)
+
+
+# Judged, then kept -----------------------------------------------------------------------------
+
+
+@functools.cache
+def run_folder(kind: str, is_pair: bool = False) -> pathlib.Path:
+    """Makes a run whose dev set is labelled with the model's own answers, but for two rows."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    file = folder / ("dev.conll" if kind == "tagger" else "dev.jsonl")
+    pair = {"text_b_column": "other"} if is_pair else {}
+    run = {"eval_file": str(file), "train_file": str(file), "max_seq_length": "20", **pair}
+    path = make_model(folder / "run", kind, run)
+    served = load(str(path), unpad=False)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(served.vocab.tokens[7:], rng.integers(1, 25))) for _ in range(40)]
+    if kind == "tagger":
+        words = [text.replace("##", "").split() for text in texts]
+        width = max(map(len, words))
+        padded = [[*row, *[""] * (width - len(row))] for row in words]
+        tags = served.from_words(np.array(padded))["tags"].numpy()
+        lines = [
+            "".join(f"{word}\t{tag.decode()}\n" for word, tag in zip(*pair, strict=False))
+            for pair in zip(words, tags, strict=True)
+        ]
+        file.write_text("\n".join(lines), encoding="utf8")
+        return path
+    columns = (texts, texts[::-1]) if is_pair else (texts,)
+    labels = [label.decode() for label in served.from_texts(*columns)["label"].numpy()]
+    for row in (0, 1):
+        labels[row] = served.labels[(served.labels.index(labels[row]) + 1) % 3]
+    rows = zip(*columns, labels, strict=True)
+    names = ("text", "other", "label") if is_pair else ("text", "label")
+    file.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    return path
+
+
+def request_of(tmp_path: pathlib.Path, model_dir: pathlib.Path, **values) -> Request:
+    return Request(str(model_dir), str(tmp_path / "out" / "model.tflite"), **values)
+
+
+def refuse(request: Request) -> str:
+    """Returns the message, one line, with which a request is refused; it leaves no file."""
+    with pytest.raises(ValueError) as caught:
+        write(request)
+    folder = pathlib.Path(request.output_file).parent
+    assert not folder.exists() or not list(folder.iterdir())
+    message = str(caught.value)
+    assert message and "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("is_pair", [False, True], ids=["text", "pair"])
+def test_classifier_is_scored_on_the_dev_set_of_its_run(tmp_path, is_pair):
+    request = request_of(tmp_path, run_folder("classifier", is_pair), quantize="none")
+    verdict = write(request)
+    assert (verdict.metric, verdict.reference, verdict.score) == ("accuracy", 95.0, 95.0)
+    assert verdict.agreement == 1 and 0 < verdict.difference < 1e-5
+    assert verdict.size == pathlib.Path(request.output_file).stat().st_size
+    header, line = verdict.table().splitlines()
+    assert len(header) == len(line) and line.split()[:3] == [
+        "none",
+        f"{verdict.size / 1e6:.2f}",
+        "accuracy",
+    ]
+    assert LiteModel(request.output_file).card["inputs"] == ["text", "text_b"][: 1 + is_pair]
+
+
+def test_tagger_is_scored_in_windows(tmp_path):
+    verdict = write(request_of(tmp_path, run_folder("tagger"), quantize="float16", max_loss=5.0))
+    assert (verdict.metric, verdict.reference) == ("accuracy", 100.0)
+    assert verdict.agreement > 0.95
+
+
+def test_int8_is_measured_on_the_training_set(tmp_path):
+    verdict = write(request_of(tmp_path, run_folder("classifier"), quantize="int8", max_loss=40.0))
+    assert verdict.agreement > 0.6 and verdict.difference > 1e-4
+
+
+def test_existing_file_stays(tmp_path):
+    request = request_of(tmp_path, run_folder("classifier"))
+    output = pathlib.Path(request.output_file)
+    output.parent.mkdir()
+    output.write_text("mine")
+    with pytest.raises(ValueError, match="exists already"):
+        write(request)
+    assert output.read_text() == "mine"
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Lets the converter see another model than the one it is compared with."""
+
+    def break_weights(change) -> None:
+        def convert_broken(served, *arguments):
+            table = served.model.bert.embeddings.word_embeddings
+            before = table.numpy()
+            table.assign(change(before))
+            try:
+                return convert(served, *arguments)
+            finally:
+                table.assign(before)
+
+        monkeypatch.setattr(tflite_writing, "convert", convert_broken)
+
+    return break_weights
+
+
+def test_file_that_loses_points_is_not_kept(tmp_path, broken):
+    broken(lambda table: table[::-1])
+    message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
+    assert "points of accuracy (95.00 to" in message and "--max_loss=0.1" in message
+
+
+def test_file_that_answers_nan_is_not_kept(tmp_path, broken):
+    broken(lambda table: np.full_like(table, np.nan))
+    assert "not finite" in refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
+
+
+def test_file_without_its_weights_is_not_kept(tmp_path, monkeypatch):
+    small = lite_file("classifier", "dynamic").read_bytes()
+    monkeypatch.setattr(tflite_writing, "convert", lambda *_: small)
+    message = refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
+    assert "lost some" in message
+
+
+def test_without_a_dev_set_one_says_so(tmp_path):
+    folder = model_folder("embeddings")
+    assert "--no_gate" in refuse(request_of(tmp_path, folder))
+    verdict = write(request_of(tmp_path, folder, no_gate=True))
+    assert verdict.metric == "" and verdict.table().splitlines()[1].split()[2] == "-"
+
+
+def test_sample_texts_show_a_wrong_model(tmp_path, broken):
+    broken(lambda table: table[::-1])
+    message = refuse(request_of(tmp_path, model_folder("tagger"), quantize="none", no_gate=True))
+    assert "on sample texts" in message
+
+
+def test_kinds_without_a_form_are_refused(tmp_path):
+    message = refuse(request_of(tmp_path, model_folder("fill_mask"), no_gate=True))
+    assert message.startswith("fill_mask has no LiteRT form")
+
+
+def test_missing_runtime_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    with pytest.raises(ValueError, match="pip install ai-edge-litert"):
+        LiteModel(lite_file("classifier"))
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "other.tflite"
+    path.write_bytes(b"TFL3")
+    with pytest.raises(ValueError, match="was not written by export.tflite"):
+        LiteModel(path)
+
+
+# Judges ------------------------------------------------------------------------------------------
+
+
+def test_answers_to_questions_are_judged(tmp_path):
+    context = "the river a b c the river don't"
+    questions = [
+        {"id": str(i), "question": "a b", "answers": [{"text": "river", "answer_start": 4}]}
+        for i in range(3)
+    ]
+    data = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
+    file = tmp_path / "dev.json"
+    file.write_text(json.dumps(data))
+    run = {"eval_file": str(file), "max_seq_length": "24"}
+    folder = make_model(tmp_path / "run", "question_answering", run)
+    verdict = write(request_of(tmp_path, folder, quantize="none"))
+    assert verdict.metric == "f1" and verdict.reference == verdict.score
+    assert verdict.agreement == 1.0

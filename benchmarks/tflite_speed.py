@@ -1,0 +1,142 @@
+"""Times a LiteRT file against ONNX Runtime on the same classifier, one thread, real texts.
+
+    python -m export.tflite --model_dir=runs/sst2 --output_file=sst2.tflite --quantize=dynamic
+    python -m benchmarks.tflite_speed --model_dir=runs/sst2 --lite_file=sst2.tflite \\
+        --input_file=glue/SST-2/dev.tsv --text_column=sentence
+
+ONNX Runtime's file is Hugging Face's model of the same weights by `torch.onnx.export`, then
+`quantize_dynamic`: int8 weights, products of rows quantized as they come, as LiteRT's dynamic form.
+Batches of 32 are of texts in the file's order, padded to their longest; both see the same arrays.
+The two take turns, batch by batch, so that a busy machine slows both; times are medians of rounds
+over all batches. It needs `pip install -r benchmarks/requirements.txt`.
+"""
+
+from __future__ import annotations  # Types may name packages that are not installed.
+
+import contextlib
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from absl import app, flags
+
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.tasks.text_examples import read_text_examples
+from export.models import find_checkpoint
+from export.tflite_model import LiteModel
+
+with contextlib.suppress(ImportError):  # --help needs none of them.
+    import onnxruntime
+    import torch
+    import transformers
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run of run_classifier.")
+LITE_FILE = flags.DEFINE_string("lite_file", "", "File that export.tflite made of it.")
+INPUT_FILE = flags.DEFINE_string("input_file", "", "Table of texts.")
+TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Its column.")
+NUM_TEXTS = flags.DEFINE_integer("num_texts", 192, "Texts that are timed, the first ones.")
+ROUNDS = flags.DEFINE_integer("rounds", 5, "Times that all batches are timed.")
+BATCH_SIZES = flags.DEFINE_multi_integer("batch_sizes", [1, 32], "Texts of a batch.")
+
+# BERT's names and Hugging Face's.
+NAMES = {
+    "input_word_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "input_type_ids": "token_type_ids",
+}
+Batch = dict[str, np.ndarray]
+Call = Callable[[Batch], np.ndarray]
+
+
+def make_onnx(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Writes the model for ONNX Runtime, in float32 and in int8."""
+    hub = folder / "huggingface"
+    write_checkpoint(read_checkpoint(find_checkpoint(MODEL_DIR.value)), hub, "huggingface")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        hub, attn_implementation="eager"
+    ).eval()
+    example = {name: torch.ones([2, 8], dtype=torch.int64) for name in NAMES.values()}
+    files = {"float32": folder / "float32.onnx", "int8": folder / "int8.onnx"}
+    torch.onnx.export(
+        model,
+        (),
+        str(files["float32"]),
+        kwargs=example,
+        input_names=list(example),
+        output_names=["logits"],
+        dynamic_axes={name: {0: "batch", 1: "length"} for name in example},
+        dynamo=False,
+    )
+    quantize_dynamic(files["float32"], files["int8"], weight_type=QuantType.QInt8)
+    return files
+
+
+def onnx_call(path: pathlib.Path) -> Call:
+    """Returns the model as a function of the encoder's inputs to probabilities."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+
+    def call(batch: Batch) -> np.ndarray:
+        fed = {NAMES[name]: column.astype(np.int64) for name, column in batch.items()}
+        logits = session.run(["logits"], fed)[0]
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    return call
+
+
+def measure(calls: dict[str, Call], batches: Sequence[Batch]) -> dict[str, float]:
+    """Returns the milliseconds a text of each model: the median of rounds."""
+    for call in calls.values():
+        for batch in batches[:5]:
+            call(batch)
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    num_texts = sum(len(batch["input_mask"]) for batch in batches)
+    for _ in range(ROUNDS.value):
+        totals = dict.fromkeys(calls, 0.0)
+        for batch in batches:
+            for name, call in calls.items():
+                start = time.perf_counter()
+                call(batch)
+                totals[name] += time.perf_counter() - start
+        for name, total in totals.items():
+            rounds[name].append(1e3 * total / num_texts)
+    return {name: statistics.median(values) for name, values in rounds.items()}
+
+
+def main(_: list[str]) -> None:
+    lite = LiteModel(LITE_FILE.value, num_threads=1)
+    examples = read_text_examples(INPUT_FILE.value, TEXT_COLUMN.value)[: NUM_TEXTS.value]
+    texts = [example.text_a for example in examples]
+    with tempfile.TemporaryDirectory() as folder:
+        files = make_onnx(pathlib.Path(folder))
+        sizes = {name: path.stat().st_size / 1e6 for name, path in files.items()}
+        calls = {f"ONNX Runtime {name}": onnx_call(path) for name, path in files.items()}
+    calls[f"LiteRT {lite.card['quantize']}"] = lambda batch: lite.from_ids(batch)["probabilities"]
+    *_, onnx, ours = calls
+    everything = lite.pack(texts)
+    exact, peer, own = (call(everything) for call in calls.values())
+    print(f"ONNX: float32 {sizes['float32']:.1f} MB, int8 {sizes['int8']:.1f} MB")
+    lengths = everything["input_mask"].sum(axis=1)
+    spread = f"{lengths.min()} to {lengths.max()} pieces, {lengths.mean():.1f} on average"
+    print(f"{len(texts)} texts of {spread}")
+    for name, found in ((onnx, peer), (ours, own)):
+        same = np.mean(found.argmax(axis=-1) == exact.argmax(axis=-1))
+        print(f"{name}: {same:.1%} of the answers of ONNX Runtime float32")
+    print("| batch | " + " | ".join(f"{name}, ms a text" for name in calls) + " | int8 ratio |")
+    print("| --- " * (len(calls) + 2) + "|")
+    for size in BATCH_SIZES.value:
+        starts = range(0, len(texts) - size + 1, size)
+        batches = [lite.pack(texts[start : start + size]) for start in starts]
+        times = measure(calls, batches)
+        cells = " | ".join(f"{value:.2f}" for value in times.values())
+        print(f"| {size} | {cells} | {times[onnx] / times[ours]:.2f} |")
+
+
+if __name__ == "__main__":
+    app.run(main)

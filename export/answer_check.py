@@ -1,0 +1,241 @@
+"""Answers of a SavedModel beside those of the model in Python, to odd texts among others."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.vocab import MASK
+from bert_tf.text.wordpiece import WordPiece
+from export.models import load
+from export.run_apart import INVALID_ARGUMENT, Answer
+from export.served import IDS, Served
+from export.stored_model import Request, StoredModel
+
+ODD_TEXTS = (
+    "The film was better than I had thought.",
+    "",
+    "word " * 1000,
+    "I saw \U0001f600 and \U0001f469\u200d\U0001f4bb!",
+    "\u6211\u5728\u5317\u4eac\u4e0a\u5b66\u3002",
+    "Ça, Ünal, e\u0301te\u0301, I\u0307stanbul, ΌΣΟΣ",
+    "\x00a\x07b\u200b \ufeff\ufffd\t\r\n\u2028",
+    f"A {MASK} in a {MASK}.",
+    "don't (well-known) ... $3.50?!",
+    " \u3000\u00a0 ",
+    "x" * 300,
+)
+NOT_UTF8 = b"caf\xe9"
+WORDS = (("Ada", "Lovelace's", "", "\u5317\u4eac", "\x07", ""), ("", "", "", "", "", ""))
+TOLERANCE = 1e-5  # of floats: of what they should be, where that is above 1
+KINDS_OF_CLASSES = ("classifier", "multi_label", "regression")
+
+
+class Compared(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+      num_answers: answers that are equal.
+      difference: largest difference of a float.
+    """
+
+    num_answers: int
+    difference: float
+
+
+def make_requests(stored: StoredModel) -> list[Request]:
+    """Returns a request of `ODD_TEXTS` for each signature, by the signature's name."""
+    columns = odd_texts(stored)
+    texts = {name: _strings(column) for name, column in columns.items()}
+    rows = pack_texts(stored, *columns.values())
+    features = texts if stored.takes_texts else rows
+    of_input = {
+        **dict.fromkeys(texts, texts),
+        **dict.fromkeys(IDS, rows),
+        "words": {"words": np.stack([_strings(words) for words in WORDS])},
+        "examples": {"examples": _examples(features)},
+    }
+    return [
+        Request(name, of_input[next(iter(signature.inputs))])
+        for name, signature in sorted(stored.signatures.items())
+    ]
+
+
+def odd_texts(stored: StoredModel) -> dict[str, Sequence[str]]:
+    """Returns the texts by name: of pairs, the second ones are the same backwards."""
+    return dict(zip(stored.card["inputs"], (ODD_TEXTS, ODD_TEXTS[::-1]), strict=False))
+
+
+def pack_texts(stored: StoredModel, *texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Makes rows of ids as the Python programs do, [MASK] for what is written so."""
+    tokenizer = WordPiece(stored.vocab, stored.card["do_lower_case"])
+
+    def encode(text: str) -> list[int]:
+        parts = [tokenizer.encode(part) for part in text.split(MASK)]
+        return parts[0] + [i for part in parts[1:] for i in (stored.vocab.mask_id, *part)]
+
+    columns = [[encode(text) for text in column] for column in texts]
+    seconds = columns[1] if len(columns) == 2 else [[]] * len(columns[0])
+    length = stored.card["max_seq_length"]
+    return pad_batch(
+        [pack(stored.vocab, *both, length) for both in zip(columns[0], seconds, strict=True)]
+    )
+
+
+def broken_request(stored: StoredModel) -> Request:
+    """Returns a request whose last text is not UTF-8."""
+    texts = {name: _strings(column) for name, column in odd_texts(stored).items()}
+    texts[stored.card["inputs"][-1]][-1] = NOT_UTF8
+    return Request("serving_default", texts)
+
+
+def _strings(texts: Sequence[str]) -> np.ndarray:
+    return np.array([text.encode() for text in texts], object)
+
+
+def _examples(features: dict[str, np.ndarray]) -> np.ndarray:
+    """Returns serialized tf.Examples of columns of strings or ids, object [B]."""
+
+    def feature(value: bytes | np.ndarray) -> tf.train.Feature:
+        if isinstance(value, bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+
+    serialized = []
+    for row in zip(*features.values(), strict=True):
+        named = {name: feature(value) for name, value in zip(features, row, strict=True)}
+        example = tf.train.Example(features=tf.train.Features(feature=named))
+        serialized.append(example.SerializeToString())
+    return np.array(serialized, object)
+
+
+def load_source(stored: StoredModel, model_dir: str) -> Served:
+    """Loads the model that a SavedModel was made from, with the same kind, length and inputs."""
+    card = stored.card
+    options = dict(card.get("options", {}))
+    if card["kind"] in KINDS_OF_CLASSES:
+        options["texts"] = tuple(card["inputs"])
+    return load(model_dir, card["kind"], card["max_seq_length"], **options)
+
+
+def python_answer(served: Served, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:
+    """Returns what the model in Python answers to a request of `make_requests`."""
+    inputs = request.inputs
+    if "examples" in inputs:
+        name = "serving_default"  # The same texts or ids.
+        inputs = next(r.inputs for r in make_requests(stored) if r.signature == name)
+    tensors = {
+        name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
+        for name, value in inputs.items()
+    }
+    if "words" in tensors:
+        outputs = served.from_words(tensors["words"])  # type: ignore[attr-defined]
+    elif set(tensors) == set(IDS):
+        outputs = served.from_ids(tensors)
+    else:
+        outputs = served.from_texts(*(tensors[name] for name in served.texts))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def compare(
+    requests: Sequence[Request],
+    expected: Sequence[Answer],
+    found: Sequence[Answer],
+    source: str,
+    tolerance: float = TOLERANCE,
+) -> Compared:
+    """Compares answers to the same requests.
+
+    Args:
+      requests: of both.
+      expected, found: an answer each.
+      source: what the expected ones are of, for messages.
+      tolerance: of floats.
+
+    Raises:
+      ValueError: if they differ.
+    """
+    largest = 0.0
+    for request, right, answer in zip(requests, expected, found, strict=True):
+        if isinstance(right, tuple) or isinstance(answer, tuple):
+            _check_errors(request.signature, right, answer, source)
+            continue
+        if set(right) != set(answer):
+            raise ValueError(
+                f"{request.signature} has the outputs {sorted(answer)}, expected those of "
+                f"{source}, {sorted(right)}."
+            )
+        for name, values in right.items():
+            place = f"{request.signature}: {name}"
+            largest = max(largest, check_equal(place, values, answer[name], source, tolerance))
+    return Compared(len(requests), largest)
+
+
+def _check_errors(signature: str, right: Answer, answer: Answer, source: str) -> None:
+    codes = [value[0] if isinstance(value, tuple) else 0 for value in (right, answer)]
+    if codes[0] != codes[1]:
+        raise ValueError(
+            f"{signature} ends with error {codes[1]}, expected {codes[0]} of {source} (0: none): "
+            f"{right if codes[0] else answer}"
+        )
+
+
+def check_equal(
+    place: str, expected: np.ndarray, found: np.ndarray, source: str, tolerance: float
+) -> float:
+    """Compares one output; returns the largest difference of floats.
+
+    Raises:
+      ValueError: if they differ.
+    """
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        raise ValueError(
+            f"{place} is {found.dtype} {list(found.shape)}, expected {expected.dtype} "
+            f"{list(expected.shape)} of {source}."
+        )
+    is_float = expected.dtype.kind == "f"
+    if is_float:
+        differences = np.abs(found - expected) / np.maximum(np.abs(expected), 1)
+        is_wrong = ~(differences <= tolerance)  # Also where one is no number.
+    else:
+        is_wrong = np.asarray(found != expected, bool)
+    if is_wrong.any():
+        index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
+        allowed = f", more than {tolerance:g} apart" if is_float else ""
+        raise ValueError(
+            f"{place}{list(index)} is {found[index]!r}, expected {expected[index]!r} of {source}"
+            f"{allowed}; {is_wrong.mean():.0%} of them differ. Is it another checkpoint, or was "
+            f"the model exported with other options?"
+        )
+    return float(differences.max(initial=0)) if is_float else 0.0
+
+
+def check_finite(requests: Sequence[Request], answers: Sequence[Answer]) -> None:
+    """Checks that requests are answered, in finite numbers.
+
+    Raises:
+      ValueError: if one is not.
+    """
+    for request, answer in zip(requests, answers, strict=True):
+        if isinstance(answer, tuple):
+            raise ValueError(
+                f"{request.signature} fails with error {answer[0]}: {answer[1].splitlines()[0]}"
+            )
+        for name, values in answer.items():
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise ValueError(f"{request.signature}: {name} is not finite.")
+
+
+def check_refused(answer: Answer) -> None:
+    """Checks the answer to `broken_request`.
+
+    Raises:
+      ValueError: if it is not the error that clients are to get.
+    """
+    if not isinstance(answer, tuple) or answer[0] != INVALID_ARGUMENT:
+        said = f"ends with error {answer[0]}" if isinstance(answer, tuple) else "is answered"
+        raise ValueError(
+            f"A text that is not UTF-8 {said}; expected INVALID_ARGUMENT ({INVALID_ARGUMENT})."
+        )

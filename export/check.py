@@ -1,0 +1,54 @@
+"""Says what an exported model is and what a server needs for it, and checks what it does.
+
+    python -m export.check serving/sst2/1
+    python -m export.check serving/sst2/1 --model_dir=runs/sst2
+
+The checks, in order; the first that fails ends the program with status 1 and one line:
+
+    files       signatures, vocabulary, card and warm-up requests are whole and agree
+    operations  no Python and nothing that a server lacks
+    process     loads where only TensorFlow is (with tensorflow-text for texts), answers its warm-up
+                requests and odd texts in finite numbers, refuses a text that is not UTF-8, goes on
+    C library   loads in TensorFlow's C library without Python and answers the same
+    source      answers as the model in Python does: strings and integers equal, floats to 1e-5
+"""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from bert_tf import config_flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("saved_model", "", "Folder of a version, as serving/sst2/1; may stand alone.")
+flags.DEFINE_string(
+    "model_dir", "", "What it was made from; empty: what the export recorded, if it is still there."
+)
+
+
+def main(_: list[str]) -> None:
+    if not FLAGS.saved_model:
+        raise ValueError("Give the folder of a version: python -m export.check serving/sst2/1")
+    folder = pathlib.Path(FLAGS.saved_model).expanduser()
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder; give that of a version, as serving/sst2/1.")
+
+    from export.model_check import check
+
+    for part in check(folder, FLAGS.model_dir):
+        print(part, flush=True)
+
+
+def name_folder(arguments: Sequence[str]) -> list[str]:
+    """Returns the program's arguments with the folder, if it stands alone, as a flag."""
+    program, *given = arguments
+    if given and not given[0].startswith("-"):
+        given[0] = f"--saved_model={given[0]}"
+    return [program, *given]
+
+
+if __name__ == "__main__":
+    sys.argv = name_folder(sys.argv)
+    config_flags.run(main)

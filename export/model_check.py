@@ -1,0 +1,120 @@
+"""All checks of an exported model; see `export.check`."""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from export.answer_check import (
+    broken_request,
+    check_finite,
+    check_refused,
+    compare,
+    load_source,
+    make_requests,
+    python_answer,
+)
+from export.c_api import has_library
+from export.op_check import check_foreign_ops, check_graph, needed_server, used_ops
+from export.run_apart import C_LIBRARY, FRESH_PROCESS, Answer, Job, make_job, run_apart
+from export.stored_model import Request, StoredModel, read
+
+
+def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
+    """Checks a SavedModel; yields what each check found, for people.
+
+    Args:
+      folder: of a version.
+      model_dir: what it was made from; "": what its card says, if that is still there.
+
+    Raises:
+      ValueError: at the first check that fails.
+    """
+    stored = read(folder)
+    yield stored.table()
+    check_graph(stored.meta_graph)
+    requests = all_requests(stored)
+    job = make_job(stored, requests)
+    result = run_apart(FRESH_PROCESS, [job])[0]
+    check_foreign_ops(result["foreign_ops"], stored.takes_texts)
+    num_ops = len(used_ops(stored.meta_graph))
+    needed = needed_server(result["foreign_ops"]) or "none but TensorFlow's own"
+    yield f"operations  {num_ops} kinds; {needed}"
+    answers = check_result(stored, requests, result, "a process of its own")
+    yield f"process     {_times(result)}; {len(answers)} requests as they should be"
+    yield check_in_c(stored, job, answers)
+    yield check_source(stored, answers, model_dir)
+
+
+def all_requests(stored: StoredModel) -> list[Request]:
+    """Returns the warm-up requests, those of odd texts, and to a model of texts one that it must
+    refuse, with the first again after it.
+    """
+    requests = [*stored.warmup, *make_requests(stored)]
+    if stored.takes_texts:
+        requests += [broken_request(stored), stored.warmup[0]]
+    return requests
+
+
+def check_result(
+    stored: StoredModel, requests: Sequence[Request], result: dict[str, Any], where: str
+) -> list[Answer]:
+    """Checks what a process says; returns its answers.
+
+    Raises:
+      ValueError: if it could not load the model, or answers are not as they should be.
+    """
+    if error := result.get("error"):
+        raise ValueError(f"{stored.folder} does not load in {where}: {error}")
+    answers = result["answers"]
+    refused = answers[-2:] if stored.takes_texts else []
+    count = len(answers) - len(refused)
+    check_finite(requests[:count], answers[:count])
+    if refused:
+        check_refused(refused[0])
+        compare(requests[:1], answers[:1], refused[1:], "the time before")
+    return answers
+
+
+def check_in_c(stored: StoredModel, job: Job, expected: Sequence[Answer]) -> str:
+    """Runs the same requests in the C library.
+
+    Raises:
+      ValueError: if answers differ.
+    """
+    if not has_library():
+        return "C library   not installed, so not tried"
+    requests = [Request(*request) for request in job["requests"]]
+    result = run_apart(C_LIBRARY, [job])[0]
+    answers = check_result(stored, requests, result, "the C library")
+    found = compare(requests, expected, answers, "TensorFlow in Python")
+    return f"C library   {_times(result)}; same answers, floats to {found.difference:.1g}"
+
+
+def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -> str:
+    """Compares answers with those of the model that it was made from.
+
+    Args:
+      stored: the model.
+      found: its answers to `all_requests`.
+      model_dir: "" for what the card says.
+
+    Raises:
+      ValueError: if answers differ.
+    """
+    source = model_dir or stored.card["source"]
+    if not model_dir and not pathlib.Path(source).expanduser().exists():
+        return f"source      {source} is not here, so not compared; --model_dir=... says where"
+    requests = make_requests(stored)
+    served = load_source(stored, source)
+    expected = [python_answer(served, stored, request) for request in requests]
+    first = len(stored.warmup)
+    compared = compare(requests, expected, found[first : first + len(requests)], source)
+    return (
+        f"source      {compared.num_answers} requests of odd texts answered as {source} does; "
+        f"floats to {compared.difference:.1g}"
+    )
+
+
+def _times(result: dict[str, Any]) -> str:
+    load, first = result["load_seconds"], result["first_seconds"]
+    return f"loaded in {load:.1f} s, first answer after {first:.1f} s"

@@ -53,11 +53,14 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
         "training",
         "absl_py keras",
     ),
-    "export": ("checkpoints modeling run_record tasks text", "tensorflow"),
+    "export": (
+        "checkpoints config data files metrics modeling run_record tasks text",
+        "absl_py ai_edge_litert keras numpy protobuf tensorflow tensorflow_text",
+    ),
     "serving": ("files", "grpcio numpy protobuf tensorflow tensorflow_serving_api"),
 }
 # Loaded by the function that needs them: they are slow to load, and not every run needs them.
-INSIDE_FUNCTIONS = ("tensorflow_datasets", "matplotlib", "keras_hub")
+INSIDE_FUNCTIONS = ("tensorflow_datasets", "matplotlib", "keras_hub", "ai_edge_litert", "grpc")
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
 WITHOUT_TENSORFLOW = (
     "bert_tf.text.wordpiece",

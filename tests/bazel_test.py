@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from tests.bazel import check
 
 # Of the benchmarks, which no wildcard builds; they are in benchmarks/requirements.txt.
-NOT_LOCKED = {"tf_models_official", "torch", "transformers"}
+NOT_LOCKED = {"onnxruntime", "tf_models_official", "torch", "transformers"}
 BUILD = """
 load("@rules_python//python:py_library.bzl", "py_library")
 load("@rules_python//python:py_test.bzl", "py_test")

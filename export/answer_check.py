@@ -10,7 +10,7 @@ from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.vocab import MASK
 from bert_tf.text.wordpiece import WordPiece
 from export.models import load
-from export.run_apart import INVALID_ARGUMENT, Answer
+from export.run_apart import INVALID_ARGUMENT, Answer, first_line
 from export.served import IDS, Served
 from export.stored_model import Request, StoredModel
 
@@ -221,7 +221,7 @@ def check_finite(requests: Sequence[Request], answers: Sequence[Answer]) -> None
     for request, answer in zip(requests, answers, strict=True):
         if isinstance(answer, tuple):
             raise ValueError(
-                f"{request.signature} fails with error {answer[0]}: {answer[1].splitlines()[0]}"
+                f"{request.signature} fails with error {answer[0]}: {first_line(answer[1])}"
             )
         for name, values in answer.items():
             if values.dtype.kind == "f" and not np.isfinite(values).all():

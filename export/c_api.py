@@ -260,7 +260,7 @@ def run_job(library: ctypes.CDLL, job: dict[str, Any]) -> dict[str, Any]:
     try:
         model = CModel(library, job["folder"], job["signatures"])
     except CError as error:
-        return {"error": str(error).splitlines()[0]}
+        return {"error": str(error)}
     loaded = time.perf_counter()
     answers: list[Any] = []
     first_seconds = 0.0

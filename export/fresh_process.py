@@ -26,8 +26,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     try:
         model = tf.saved_model.load(job["folder"])
     except Exception as error:  # Whatever it is, the other process says it.
-        lines = str(error).strip().splitlines() or [""]
-        return {"error": f"{type(error).__name__}: {lines[0]}"}
+        return {"error": f"{type(error).__name__}: {error}"}
     loaded = time.perf_counter()
     answers: list[Any] = []
     first_seconds = 0.0

@@ -15,7 +15,15 @@ from export.answer_check import (
 )
 from export.c_api import has_library
 from export.op_check import check_foreign_ops, check_graph, needed_server, used_ops
-from export.run_apart import C_LIBRARY, FRESH_PROCESS, Answer, Job, make_job, run_apart
+from export.run_apart import (
+    C_LIBRARY,
+    FRESH_PROCESS,
+    Answer,
+    Job,
+    first_line,
+    make_job,
+    run_apart,
+)
 from export.stored_model import Request, StoredModel, read
 
 
@@ -64,7 +72,7 @@ def check_result(
       ValueError: if it could not load the model, or answers are not as they should be.
     """
     if error := result.get("error"):
-        raise ValueError(f"{stored.folder} does not load in {where}: {error}")
+        raise ValueError(f"{stored.folder} does not load in {where}: {first_line(error)}")
     answers = result["answers"]
     refused = answers[-2:] if stored.takes_texts else []
     count = len(answers) - len(refused)

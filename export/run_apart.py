@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,12 @@ INVALID_ARGUMENT = 3  # of TensorFlow's error codes.
 # Outputs by name, or an error's code and message.
 Answer = dict[str, np.ndarray] | tuple[int, str]
 Job = dict[str, Any]
+
+
+def first_line(message: str) -> str:
+    """Returns what a message of TensorFlow says, without where in its functions."""
+    lines = re.sub(r"\{\{.*?\}\}\s*", "", message).strip().splitlines()
+    return lines[0] if lines else "no message"
 
 
 def make_job(stored: StoredModel, requests: Sequence[Request]) -> Job:

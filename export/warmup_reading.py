@@ -32,9 +32,10 @@ def read_warmup(path: pathlib.Path) -> list[tuple[str, dict[str, np.ndarray]]]:
     try:
         logs = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
         requests = [read_log(log) for log in logs]
-    except (tf.errors.DataLossError, DecodeError, LookupError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path} is damaged ({reason}); export the model again.") from None
+    except (tf.errors.DataLossError, DecodeError, LookupError, ValueError):
+        raise ValueError(
+            f"{path} is damaged: its requests cannot be read; export the model again."
+        ) from None
     if not requests:
         raise ValueError(f"{path} holds no request; export the model again.")
     return requests

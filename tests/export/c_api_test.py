@@ -73,9 +73,8 @@ def test_answers_equal_those_of_python(c_results, asked_models, kind, form) -> N
     asked, result = asked_models[kind, form], c_results(kind)[kind, form]
     answers = check_result(asked.stored, asked.requests, result, "the C library")
     expected = asked.result["answers"]
-    # Odds are a difference of sums, and so less exact.
-    tolerance = 5e-6 if kind == "question_answering" else 1e-6
-    compared = compare(asked.requests, expected, answers, "Python", tolerance)
+    # The graph is optimized as a whole here, so the last digits differ.
+    compared = compare(asked.requests, expected, answers, "Python", tolerance=5e-6)
     assert compared.num_answers == len(asked.requests)
     is_float = [v.dtype.kind == "f" for answer in answers[:1] for v in answer.values()]
     assert any(is_float)

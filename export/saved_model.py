@@ -51,9 +51,11 @@ def main(_: list[str]) -> None:
     from export.models import load
     from export.writing import save
 
-    served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length, **given_options(FLAGS.kind))
+    options = given_options(FLAGS.kind)
+    served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length, **options)
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
-    paths = save(served, output, version, FLAGS.model_dir)
+    kept = {name: value for name, value in options.items() if name != "texts"}  # It has them.
+    paths = save(served, output, version, FLAGS.model_dir, kept)
     logging.set_verbosity(logging.INFO)
     for path in paths:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -5,7 +5,6 @@ Serving's batching and the row form of its REST interface ask for; lists of diff
 padded, with "" or -1. The names of outputs are an interface: add, never rename.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +16,7 @@ from export.text_pieces import check_utf8
 
 Batch = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
-Signatures = dict[str, Callable[..., Outputs]]
+Signatures = dict[str, Any]  # tf.functions that return Outputs
 
 IDS = ("input_word_ids", "input_mask", "input_type_ids")
 SINGLE, PAIR = ("text",), ("text", "text_b")
@@ -80,7 +79,7 @@ class Served:
         if len(texts) == 1:
             kept = [tf.minimum(lengths[0], self.max_seq_length - 2)]
         else:
-            kept = list(longest_first_lengths(*lengths, self.max_seq_length))
+            kept = list(longest_first_lengths(lengths[0], lengths[1], self.max_seq_length))
         parts = [cut(*both, self.keep_tail) for both in zip(pieces, kept, strict=True)]
         return pack_rows(self.vocab, *parts)
 

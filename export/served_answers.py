@@ -100,8 +100,8 @@ class ServedAnswerer(Served):
         odds = tf.math.unsorted_segment_min(null, *by_question) - score
         is_span = score > NO_SPAN
         is_answer = is_span & (odds <= self.threshold) if self.version_2 else is_span
-        places = [tf.gather(place, best) for place in (first, last)]
-        answers = cut_out(texts[1], context, *places, is_answer)
+        first, last = tf.gather(first, best), tf.gather(last, best)
+        answers = cut_out(texts[1], context, first, last, is_answer)
         return {
             **answers,
             "score": tf.cast(tf.where(is_span, score, 0.0), tf.float32),

@@ -50,8 +50,8 @@ def number_words(ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedT
     """Makes pieces of what the tokenizer returns, int32 [B, (words), (pieces)] each."""
     words = tf.range(ids.values.nrows()) - tf.gather(ids.row_splits, ids.value_rowids())  # [W]
     words = tf.cast(tf.gather(words, ids.values.value_rowids()), tf.int32)
-    columns = [column.merge_dims(1, 2) for column in (ids, starts, ends)]
-    return Pieces(*columns, columns[0].with_values(words))
+    ids, starts, ends = (column.merge_dims(1, 2) for column in (ids, starts, ends))
+    return Pieces(ids, starts, ends, ids.with_values(words))
 
 
 def check_utf8(texts: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
 import contextlib
 import json
 import pathlib
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,7 +26,13 @@ SAMPLES = {
 }
 
 
-def save(served: Served, folder: pathlib.Path, version: int, source: str) -> list[pathlib.Path]:
+def save(
+    served: Served,
+    folder: pathlib.Path,
+    version: int,
+    source: str,
+    options: dict[str, Any] | None = None,
+) -> list[pathlib.Path]:
     """Writes both SavedModels; returns their folders, the text model's first.
 
     Args:
@@ -33,6 +40,7 @@ def save(served: Served, folder: pathlib.Path, version: int, source: str) -> lis
       folder: of the text model; the ids model's stands beside it.
       version: new to both.
       source: what it was made from, for bert_tf.json.
+      options: with which `load` made it, for bert_tf.json.
 
     Raises:
       ValueError: if the version exists.
@@ -41,6 +49,7 @@ def save(served: Served, folder: pathlib.Path, version: int, source: str) -> lis
     check_new(folder, version)
     samples = {name: tf.constant(SAMPLES[name]) for name in served.texts}
     ids = dict(zip(IDS, served.sample_ids(*samples.values()), strict=True))
+    card = {**served.card(), "source": source, "options": options or {}}
     models = {
         ids_folder(folder): (served.id_signatures(), [("serving_default", ids)]),
         # The last to appear: a version of the text model says that both are there.
@@ -52,7 +61,7 @@ def save(served: Served, folder: pathlib.Path, version: int, source: str) -> lis
             path = model / str(version)
             made[path] = stack.enter_context(hidden_folder(path))
             try:
-                _write(served, made[path], model.name, signatures, requests, source)
+                _write(served, made[path], model.name, signatures, requests, card)
             except (OSError, tf.errors.OpError) as error:
                 reason = getattr(error, "message", None) or str(error)
                 raise OSError(f"{path} could not be written: {reason.splitlines()[0]}") from error
@@ -68,7 +77,7 @@ def _write(
     name: str,
     signatures: Signatures,
     requests: Requests,
-    source: str,
+    card: dict[str, Any],
 ) -> None:
     """Writes one SavedModel into a folder that no one looks at yet."""
     # What the functions use is all that a server needs; no gradients, and no layers of Keras'.
@@ -81,7 +90,7 @@ def _write(
     extra.mkdir()
     served.vocab.write(extra / "vocab.txt")
     write_warmup(extra / "tf_serving_warmup_requests", name, requests)
-    card = {**served.card(), "source": source, "signatures": sorted(signatures)}
+    card = {**card, "signatures": sorted(signatures)}
     (extra / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n", encoding="utf8")
     flush(folder)
 

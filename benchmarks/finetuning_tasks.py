@@ -107,8 +107,10 @@ MRPC = "glue/MRPC-original/msr_paraphrase_*.txt"
 RECIPES = {
     "sst2": Recipe(read_table(0, None, 1, header=True), "glue/SST-2/*.tsv", epochs=1, rows=8000),
     "rte": Recipe(read_table(1, 2, 3, header=True), "glue/RTE/*.tsv", epochs=1),
-    "stsb": Recipe(read_table(5, 6, 4, header=False), STSB, "correlation", epochs=1),
-    "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=4000),
+    "stsb": Recipe(
+        read_table(5, 6, 4, header=False), STSB, "correlation", epochs=1, learning_rate=2e-4
+    ),
+    "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=8000),
     "mrpc": Recipe(read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", *MRPC_FILES, epochs=1),
     "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", rows=2500, epochs=1),
     "banking77": Recipe(read_banking, "classification/banking77/*.csv", **CHOICE),

@@ -10,6 +10,7 @@ request must name the server by an address or by its own name, so that no foreig
 to it (DNS rebinding), and must carry JSON, which other sites' pages may not send unasked.
 """
 
+import contextlib
 import errno
 import http.server
 import ipaddress
@@ -31,7 +32,8 @@ FILES = {
 }
 JSON = "application/json"
 MAX_BODY_BYTES = 1 << 20
-SECONDS_FOR_REQUEST = 30
+SECONDS_FOR_REQUEST, SECONDS_TO_LINGER = 30, 0.5
+LINGER_BYTES = 1 << 16
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -190,6 +192,16 @@ class DemoRequest(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         text = message or HTTPStatus(code).phrase
         self._send(HTTPStatus(code), as_bytes({"error": text}), JSON)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Reads what is still on its way: a client that is cut off does not see the answer."""
+        self.connection.settimeout(SECONDS_TO_LINGER)
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            for _ in range(2 * MAX_BODY_BYTES // LINGER_BYTES):
+                if not self.rfile.read1(LINGER_BYTES):
+                    return
 
     def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
         self.send_response(status)

@@ -53,10 +53,11 @@ def main(_: list[str]) -> None:
 
     options = given_options(FLAGS.kind)
     served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length, **options)
+    before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
     kept = {name: value for name, value in options.items() if name != "texts"}  # It has them.
     paths = save(served, output, version, FLAGS.model_dir, kept)
-    logging.set_verbosity(logging.INFO)
+    logging.set_verbosity(before)
     for path in paths:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         logging.info("Wrote %s: %s, %.1f MB.", path, served.kind, size / 1e6)

@@ -122,11 +122,21 @@ def _unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
                     archive.extractall(folder)
             else:
                 with tarfile.open(path) as tar:
-                    tar.extractall(folder, filter="data")
+                    _unpack_tar(tar, folder, path)
         except UNPACKING_ERRORS as error:
             reason = str(error).split("\n")[0]
             raise ValueError(f"{path} cannot be unpacked: {reason}.") from None
         yield folder
+
+
+def _unpack_tar(tar: tarfile.TarFile, folder: pathlib.Path, path: pathlib.Path) -> None:
+    if hasattr(tarfile, "data_filter"):  # From Python 3.11.4 on.
+        tar.extractall(folder, filter="data")
+        return
+    members = [member for member in tar.getmembers() if member.isfile() or member.isdir()]
+    for member in members:  # No links, which could lead anywhere.
+        _check_inside(member.name, folder, path)
+    tar.extractall(folder, members)
 
 
 def _check_inside(member: str, folder: pathlib.Path, path: pathlib.Path) -> None:

@@ -77,12 +77,14 @@ def make_served_model(folder: pathlib.Path, kind: str) -> ServedModel:
     from export.writing import save
     from tests.export.made_models import write_model
 
+    before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
     run = {"max_query_length": "8"} if kind == "question_answering" else None
     source = write_model(folder / "run", kind, run, num_hidden_layers=1)
     served = load(str(source), kind)
     model = folder / "serving" / kind
     text, _ = save(served, model, 1, str(source))
+    logging.set_verbosity(before)
     return ServedModel(source, served, text, ids_folder(model) / "1")
 
 

@@ -138,6 +138,7 @@ JSON_VALUES = (None, True, 0, -1, 1.5, "x", [], ["x"], {}, {"x": 1}, 10**30)
 
 @pytest.mark.parametrize("form", FORMS)
 def test_any_json_gives_a_checkpoint_or_one_clear_error(tmp_path, form):
+    messages = []
     write_checkpoint(make_checkpoint("classifier", 2), tmp_path / "model", form)
     for path in (tmp_path / "model").glob("*.json"):
         values = json.loads(path.read_text())
@@ -149,10 +150,13 @@ def test_any_json_gives_a_checkpoint_or_one_clear_error(tmp_path, form):
             for value in JSON_VALUES:
                 place[key] = value
                 path.write_text(json.dumps(values))
-                with contextlib.suppress(ValueError):
+                try:  # Anything but a ValueError fails the test.
                     read_checkpoint(tmp_path / "model").check()
+                except ValueError as error:
+                    messages.append(str(error))
             place[key] = before
         path.write_text(json.dumps(values))
+    assert len(messages) > 20 and all(message.strip() for message in messages)
     read_checkpoint(tmp_path / "model").check()
 
 

@@ -63,7 +63,12 @@ def programs(line: str) -> list[list[str]]:
             end = next(
                 (i for i in range(index, len(words)) if set(words[i]) <= set("|&;<>()")), len(words)
             )
-            found.append(words[index + 1 : end])
+            command = words[index + 1 : end]
+            if "--" in command:  # A launcher, and the program that it starts.
+                place = command.index("--")
+                found.append(command[place + 1 :])
+                command = command[:place]
+            found.append(command)
     return found
 
 

@@ -1,0 +1,136 @@
+"""Which hosts train together, and which of them this one is: TF_CONFIG, as TensorFlow reads it.
+
+The hosts come from a list, or from the variables that Slurm gives every task. Not by TensorFlow's
+SlurmClusterResolver: it sorts the hosts as words, so that with n9 and n10 task 0, which runs on n9,
+takes itself for n10.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+
+LOST_WORKER_STATUS = 75  # sysexits.h's EX_TEMPFAIL: exit status of a worker that misses another.
+
+FIRST_PORT = 10000  # Of jobs under Slurm; below the ports that Linux gives to outgoing connections.
+PORTS_A_JOB = 16
+NUM_JOBS = 1250
+
+
+def tf_config(hosts: list[str], index: int) -> str:
+    """Returns TF_CONFIG of one host.
+
+    Args:
+      hosts: "name:port" of all of them, everywhere in the same order.
+      index: the place of this one.
+
+    Raises:
+      ValueError: if there is no such place, a port is missing, or a host is there twice.
+    """
+    if not 0 <= index < len(hosts):
+        raise ValueError(f"Index {index} is not that of one of the {len(hosts)} hosts {hosts}.")
+    for host in hosts:
+        if not re.fullmatch(r"\S+:\d+", host):
+            raise ValueError(f"Host {host!r} has no port; write it as {host or 'name'}:12345.")
+    if len(set(hosts)) < len(hosts):
+        raise ValueError(f"A host with the same port is named twice in {hosts}.")
+    return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
+
+
+def expand(text: str) -> list[str]:
+    """Returns the hosts of a list in Slurm's short form, in its order.
+
+    >>> expand("n[1-2,07-08],m5:2222,bert-[0-1].bert:2222")
+    ['n1', 'n2', 'n07', 'n08', 'm5:2222', 'bert-0.bert:2222', 'bert-1.bert:2222']
+
+    Raises:
+      ValueError: if a bracket is not closed, or holds something else than numbers and ranges.
+    """
+    parts = re.findall(r"(?:[^,\[\]\s]|\[[\d,-]+\])+", text)
+    if not parts or ",".join(parts) != text:
+        raise ValueError(f"{text!r} is no list of hosts such as n[1-4],m5.")
+    return [host for part in parts for host in _expand_brackets(part)]
+
+
+def _expand_brackets(part: str) -> list[str]:
+    before, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    numbers, _, after = rest.partition("]")
+    hosts = []
+    for span in numbers.split(","):
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", span)
+        if not ends:
+            raise ValueError(f"{span!r} in {part!r} is neither a number nor a range such as 1-4.")
+        first, last = ends[1], ends[2] or ends[1]
+        names = [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
+        hosts += [before + name + end for name in names for end in _expand_brackets(after)]
+    return hosts
+
+
+def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns TF_CONFIG for hosts of a list in short form.
+
+    Args:
+      hosts: see `expand`; with ports.
+      index: the place of this one; negative: JOB_COMPLETION_INDEX, as Kubernetes sets it.
+      environment: where that is looked up.
+
+    Raises:
+      ValueError: if the index is not known.
+    """
+    if index < 0:
+        text = environment.get("JOB_COMPLETION_INDEX", "")
+        if not text.isdecimal():
+            raise ValueError(
+                f"Which of the hosts {hosts} is this one? Give --index. JOB_COMPLETION_INDEX, "
+                f"which Kubernetes sets in an indexed Job, is {text!r}."
+            )
+        index = int(text)
+    return tf_config(expand(hosts), index)
+
+
+def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
+    """Returns TF_CONFIG of a task that srun started, several on a node or one.
+
+    Tasks are numbered node by node, as srun does unless --distribution says otherwise. The ports
+    follow from the job's id: two jobs that share a node rarely have the same.
+
+    Raises:
+      ValueError: if one of Slurm's variables is missing, or they contradict each other.
+    """
+    names = ("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID", "SLURM_JOB_ID")
+    missing = [name for name in names if not environment.get(name)]
+    if missing:
+        raise ValueError(f"--slurm: no {', '.join(missing)} here; start the program with srun.")
+    nodes = expand(environment[names[0]])
+    counts = expand_counts(environment[names[1]])
+    if len(nodes) != len(counts):
+        raise ValueError(f"{names[0]} names {len(nodes)} nodes, {names[1]} counts {len(counts)}.")
+    if max(counts) > PORTS_A_JOB:
+        raise ValueError(f"{max(counts)} tasks on one node; at most {PORTS_A_JOB} are expected.")
+    port = FIRST_PORT + int(environment["SLURM_JOB_ID"]) % NUM_JOBS * PORTS_A_JOB
+    hosts = [
+        f"{node}:{port + place}"
+        for node, count in zip(nodes, counts, strict=True)
+        for place in range(count)
+    ]
+    return tf_config(hosts, int(environment["SLURM_PROCID"]))
+
+
+def expand_counts(text: str) -> list[int]:
+    """Returns the tasks of each node.
+
+    >>> expand_counts("2(x3),1")
+    [2, 2, 2, 1]
+
+    Raises:
+      ValueError: if it is of another form.
+    """
+    counts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
+            raise ValueError(f"{text!r} is no list of counts such as 2(x3),1.")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts

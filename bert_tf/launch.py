@@ -1,0 +1,243 @@
+"""Starts a program on several hosts, or as several processes of this machine.
+
+    python -m bert_tf.launch --local_workers=2 -- bert_tf.run_pretraining --output_dir=runs/two
+
+`--local_workers` starts that many processes here and ends them together. `--slurm` and `--hosts`
+start one: that of this host. The program gets TF_CONFIG and --distribution=multi_worker.
+"""
+
+import ctypes
+import dataclasses
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.config import Config, option
+from bert_tf.hosts import LOST_WORKER_STATUS, listed_config, slurm_config, tf_config
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchConfig(Config):
+    """Where the workers are; one of the first three is given."""
+
+    local_workers: int = option(
+        0, "Processes on this machine, which share its GPUs evenly.", lower=0
+    )
+    slurm: bool = option(False, "This is a task that Slurm's srun started.")
+    hosts: str = option("", "Hosts with ports, in short form: bert-[0-3].bert:2222,other:2222.")
+    index: int = option(-1, "Place of this host in `hosts`; -1: JOB_COMPLETION_INDEX.", lower=-1)
+    restarts: int = option(
+        0, "Times that local workers start again after a loss, from the newest checkpoint.", lower=0
+    )
+    grace_seconds: float = option(
+        20.0, "Time in which local workers may end by themselves after one failed.", lower=0.0
+    )
+    worker_logs: str = option(
+        "", "Folder for what local workers but the first print; empty: a new temporary one."
+    )
+
+
+config_flags.define_flags(LaunchConfig)
+
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # Exit statuses of a run that saved.
+POLL_SECONDS = 0.1
+LINES_SHOWN = 10
+
+
+def main(command: list[str]) -> int:
+    """Starts the program; returns its exit status.
+
+    Raises:
+      ValueError: if flags contradict each other, or the hosts cannot be told.
+    """
+    config = config_flags.from_flags(LaunchConfig)
+    if bool(config.local_workers) + config.slurm + bool(config.hosts) != 1:
+        raise ValueError("Give one of --local_workers, --slurm and --hosts.")
+    if not command or command[0].startswith("-"):
+        raise ValueError("No program; name it after --, say -- bert_tf.run_pretraining --help.")
+    words = [sys.executable, "-m", *command, "--distribution=multi_worker"]
+    if not config.local_workers:
+        hosts = slurm_config() if config.slurm else listed_config(config.hosts, config.index)
+        os.execve(sys.executable, words, {**os.environ, "TF_CONFIG": hosts})
+    return run_here(words, config)
+
+
+def run_here(words: list[str], config: LaunchConfig) -> int:
+    """Runs the workers on this machine, again after a loss; returns the exit status."""
+    folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
+    folder.mkdir(parents=True, exist_ok=True)
+    if config.local_workers > 1:
+        logging.info("What workers 1 and up print is in %s/worker-*.log.", folder)
+    workers = Workers(words, config.local_workers, folder, config.grace_seconds)
+    for restart in range(config.restarts + 1):
+        status = workers.run()
+        if not workers.is_lost(status) or restart == config.restarts:
+            break
+        logging.info("Starting all workers again (%d of %d).", restart + 1, config.restarts)
+    return status
+
+
+class Workers:
+    """Processes of this machine that train together: one signal for all, one end for all.
+
+    Args:
+      words: the command.
+      count: number of processes.
+      folder: where the output of all but the first goes.
+      grace_seconds: in which the others may find out themselves that one failed, and say so.
+    """
+
+    def __init__(
+        self, words: list[str], count: int, folder: pathlib.Path, grace_seconds: float
+    ) -> None:
+        self.words = words
+        self.grace_seconds = grace_seconds
+        self.logs = [folder / f"worker-{index}.log" for index in range(count)]
+        self.devices = share_gpus(visible_gpus(), count)
+        self.processes: list[subprocess.Popen] = []
+        self._signal = 0
+
+    def run(self) -> int:
+        """Starts all and waits for all; returns the status of the first that failed, or 0."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        old = {number: signal.signal(number, self._hand_on) for number in numbers}
+        try:
+            self._start()
+            return self._wait()
+        finally:
+            self._kill()
+            for number, action in old.items():
+                signal.signal(number, action)
+
+    def is_lost(self, status: int) -> bool:
+        """True if a run that ended so may be started again: a process died, nobody asked it to.
+
+        An error that a program reports would come again.
+        """
+        return not self._signal and (status > 128 or status == LOST_WORKER_STATUS)
+
+    def _start(self) -> None:
+        hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
+        self.processes = []
+        for index, log in enumerate(self.logs):
+            with ExitStack() as stack:
+                output = stack.enter_context(log.open("ab")) if index else None
+                environment = {"TF_CONFIG": tf_config(hosts, index), **self.devices[index]}
+                self.processes.append(
+                    subprocess.Popen(
+                        self.words,
+                        env={**os.environ, **environment},
+                        stdout=output,
+                        stderr=subprocess.STDOUT if index else None,
+                        # Ctrl-C reaches them through us, once.
+                        start_new_session=True,
+                        preexec_fn=_stop_with_launcher,
+                    )
+                )
+
+    def _wait(self) -> int:
+        failed, end = -1, float("inf")
+        while any(process.poll() is None for process in self.processes):
+            if failed < 0 and (failed := self._first_failed()) >= 0:
+                if self._report(failed) not in STOPPED:  # The others of a stopped run are saving.
+                    end = time.monotonic() + self.grace_seconds
+            if time.monotonic() > end:
+                self._kill()
+            time.sleep(POLL_SECONDS)
+        if failed < 0 and (failed := self._first_failed()) >= 0:
+            self._report(failed)
+        return exit_status(self.processes[failed].returncode) if failed >= 0 else 0
+
+    def _first_failed(self) -> int:
+        """Returns the worker that failed, if several the one that did not do so for another's
+        sake; -1 if none did."""
+        statuses = [process.poll() for process in self.processes]
+        bad = [index for index, status in enumerate(statuses) if status]
+        return min(bad, key=lambda index: statuses[index] == LOST_WORKER_STATUS, default=-1)
+
+    def _report(self, index: int) -> int:
+        """Says which worker ended how, with the end of what it printed; returns its status."""
+        code = self.processes[index].returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        logging.error("Worker %d of %d %s.", index, len(self.processes), how)
+        if index:
+            text = self.logs[index].read_text(encoding="utf8", errors="replace")
+            for line in text.splitlines()[-LINES_SHOWN:]:
+                logging.error("worker %d: %s", index, line)
+        return exit_status(code)
+
+    def _hand_on(self, number: int, _: Any) -> None:
+        self._signal = number
+        for process in self.processes:
+            process.send_signal(number)
+
+    def _kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def exit_status(code: int) -> int:
+    """Returns a process's exit status as a shell gives it: 128 + N after signal N."""
+    return 128 - code if code < 0 else code
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that nobody listens at."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("localhost", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def visible_gpus() -> list[str]:
+    """Returns the names of this machine's NVIDIA GPUs as CUDA_VISIBLE_DEVICES gives them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name not in ("", "-1")]
+    return [str(n) for n, _ in enumerate(pathlib.Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def share_gpus(gpus: list[str], count: int) -> list[dict[str, str]]:
+    """Returns the environment that gives each worker its GPUs; nothing without GPUs.
+
+    >>> share_gpus(["0", "1", "2", "3"], 2)
+    [{'CUDA_VISIBLE_DEVICES': '0,1'}, {'CUDA_VISIBLE_DEVICES': '2,3'}]
+
+    Raises:
+      ValueError: if they cannot be shared evenly.
+    """
+    if not gpus:
+        return [{}] * count
+    if len(gpus) % count:
+        raise ValueError(
+            f"--local_workers={count} cannot share {len(gpus)} GPUs evenly; choose some with "
+            f"CUDA_VISIBLE_DEVICES."
+        )
+    each = len(gpus) // count
+    shares = [gpus[index * each : (index + 1) * each] for index in range(count)]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
+
+
+def _stop_with_launcher() -> None:
+    """In a worker that starts: asks Linux for SIGTERM when the launcher dies, however it dies."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    place = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    program = sys.argv[place + 1 :]
+    del sys.argv[place:]
+    config_flags.run(lambda _: main(program))

@@ -1,0 +1,89 @@
+"""TF_CONFIG from lists, Slurm's variables and Kubernetes' index."""
+
+import json
+
+import pytest
+
+from bert_tf.hosts import expand, expand_counts, listed_config, slurm_config, tf_config
+
+SLURM = {
+    "SLURM_STEP_NODELIST": "n[9-10],m5",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_PROCID": "2",
+    "SLURM_JOB_ID": "1251",
+}
+
+
+def test_slurm_numbers_tasks_node_by_node():
+    config = json.loads(slurm_config(SLURM))
+    assert config["cluster"]["worker"] == [
+        *("n9:10016", "n9:10017"),
+        *("n10:10016", "n10:10017"),
+        "m5:10016",
+    ]
+    assert config["task"] == {"type": "worker", "index": 2}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"SLURM_PROCID": ""}, "no SLURM_PROCID here; start the program with srun"),
+        ({"SLURM_PROCID": "5"}, "Index 5 is not that of one of the 5 hosts"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2"}, "names 3 nodes, SLURM_STEP_TASKS_PER_NODE counts 1"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "17(x3)"}, "17 tasks on one node"),
+        ({"SLURM_STEP_NODELIST": "n[1-3"}, "is no list of hosts"),
+    ],
+)
+def test_contradictions_of_slurm_are_said(changed, message):
+    with pytest.raises(ValueError, match=message):
+        slurm_config(SLURM | changed)
+
+
+def test_ports_of_jobs_stay_below_those_of_outgoing_connections():
+    ports = set()
+    for job in (1, 1249, 1250, 10**7):
+        hosts = json.loads(slurm_config(SLURM | {"SLURM_JOB_ID": str(job)}))["cluster"]["worker"]
+        ports |= {int(host.split(":")[1]) for host in hosts}
+    assert min(ports) >= 10000 and max(ports) < 32768
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1", ["n1"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("r[1-2]n[3,5]:7", ["r1n3:7", "r1n5:7", "r2n3:7", "r2n5:7"]),
+        ("a:1,b:2", ["a:1", "b:2"]),
+    ],
+)
+def test_short_forms(text, hosts):
+    assert expand(text) == hosts
+
+
+@pytest.mark.parametrize("text", ["", "n[1-2", "n]", "a,,b", "n[a-b]", "n[1--2]", "a b"])
+def test_what_is_no_list_is_refused(text):
+    with pytest.raises(ValueError):
+        expand(text)
+
+
+def test_counts():
+    assert expand_counts("1") == [1] and expand_counts("2(x3),1") == [2, 2, 2, 1]
+    with pytest.raises(ValueError, match="no list of counts"):
+        expand_counts("2x3")
+
+
+def test_the_index_comes_from_the_flag_or_from_kubernetes():
+    pod = {"JOB_COMPLETION_INDEX": "1"}
+    assert json.loads(listed_config("a:1,b:1", -1, pod))["task"]["index"] == 1
+    assert json.loads(listed_config("a:1,b:1", 0, pod))["task"]["index"] == 0
+    with pytest.raises(ValueError, match="Which of the hosts a:1,b:1 is this one"):
+        listed_config("a:1,b:1", -1, {})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "message"),
+    [(["a"], "write it as a:12345"), (["a:1", "a:1"], "named twice"), ([], "Index 0 is not")],
+)
+def test_wrong_hosts_are_said(hosts, message):
+    with pytest.raises(ValueError, match=message):
+        tf_config(hosts, 0)

@@ -1,0 +1,134 @@
+"""From where on a number is a finding, and why: the one place for all of them.
+
+A threshold stands clearly outside of what good data and runs show, so that a finding is worth
+reading; `docs/doctor.md` repeats the table, and a test compares the two.
+"""
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold:
+    """Where a number begins to be a finding.
+
+    Attributes:
+      warning, serious: the first values of the two severities; None: there is no such severity.
+      what: the number, in words.
+      reason: where the values are from.
+      is_share: the number is a share, written in percent.
+      is_lower_bound: small values are the bad ones.
+    """
+
+    warning: float | None
+    serious: float | None
+    what: str
+    reason: str
+    is_share: bool = True
+    is_lower_bound: bool = False
+
+    def text(self, value: float | None) -> str:
+        """Writes a value of this number."""
+        if value is None:
+            return "-"
+        return f"{100 * value:g} %" if self.is_share else f"{value:g}"
+
+    def expected(self) -> str:
+        """Says which values are none of a finding."""
+        first = self.warning if self.warning is not None else self.serious
+        if first is not None and first == math.ulp(0.0):
+            return "none"
+        return f"{'above' if self.is_lower_bound else 'below'} {self.text(first)}"
+
+
+ANY = math.ulp(0.0)  # the smallest number above zero: one case is too many
+
+_CORPUS = {
+    "unreadable": Threshold(
+        None, ANY, "files that cannot be read", "Preparation stops at the first.", is_share=False
+    ),
+    "duplicate_documents": Threshold(
+        0.01,
+        0.10,
+        "documents that repeat an earlier one exactly",
+        "Lee et al. 2022 (table 2) find near duplicates in 0.4 % of Wiki-40B, 3 % of C4, 14 % of "
+        "RealNews; exact ones are fewer.",
+    ),
+    "duplicate_lines": Threshold(
+        0.05,
+        0.30,
+        "characters in lines (20 characters or more) that repeat an earlier one",
+        "English Wikipedia and novels show 0.1 to 0.2 %, the World Factbook 15 %; Rae et al. 2021 "
+        "(table A1) throw a document away above 30 % of lines.",
+    ),
+    "boilerplate": Threshold(
+        0.01,
+        0.10,
+        "share of the documents that hold the line (20 characters or more) found in most",
+        "A line that one document in a hundred has is a template's, not a writer's.",
+    ),
+    "empty_documents": Threshold(
+        0.01, 0.30, "records without text", "They are skipped; many mean a wrong field or export."
+    ),
+    "short_documents": Threshold(
+        0.30, 0.80, "documents below 50 words", "Rae et al. 2021 keep 50 to 100,000 words."
+    ),
+    "single_sentence": Threshold(
+        0.10,
+        0.50,
+        "documents of one sentence",
+        "No sentence follows in them: their pairs are all random, and the labels lose balance.",
+    ),
+    "longest_document": Threshold(
+        0.20,
+        0.60,
+        "share of the text in its longest document",
+        "Random sentences come from other documents: these few are then seen again and again.",
+    ),
+    "few_documents": Threshold(
+        100,
+        1,
+        "documents",
+        "A random next sentence needs another document; of less than 100 the share held out for "
+        "evaluation (2 %) is one or none.",
+        is_share=False,
+        is_lower_bound=True,
+    ),
+    "replacement_characters": Threshold(
+        0.0005,
+        0.01,
+        "lines with U+FFFD",
+        "Each stands for a character that a decoder lost; clean text has none.",
+    ),
+    "mojibake": Threshold(
+        0.0005,
+        0.01,
+        "lines with UTF-8 read as Latin-1 (Ã©, â€™)",
+        "Clean text has next to none; from 1 in 100 on the pieces learn the damage.",
+    ),
+    "control_characters": Threshold(
+        0.001, 0.05, "lines with control characters", "The tokenizer deletes them: words join."
+    ),
+    "markup": Threshold(
+        0.01, 0.20, "lines with HTML tags or entities", "Tags are predicted in place of words."
+    ),
+    "unknown_pieces": Threshold(
+        0.001,
+        0.01,
+        "pieces that are [UNK]",
+        "English Wikipedia has 0.02 % with Google's vocabulary; nothing is learnt of [UNK].",
+    ),
+    "pieces_per_word": Threshold(
+        1.6,
+        2.2,
+        "pieces a word, punctuation counted as words",
+        "1.07 to 1.12 for English with Google's vocabulary; Rust et al. 2021 (figure 2): models of "
+        "languages that multilingual BERT cuts in twice as many do worse.",
+        is_share=False,
+    ),
+    "casing": Threshold(
+        ANY, None, "casing of text, vocabulary and flag disagree", "One of the three is wrong."
+    ),
+}
+
+THRESHOLDS = _CORPUS

@@ -33,9 +33,9 @@ import numpy as np
 from absl import flags
 
 from bert_tf import config_flags
+from export.client.protocol import ServingError
+from export.client.rows import Row, read_input
 from export.serving_client import ServingClient, answer_rows
-from export.serving_protocol import ServingError
-from export.serving_rows import Row, read_input
 
 SERVER = flags.DEFINE_string("server", "", "As of export.serving_client.")
 MODEL = flags.DEFINE_string("model", "bert", "Name of the model.")

@@ -25,8 +25,8 @@ from absl import app, flags
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.tasks.text_examples import read_text_examples
+from export.lite.model import LiteModel
 from export.models import find_checkpoint
-from export.tflite_model import LiteModel
 
 with contextlib.suppress(ImportError):  # --help needs none of them.
     import onnxruntime

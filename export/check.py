@@ -35,7 +35,7 @@ def main(_: list[str]) -> None:
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; give that of a version, as serving/sst2/1.")
 
-    from export.model_check import check
+    from export.checks.model_check import check
 
     for part in check(folder, FLAGS.model_dir):
         print(part, flush=True)

@@ -15,7 +15,7 @@ import webbrowser
 from absl import flags, logging
 
 from bert_tf import config_flags
-from export.demo_server import DemoServer, is_loopback
+from export.page.server import DemoServer, is_loopback
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
@@ -33,8 +33,8 @@ def main(_: list[str]) -> int:
         raise ValueError("Give a trained model as --model_dir.")
     with DemoServer(FLAGS.host, FLAGS.port) as server:
         # Behind the port, which is told to be in use at once.
-        from export.demo_model import DemoModel
         from export.models import load
+        from export.page.model import DemoModel
 
         served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length)
         server.model = model = DemoModel(

@@ -27,10 +27,10 @@ from bert_tf.modeling.models import (
 )
 from bert_tf.run_record import recorded
 from bert_tf.tasks.glue import glue_task
-from export.served import PAIR, SINGLE, Served
-from export.served_answers import ServedAnswerer
-from export.served_masks import ServedMaskFiller
-from export.served_texts import (
+from export.served.answers import ServedAnswerer
+from export.served.masks import ServedMaskFiller
+from export.served.model import PAIR, SINGLE, Served
+from export.served.texts import (
     ServedClassifier,
     ServedEmbedder,
     ServedEncoder,
@@ -38,7 +38,7 @@ from export.served_texts import (
     ServedNextSentence,
     ServedNumber,
 )
-from export.served_words import ServedTagger
+from export.served.words import ServedTagger
 
 CLASSES: dict[str, type[Served]] = {
     served.kind: served

@@ -18,7 +18,7 @@ from typing import Any
 from absl import flags, logging
 
 from bert_tf import config_flags
-from export.version_folders import check_new, next_version
+from export.saving.version_folders import check_new, next_version
 
 KINDS = (
     *("classifier", "multi_label", "regression", "tagger", "question_answering"),
@@ -49,7 +49,7 @@ def main(_: list[str]) -> None:
     check_new(output, version)
 
     from export.models import load
-    from export.writing import save
+    from export.saving.writing import save
 
     options = given_options(FLAGS.kind)
     served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length, **options)

@@ -30,8 +30,8 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.config import Config, option
 from bert_tf.files import atomic_write
-from export.serving_grpc import GrpcTransport
-from export.serving_protocol import (
+from export.client.grpc_transport import GrpcTransport
+from export.client.protocol import (
     ServingError,
     Signature,
     Transport,
@@ -39,8 +39,8 @@ from export.serving_protocol import (
     empty_outputs,
     read_signatures,
 )
-from export.serving_rest import RestTransport
-from export.serving_rows import Row, as_columns, as_plain, read_input
+from export.client.rest import RestTransport
+from export.client.rows import Row, as_columns, as_plain, read_input
 
 TEXT_INPUTS = ("text", "text_b", "question", "context")
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0

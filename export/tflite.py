@@ -46,7 +46,7 @@ def main(_: list[str]) -> None:
     if not FLAGS.model_dir or not FLAGS.output_file:
         raise ValueError("Give a trained model as --model_dir and a file as --output_file.")
 
-    from export.tflite_writing import Request, write
+    from export.lite.writing import Request, write
 
     given: dict[str, Any] = {
         field.name: FLAGS[field.name].value for field in dataclasses.fields(Request)

@@ -5,8 +5,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint
-from export.attention_view import attention_probabilities, find_encoder, show_first, view_attention
 from export.models import load
+from export.page.attention_view import (
+    attention_probabilities,
+    find_encoder,
+    show_first,
+    view_attention,
+)
 from tests.export.made_models import write_model
 from tests.reference.numpy_bert import NumpyBert, softmax
 

@@ -5,11 +5,11 @@ import functools
 import numpy as np
 import pytest
 
-from export.answer_check import compare
-from export.c_api import LIBRARIES, OP_LIBRARIES, has_library
-from export.model_check import check_result
-from export.run_apart import C_LIBRARY, run_apart
-from export.stored_model import read_meta_graph, read_signatures
+from export.checks.answer_check import compare
+from export.checks.c_api import LIBRARIES, OP_LIBRARIES, has_library
+from export.checks.model_check import check_result
+from export.checks.run_apart import C_LIBRARY, run_apart
+from export.checks.stored_model import read_meta_graph, read_signatures
 from tests.export.conftest import QUICK_KINDS, every_kind
 from tests.export.toy_model import save_toy_model
 

@@ -11,15 +11,15 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow_serving.apis import prediction_log_pb2
 
-from export import answer_check, model_check
-from export.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
 from export.check import name_folder
-from export.model_check import check, check_result, check_source
-from export.op_check import check_foreign_ops, check_graph, needed_server, used_ops
-from export.run_apart import FRESH_PROCESS, make_job, run_apart
-from export.stored_model import Request, StoredModel, read, read_meta_graph, read_signatures
-from export.warmup_reading import read_log
-from export.writing import SAMPLES
+from export.checks import answer_check, model_check
+from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
+from export.checks.model_check import check, check_result, check_source
+from export.checks.op_check import check_foreign_ops, check_graph, needed_server, used_ops
+from export.checks.run_apart import FRESH_PROCESS, make_job, run_apart
+from export.checks.stored_model import Request, StoredModel, read, read_meta_graph, read_signatures
+from export.checks.warmup_reading import read_log
+from export.saving.writing import SAMPLES
 from tests.export.conftest import every_kind
 from tests.export.made_models import write_model
 

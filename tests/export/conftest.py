@@ -19,7 +19,7 @@ class ServedModel(NamedTuple):
     """
 
     source: pathlib.Path
-    served: "export.served.Served"  # noqa: F821
+    served: "export.served.model.Served"  # noqa: F821
     text: pathlib.Path
     ids: pathlib.Path
 
@@ -27,7 +27,7 @@ class ServedModel(NamedTuple):
 class Asked(NamedTuple):
     """A SavedModel with what it is asked, and what a process of TensorFlow alone says."""
 
-    stored: "export.stored_model.StoredModel"  # noqa: F821
+    stored: "export.checks.stored_model.StoredModel"  # noqa: F821
     requests: list
     job: dict
     result: dict
@@ -73,8 +73,8 @@ def make_served_model(folder: pathlib.Path, kind: str) -> ServedModel:
     from absl import logging
 
     from export.models import load
-    from export.version_folders import ids_folder
-    from export.writing import save
+    from export.saving.version_folders import ids_folder
+    from export.saving.writing import save
     from tests.export.made_models import write_model
 
     before = logging.get_verbosity()
@@ -93,9 +93,9 @@ def ask_models(models: dict[str, ServedModel]) -> dict[tuple[str, str], Asked]:
 
     Those of ids come first: tensorflow-text enters the process with the first that needs it.
     """
-    from export.model_check import all_requests
-    from export.run_apart import FRESH_PROCESS, make_job, run_apart
-    from export.stored_model import read
+    from export.checks.model_check import all_requests
+    from export.checks.run_apart import FRESH_PROCESS, make_job, run_apart
+    from export.checks.stored_model import read
 
     stored = {
         (kind, form): read(getattr(model, form))

@@ -9,8 +9,8 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from export.demo_server import DemoServer
 from export.models import CLASSES
+from export.page.server import DemoServer
 from tests.export.browser import NAMES, find_browser, open_page
 from tests.export.demo_stand_in import FAILING, HEADS, LAYERS, StandIn
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export.demo_model import DemoModel, as_json, check_inputs, cosines, find_entities
-from export.demo_server import MAX_BODY_BYTES, DemoServer, is_loopback, is_own_name
 from export.models import CLASSES, load
+from export.page.model import DemoModel, as_json, check_inputs, cosines, find_entities
+from export.page.server import MAX_BODY_BYTES, DemoServer, is_loopback, is_own_name
 from tests.export.demo_stand_in import FAILING, StandIn
 from tests.export.made_models import write_model
 

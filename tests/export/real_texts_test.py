@@ -8,7 +8,7 @@ from bert_tf.modeling.models import BertClassifier
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from export.models import load
-from export.writing import save
+from export.saving.writing import save
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, write_model
 from tests.shared_data import shared_data

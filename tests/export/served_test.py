@@ -132,7 +132,7 @@ def tags_of_words(folder, served, lists):
 
 
 def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("export.served.MAX_ROWS", 3)  # Several calls of the model.
+    monkeypatch.setattr("export.served.model.MAX_ROWS", 3)  # Several calls of the model.
     folder = write_model(tmp_path / "m", "tagger")
     served = load(str(folder), max_seq_length=LENGTH)
     rng = np.random.default_rng(5)
@@ -166,7 +166,7 @@ def squad_questions(rng, count):
 
 @pytest.mark.parametrize("version_2", [False, True])
 def test_answers(tmp_path, monkeypatch, version_2) -> None:
-    monkeypatch.setattr("export.served.MAX_ROWS", 7)
+    monkeypatch.setattr("export.served.model.MAX_ROWS", 7)
     run = {
         **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
         **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},

@@ -19,9 +19,9 @@ import pytest
 import tensorflow as tf
 
 from export import serving_client
+from export.client.protocol import ServingError, TensorSpec, one_line
+from export.client.rows import read_input
 from export.serving_client import ServingClient, VersionStatus, answer_rows
-from export.serving_protocol import ServingError, TensorSpec, one_line
-from export.serving_rows import read_input
 from tests.export.serving_stand_in import StandIn, find_versions
 from tests.export.toy_model import save_toy_model
 

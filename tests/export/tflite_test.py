@@ -12,12 +12,13 @@ import pytest
 
 from bert_tf.text.packing import PackedText, pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
-from export import accuracy_gate, tflite_writing
+from export.lite import accuracy_gate
+from export.lite import writing as tflite_writing
+from export.lite.conversion import OUTPUTS, convert
+from export.lite.model import LiteModel
+from export.lite.writing import Request, write
 from export.models import load
-from export.served import Served
-from export.tflite_conversion import OUTPUTS, convert
-from export.tflite_model import LiteModel
-from export.tflite_writing import Request, write
+from export.served.model import Served
 from tests.export.made_models import SHAPE, TEXTS, write_model
 
 # The largest difference of a probability from Keras, of models whose weights are random.

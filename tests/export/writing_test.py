@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import version_folders, writing
 from export.models import find_checkpoint, load
-from export.warmup import prediction_log
-from export.writing import read_card, save
+from export.saving import version_folders, writing
+from export.saving.warmup import prediction_log
+from export.saving.writing import read_card, save
 from tests.export.made_models import TEXTS, write_model
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from export.served import IDS, Served, Signatures
-from export.version_folders import check_new, flush, hidden_folder, ids_folder
-from export.warmup import Requests, write_warmup
+from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
+from export.saving.warmup import Requests, write_warmup
+from export.served.model import IDS, Served, Signatures
 
 CARD_NAME = "bert_tf.json"  # in assets.extra
 # A short and a longer request: a server is warm for the rows of one and of the other length.

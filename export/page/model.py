@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.metrics.entities import Span, spans
-from export.attention_view import find_encoder, view_attention
-from export.served import Outputs, Served
+from export.page.attention_view import find_encoder, view_attention
+from export.served.model import Outputs, Served
 
 MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
 # They read texts of any length, in windows; the others cut them.

@@ -9,10 +9,10 @@ import tensorflow as tf
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.vocab import MASK
 from bert_tf.text.wordpiece import WordPiece
+from export.checks.run_apart import INVALID_ARGUMENT, Answer, first_line
+from export.checks.stored_model import Request, StoredModel
 from export.models import load
-from export.run_apart import INVALID_ARGUMENT, Answer, first_line
-from export.served import IDS, Served
-from export.stored_model import Request, StoredModel
+from export.served.model import IDS, Served
 
 ODD_TEXTS = (
     "The film was better than I had thought.",

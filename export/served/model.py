@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import Vocab
-from export.text_pieces import check_utf8
+from export.served.text_pieces import check_utf8
 
 Batch = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2
 
-from export.warmup import (
+from export.saving.warmup import (
     INPUTS,
     KEY,
     MODEL_SPEC,

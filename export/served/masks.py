@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK
-from export.served import Batch, Outputs, Served
-from export.text_pieces import check_utf8
+from export.served.model import Batch, Outputs, Served
+from export.served.text_pieces import check_utf8
 
 
 class ServedMaskFiller(Served):

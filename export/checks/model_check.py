@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from export.answer_check import (
+from export.checks.answer_check import (
     broken_request,
     check_finite,
     check_refused,
@@ -13,9 +13,9 @@ from export.answer_check import (
     make_requests,
     python_answer,
 )
-from export.c_api import has_library
-from export.op_check import check_foreign_ops, check_graph, needed_server, used_ops
-from export.run_apart import (
+from export.checks.c_api import has_library
+from export.checks.op_check import check_foreign_ops, check_graph, needed_server, used_ops
+from export.checks.run_apart import (
     C_LIBRARY,
     FRESH_PROCESS,
     Answer,
@@ -24,7 +24,7 @@ from export.run_apart import (
     make_job,
     run_apart,
 )
-from export.stored_model import Request, StoredModel, read
+from export.checks.stored_model import Request, StoredModel, read
 
 
 def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:

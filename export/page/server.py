@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from absl import logging
 
-PAGE_FOLDER = pathlib.Path(__file__).parent / "demo_page"
+PAGE_FOLDER = pathlib.Path(__file__).parent / "static"
 HTML, CSS, SCRIPT = (f"text/{name}; charset=utf-8" for name in ("html", "css", "javascript"))
 FILES = {
     "/": ("index.html", HTML),

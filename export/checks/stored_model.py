@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.text.vocab import Vocab
-from export.served import IDS
-from export.warmup_reading import read_warmup
-from export.writing import read_card
+from export.checks.warmup_reading import read_warmup
+from export.saving.writing import read_card
+from export.served.model import IDS
 
 TAG = "serve"
 INIT_OP = "__saved_model_init_op"  # Stands among the signatures, and is none.

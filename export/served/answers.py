@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from bert_tf.tasks.squad_answers import NO_SPAN_ODDS
 from bert_tf.text.tensor_packing import pack_rows
-from export.segments import first_of_largest
-from export.served import Batch, Outputs, Served
-from export.text_pieces import Characters, Pieces, check_utf8, find_pieces
+from export.served.model import Batch, Outputs, Served
+from export.served.segments import first_of_largest
+from export.served.text_pieces import Characters, Pieces, check_utf8, find_pieces
 
 LOGITS = ("start_logits", "end_logits")
 NO_SPAN = -1e30  # Finite: the largest of minus infinities would be the least number.

@@ -20,7 +20,7 @@ from bert_tf.tasks.squad_features import read_squad
 from bert_tf.tasks.tagging_files import read_tagged
 from bert_tf.tasks.text_examples import read_text_examples
 from bert_tf.text.wordpiece import WordPiece
-from export.served import Served
+from export.served.model import Served
 
 LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
 LEAST = 1e-30  # Of a probability whose logarithm is taken.

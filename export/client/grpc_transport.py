@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from export.serving_protocol import ServingError, Signature, as_text, one_line
+from export.client.protocol import ServingError, Signature, as_text, one_line
 
 
 class GrpcTransport:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.text.tensor_packing import cut, pack_rows
-from export.segments import first_of_largest
-from export.served import Batch, Outputs, Served, Signatures
-from export.text_pieces import Characters, check_utf8
+from export.served.model import Batch, Outputs, Served, Signatures
+from export.served.segments import first_of_largest
+from export.served.text_pieces import Characters, check_utf8
 
 NOWHERE = -1
 

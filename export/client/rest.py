@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from export.serving_protocol import TYPES, ServingError, Signature, TensorSpec, as_text, one_line
+from export.client.protocol import TYPES, ServingError, Signature, TensorSpec, as_text, one_line
 
 # The codes of TensorFlow and gRPC as TensorFlow Serving turns them into HTTP, and 502 of a proxy.
 HTTP_CODES = {

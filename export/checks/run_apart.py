@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from export.op_check import used_ops
-from export.stored_model import Request, StoredModel
+from export.checks.op_check import used_ops
+from export.checks.stored_model import Request, StoredModel
 
 FRESH_PROCESS, C_LIBRARY = "fresh_process.py", "c_api.py"
 INVALID_ARGUMENT = 3  # of TensorFlow's error codes.

@@ -11,11 +11,11 @@ from bert_tf.data.rows import Rows
 from bert_tf.files import atomic_write, read_lines
 from bert_tf.text.packing import pack
 from bert_tf.text.wordpiece import WordPiece
-from export.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
+from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
+from export.lite.conversion import check_kind, convert
+from export.lite.judges import make_judge
 from export.models import load
-from export.served import Served
-from export.tflite_conversion import check_kind, convert
-from export.tflite_judges import make_judge
+from export.served.model import Served
 
 NUM_CALIBRATION_ROWS, CALIBRATION_BATCH = 256, 8
 SAMPLE_TEXTS = (

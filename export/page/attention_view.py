@@ -14,7 +14,7 @@ from keras import ops
 
 from bert_tf.modeling.attention import SelfAttention, attention_bias, dot_product_attention
 from bert_tf.modeling.encoder import BertEncoder
-from export.served import Batch, Served
+from export.served.model import Batch, Served
 
 MAX_PIECES = 60  # shown of a row: more cannot be read.
 

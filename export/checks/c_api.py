@@ -6,7 +6,9 @@ Nothing of TensorFlow's Python is loaded: a model that runs here needs no Python
     model.run("serving_default", {"text": np.array([b"A fine film."], object)})["label"]
 
 The libraries are those of the wheels: libtensorflow_cc.so.2, and for operations of tensorflow-text
-one of its own. Also a program, started by `export.run_apart`: python -P c_api.py JOBS ANSWERS.
+one of its own. Also a program, started by `export.checks.run_apart`:
+
+    python -P c_api.py JOBS ANSWERS
 
 Reference: tensorflow/c/c_api.h, tf_tensor.h, tf_tstring.h.
 """
@@ -255,7 +257,7 @@ class CModel:
 
 
 def run_job(library: ctypes.CDLL, job: dict[str, Any]) -> dict[str, Any]:
-    """Loads one model and runs its requests; as `run_job` of `export.fresh_process`."""
+    """Loads one model and runs its requests; as `run_job` of `export.checks.fresh_process`."""
     start = time.perf_counter()
     try:
         model = CModel(library, job["folder"], job["signatures"])

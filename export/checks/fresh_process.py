@@ -1,6 +1,6 @@
 """Runs SavedModels in a process that has TensorFlow and nothing of this project.
 
-A program of its own, started by `export.run_apart`: python -P fresh_process.py JOBS ANSWERS.
+A program of its own, started by `export.checks.run_apart`: python -P fresh_process.py JOBS ANSWERS.
 tensorflow-text is loaded for models that need operations TensorFlow lacks, and for no others.
 """
 
@@ -15,7 +15,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Loads one model and runs its requests.
 
     Args:
-      job: `folder` and `requests`, see `export.run_apart.Job`.
+      job: `folder` and `requests`, see `export.checks.run_apart.Job`.
 
     Returns:
       `load_seconds`, `first_seconds` and `answers`; or `error`, if it cannot be loaded.

@@ -31,8 +31,8 @@ import tensorflow as tf
 from bert_tf.modeling import attention, encoder
 from bert_tf.modeling.activations import activation
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
-from export import served_texts
-from export.served import IDS, Batch, Outputs, Served
+from export.served import texts as served_texts
+from export.served.model import IDS, Batch, Outputs, Served
 
 FORMS = ("none", "float16", "dynamic", "int8")
 BYTES_OF_WEIGHT = {"none": 4, "float16": 2, "dynamic": 1, "int8": 1}

@@ -1,0 +1,1 @@
+"""What the serving client speaks: the protocol, REST, gRPC, files of rows."""

@@ -1,0 +1,1 @@
+"""LiteRT files: conversion, judgement, use."""

@@ -1,0 +1,1 @@
+"""The page to try a model on: its server and what it shows."""

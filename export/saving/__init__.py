@@ -1,0 +1,1 @@
+"""Exported models on disk: signatures, version folders, warm-up requests."""

@@ -13,8 +13,8 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.example_files import RUNNERS, manifest_path, write_examples
 from bert_tf.data.google_examples import make_google_examples, pad_examples, read_google_documents
-from bert_tf.data.preparation import manifest_path, write_examples
 from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -39,6 +39,18 @@ flags.DEFINE_bool(
     "Write exactly the examples of google-research/bert's program (statically masked, one "
     "process, all in memory).",
 )
+flags.DEFINE_enum(
+    "runner",
+    "local",
+    RUNNERS,
+    "local: several processes of this machine; beam: an Apache Beam pipeline. Same examples.",
+)
+flags.DEFINE_string(
+    "beam_options",
+    "",
+    "Beam's own options, as '--runner=FlinkRunner --parallelism=64'; empty: num_workers processes "
+    "of this machine.",
+)
 FLAGS = flags.FLAGS
 
 
@@ -54,7 +66,14 @@ def main(_: list[str]) -> None:
         check_google_flags(data, FLAGS.masking if FLAGS["masking"].present else "static")
         write_google_examples(output_files, data, masking)
         return
-    manifest = write_examples(output_files, data, masking, do_lower_case=FLAGS.do_lower_case)
+    manifest = write_examples(
+        output_files,
+        data,
+        masking,
+        do_lower_case=FLAGS.do_lower_case,
+        runner=FLAGS.runner,
+        beam_options=FLAGS.beam_options,
+    )
     masks = "masks drawn at reading" if masking.masking != "static" else "masked"
     logging.info(
         "Wrote %s examples (%s; %s pieces) to %d files, %.1f MB; see %s.",

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import uuid
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -17,7 +18,8 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Not the process id alone: hosts that share a folder may use the same one.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     encoding = None if "b" in mode else "utf8"
     try:
         with temporary.open(mode, encoding=encoding) as file:

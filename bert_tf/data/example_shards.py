@@ -11,6 +11,7 @@ import hashlib
 import json
 import pathlib
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -95,22 +96,50 @@ def write_shards(
     Raises:
       ValueError: if there are too few documents for pairs, or for that many shards.
     """
+    tasks = plan_shards(
+        store.paths,
+        documents,
+        paths,
+        receipts,
+        vocab_file=vocab_file,
+        num_duplicates=num_duplicates,
+        data=data,
+        masking=masking,
+    )
+    _delete_temporary(paths)
+    progress = Progress("making examples", total=len(tasks), unit="files")
+    for record in map_in_processes(write_shard, [(task,) for task in tasks], num_workers):
+        progress.add(documents=record["documents"], tokens=record["tokens"])
+    records = [read_receipt(receipts, number, path) for number, path in enumerate(paths)]
+    if None in records:
+        raise OSError(f"{paths[records.index(None)]} has vanished; give the same command again.")
+    return [record for record in records if record]
+
+
+def plan_shards(
+    token_files: Sequence[pathlib.Path],
+    documents: np.ndarray,
+    paths: Sequence[pathlib.Path],
+    receipts: pathlib.Path,
+    *,
+    vocab_file: str,
+    num_duplicates: int,
+    data: DataConfig,
+    masking: MaskingConfig,
+) -> list[ShardTask]:
+    """Orders the documents, deals them to the shards and returns those that are not finished.
+
+    Arguments and errors are those of `write_shards`.
+    """
     check_documents(len(documents), len(paths), data.use_next_sentence)
     order = hash64(data.random_seed, documents).argsort(kind="stable")
     documents_file = receipts / "documents.npy"
     with atomic_write(documents_file, "wb") as file:
         np.save(file, np.asarray(documents, np.int64)[order])
-    _delete_temporary(paths)
     limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
-    records: dict[int, dict[str, Any]] = {}
-    tasks = []
-    for number, path in enumerate(paths):
-        finished = read_receipt(receipts, number, path)
-        if finished:
-            records[number] = finished
-            continue
-        task = ShardTask(
-            token_files=store.paths,
+    return [
+        ShardTask(
+            token_files=tuple(token_files),
             vocab_file=str(vocab_file),
             documents_file=documents_file,
             first=limits[number],
@@ -121,19 +150,16 @@ def write_shards(
             data=data,
             masking=masking,
         )
-        tasks.append((number, task))
-    progress = Progress("making examples", total=len(tasks), unit="files")
-    for number, record in map_in_processes(write_shard, tasks, num_workers):
-        progress.add(documents=record["documents"], tokens=record["tokens"])
-        records[number] = record
-    return [records[number] for number in range(len(paths))]
+        for number, path in enumerate(paths)
+        if read_receipt(receipts, number, path) is None
+    ]
 
 
 def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
     """Deletes what `atomic_write` of a killed run left of these files, and of no others."""
     for folder in filter(pathlib.Path.is_dir, {path.parent for path in paths}):
         for temporary in folder.iterdir():
-            match = re.fullmatch(r"\.(.+)\.\d+\.tmp", temporary.name)
+            match = re.fullmatch(r"\.(.+)\.[0-9a-f]{32}\.tmp", temporary.name)
             if match and folder / match[1] in paths:
                 temporary.unlink()
 
@@ -166,18 +192,26 @@ def read_receipt(receipts: pathlib.Path, number: int, path: pathlib.Path) -> dic
     return record if record["bytes"] == path.stat().st_size else None
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=8)
 def _open(
-    token_files: tuple[pathlib.Path, ...], vocab_file: str, documents_file: pathlib.Path
+    token_files: tuple[pathlib.Path, ...],
+    vocab_file: str,
+    documents_file: pathlib.Path,
+    thread: int,
 ) -> tuple[TokenStore, Vocab, np.ndarray]:
-    """Opens the store, the vocabulary and the list of documents once a process."""
+    """Opens the store, the vocabulary and the list of documents once a thread.
+
+    A store opens and closes files as it is read: threads of a Beam worker must not share one.
+    """
     documents = np.load(documents_file, mmap_mode="r").view(np.ndarray)
     return TokenStore(token_files), Vocab.read(vocab_file), documents
 
 
-def write_shard(number: int, task: ShardTask) -> tuple[int, dict[str, Any]]:
-    """Writes one shard and its receipt; runs in a worker."""
-    store, vocab, documents = _open(task.token_files, task.vocab_file, task.documents_file)
+def write_shard(task: ShardTask) -> dict[str, Any]:
+    """Writes one shard and its receipt, and returns the receipt; runs in a worker."""
+    store, vocab, documents = _open(
+        task.token_files, task.vocab_file, task.documents_file, threading.get_ident()
+    )
     rows = Rows(task, store.piece_type, vocab)
     record: dict[str, Any] = {"file": task.path.name, "documents": task.last - task.first}
     record |= {"examples": 0, "tokens": 0}
@@ -192,7 +226,7 @@ def write_shard(number: int, task: ShardTask) -> tuple[int, dict[str, Any]]:
     record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
     with atomic_write(task.receipt) as file:
         json.dump(record, file)
-    return number, record
+    return record
 
 
 def shard_sequences(

@@ -9,10 +9,8 @@ finds them; a changed parameter makes a new folder; a killed run goes on with wh
 
 import hashlib
 import pathlib
-import re
-import shutil
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -21,6 +19,7 @@ import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.embedded_corpus import gather_embedded_corpus
+from bert_tf.data.example_files import MANIFEST, passes, rules
 from bert_tf.data.example_shards import check_documents, read_receipt, write_shards
 from bert_tf.data.locks import locked
 from bert_tf.data.manifests import (
@@ -42,7 +41,6 @@ from bert_tf.text.vocab_training import train_vocab_on_parts
 PIECES_PER_SHARD = 1 << 19
 MAX_SHARDS = 256  # readers keep all files open
 HELD_OUT_STREAM = 0x68656C64  # parts this draw from the others of the same seed
-MANIFEST = "manifest.json"
 
 
 class PreparedData(NamedTuple):
@@ -122,11 +120,6 @@ def prepare_pretraining_data(
         return PreparedData(train_files, eval_files, vocab_file, fingerprint)
 
 
-def passes(data: DataConfig, masking: MaskingConfig) -> int:
-    """Returns how often each document is used: once, unless masks are drawn beforehand."""
-    return data.dupe_factor if masking.masking == "static" else 1
-
-
 def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, np.ndarray]:
     """Returns the documents for training and those held out, int64 each, ascending.
 
@@ -149,86 +142,6 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
     is_held_out = np.zeros(num_documents, bool)
     is_held_out[draws.argsort(kind="stable")[:count]] = True
     return documents[~is_held_out], documents[is_held_out]
-
-
-def write_examples(
-    output_files: Sequence[pathlib.Path],
-    data: DataConfig,
-    masking: MaskingConfig,
-    *,
-    do_lower_case: bool,
-) -> dict[str, Any]:
-    """Makes all examples of a corpus in files of the user's choice; a killed run is taken up.
-
-    Pieces and receipts lie in a hidden folder beside the first file until all is done; then
-    `manifest_path` is written. If it says that these very files are made, they are kept. A second
-    process that is to write the same files waits for the first.
-
-    Args:
-      output_files: one TFRecord file a shard.
-      data: input, vocab_file and rules.
-      masking: static masks are drawn here, others when the examples are read.
-      do_lower_case: casing of the tokenizer.
-
-    Returns:
-      The manifest: key, parameters, totals and a record a file.
-
-    Raises:
-      ValueError: if the input is missing, empty or too small, or the folder cannot be written.
-    """
-    parts = _list_parts(data, data.input_file)
-    parameters = {
-        **_rules(data, masking),
-        "passes": passes(data, masking),
-        "do_lower_case": do_lower_case,
-        "vocabulary": file_hash(data.vocab_file),
-        "input": describe_parts(parts),
-        "output": [str(path) for path in output_files],
-    }
-    key, manifest_file = key_of(parameters), manifest_path(output_files)
-    folder, name = output_files[0].parent, output_files[0].name
-    with locked(folder / f".{name}.lock", "output_file"):
-        manifest = read_manifest(manifest_file, key)
-        sizes = [path.stat().st_size if path.exists() else -1 for path in output_files]
-        if manifest and [file["bytes"] for file in manifest["files"]] == sizes:
-            logging.info("%s says that these examples are made already.", manifest_file)
-            return manifest
-        work = folder / f".{name}.{key}.work"
-        _delete_stale_work(folder, name, work)
-        store = tokenize_corpus(
-            parts,
-            work / "tokens",
-            vocab_file=data.vocab_file,
-            do_lower_case=do_lower_case,
-            num_workers=count_workers(data.num_workers),
-        )
-        everything = np.arange(store.num_documents)
-        files = write_shards(
-            store,
-            everything,
-            output_files,
-            work,
-            vocab_file=data.vocab_file,
-            num_duplicates=passes(data, masking),
-            data=data,
-            masking=masking,
-            num_workers=count_workers(data.num_workers),
-        )
-        manifest = write_manifest(manifest_file, key, parameters, store, files)
-        shutil.rmtree(work)
-        return manifest
-
-
-def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
-    """Returns where `write_examples` says what it made: one manifest an output, not a folder."""
-    return output_files[0].with_name(f"{output_files[0].name}.{MANIFEST}")
-
-
-def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> None:
-    """Deletes what killed runs of this output, with other parameters, have left."""
-    for path in folder.iterdir():
-        if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
-            shutil.rmtree(path)
 
 
 # Steps ----------------------------------------------------------------------------------------
@@ -333,7 +246,7 @@ def _examples(
     """Makes one set of examples in a folder of the cache; returns its files and fingerprint."""
     check_documents(len(documents), 1, data.use_next_sentence)
     parameters = {
-        **_rules(data, masking),
+        **rules(data, masking),
         "passes": num_duplicates,
         "tokens": store.paths[0].parent.name,
         "documents": hashlib.sha256(np.asarray(documents, "<i8").tobytes()).hexdigest(),
@@ -361,11 +274,3 @@ def _examples(
         )
         manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
     return [str(path) for path in paths], fingerprint_made(manifest)
-
-
-def _rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
-    """Returns the parameters that the content of examples depends on."""
-    names = ["max_seq_length", "short_seq_prob", "random_seed", "use_next_sentence"]
-    rules = {name: getattr(data, name) for name in names}
-    rules["masking"] = "static" if masking.masking == "static" else "dynamic"
-    return rules | (masking.to_dict() if masking.masking == "static" else {})

@@ -214,17 +214,45 @@ def tokenize_corpus(
     Raises:
       ValueError: if there is no text.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for temporary in folder.glob(".*.tmp"):  # left by a killed run
-        temporary.unlink()
-    paths = [folder / f"part-{number:05d}.tokens" for number in range(len(parts))]
-    missing = [pair for pair in zip(parts, paths, strict=True) if not pair[1].exists()]
-    tasks = [(part, path, str(vocab_file), do_lower_case) for part, path in missing]
+    tasks = missing_token_tasks(parts, folder, vocab_file, do_lower_case)
     progress = Progress("tokenising", total=len(tasks), unit="parts")
     for path in map_in_processes(tokenize_part, tasks, num_workers):
         _, pieces, _, documents = _read_footer(path)
         progress.add(documents=documents, tokens=pieces)
-    store = TokenStore(paths)
+    return open_tokens(parts, folder)
+
+
+def missing_token_tasks(
+    parts: Sequence[CorpusPart],
+    folder: pathlib.Path,
+    vocab_file: str | os.PathLike,
+    do_lower_case: bool,
+) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
+    """Returns the arguments of `tokenize_part` of every part whose file is not there yet.
+
+    What a killed run has begun is deleted. Arguments are those of `tokenize_corpus`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for temporary in folder.glob(".*.tmp"):
+        temporary.unlink()
+    pairs = zip(parts, token_files(parts, folder), strict=True)
+    return [
+        (part, path, str(vocab_file), do_lower_case) for part, path in pairs if not path.exists()
+    ]
+
+
+def token_files(parts: Sequence[CorpusPart], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the files of a tokenised corpus, one a part."""
+    return [folder / f"part-{number:05d}.tokens" for number in range(len(parts))]
+
+
+def open_tokens(parts: Sequence[CorpusPart], folder: pathlib.Path) -> TokenStore:
+    """Opens a tokenised corpus.
+
+    Raises:
+      ValueError: if it holds no document.
+    """
+    store = TokenStore(token_files(parts, folder))
     if not store.num_documents:
         names = sorted({str(part.path) for part in parts})
         raise ValueError(f"No text found in {names}; check --input_file and --input_format.")

@@ -102,8 +102,9 @@ def test_restart_makes_only_what_is_missing(store):
     contents = [path.read_bytes() for path in paths]
     paths[0].unlink()
     paths[1].write_bytes(b"another file")
-    paths[2].with_name(".2.tfrecord.99.tmp").write_bytes(b"left by a killed run")
-    others = [paths[2].with_name(name) for name in (".2.tfrecord.x.9.tmp", ".2.tfrecord.a.tmp")]
+    paths[2].with_name(f".2.tfrecord.{'9a' * 16}.tmp").write_bytes(b"left by a killed run")
+    names = (f".2.tfrecord.x.{'9a' * 16}.tmp", ".2.tfrecord.a.tmp")
+    others = [paths[2].with_name(name) for name in names]
     for other in others:
         other.write_bytes(b"of another output")
     untouched = paths[2].stat().st_mtime_ns

@@ -10,12 +10,8 @@ import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data import preparation
-from bert_tf.data.preparation import (
-    manifest_path,
-    prepare_pretraining_data,
-    split_documents,
-    write_examples,
-)
+from bert_tf.data.example_files import manifest_path, write_examples
+from bert_tf.data.preparation import prepare_pretraining_data, split_documents
 from bert_tf.data.tfrecords import write_records
 from bert_tf.data.token_store import TokenStore
 from bert_tf.text.vocab import Vocab

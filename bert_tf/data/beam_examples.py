@@ -1,0 +1,160 @@
+"""The example maker as an Apache Beam pipeline: the same examples, on whatever engine Beam runs.
+
+    parts of the input -> pieces of each part -> (all are there) -> shards to write -> examples
+          Create             tokenize_part         side input         plan_shards     write_shard
+
+The steps are the functions of the local maker, and what they make goes where the local maker puts
+it. So each run, Beam's or local, finds what another has finished. Random partners of next sentence
+prediction may come from any document: a shard needs the pieces of all, and reads them at random
+places. That is why they are files in a folder, and not a collection that Beam would shuffle.
+
+All workers must see the input, the vocabulary and the output folder under the same path.
+"""
+
+import dataclasses
+import logging
+import pathlib
+import re
+import resource
+import shlex
+from typing import Any, NoReturn
+
+from bert_tf.data.corpus import CorpusPart
+from bert_tf.data.example_files import ExampleJob
+from bert_tf.data.example_shards import ShardTask, write_shard
+from bert_tf.data.token_store import tokenize_part
+from bert_tf.processes import count_workers
+
+# Not DirectRunner, which first tries to fetch another runner from the network.
+ONE_MACHINE = (
+    "--runner=FnApiRunner --direct_running_mode=multi_processing "
+    "--default_sdk_harness_log_level=ERROR"
+)
+METRICS = "bert_tf"
+PEAK_MEMORY = "peak_memory_mb"
+
+
+def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
+    """Makes the pieces and examples of a job that are not there yet.
+
+    The local maker then finds everything finished, and writes the manifest.
+
+    Args:
+      job: what is to be made.
+      beam_options: Beam's own, as on a command line. Empty: Beam's runner for one machine, with
+        num_workers processes.
+
+    Returns:
+      The memory of the largest worker in MB; 0 if the runner does not tell.
+
+    Raises:
+      ValueError: if Beam is not installed, or a worker found fault with the input.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ValueError(
+            f"--runner=beam needs Apache Beam ({error}); pip install 'bert_tf[beam]', in an "
+            "environment of its own."
+        ) from None
+    if not beam_options:
+        processes = count_workers(job.data.num_workers)
+        beam_options = f"{ONE_MACHINE} --direct_num_workers={processes}"
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    job = with_absolute_paths(job)
+    pipeline = beam.Pipeline(options=PipelineOptions(shlex.split(beam_options)))
+    build(pipeline, job)
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:  # each runner has its own kind
+        raise_input_fault(error)
+    return peak_memory(result)
+
+
+def build(pipeline: Any, job: ExampleJob) -> None:
+    """Adds the steps to a beam.Pipeline."""
+    import apache_beam as beam
+
+    tokenized = (
+        pipeline
+        | "Parts" >> beam.Create(job.missing_token_tasks())
+        | "Deal parts" >> beam.Reshuffle()
+        | "Tokenize" >> beam.Map(_tokenize)
+    )
+    (
+        pipeline
+        | "Job" >> beam.Create([job])
+        | "Plan" >> beam.FlatMap(_plan, beam.pvalue.AsList(tokenized))
+        | "Deal shards" >> beam.Reshuffle()
+        | "Write" >> beam.Map(_write)
+    )
+
+
+def _tokenize(task: tuple[CorpusPart, pathlib.Path, str, bool]) -> str:
+    path = tokenize_part(*task)
+    _note_memory()
+    return path.name
+
+
+def _plan(job: ExampleJob, tokenized: list[str]) -> list[ShardTask]:
+    """Runs when the side input `tokenized` is complete; its content is of no interest."""
+    del tokenized
+    return job.missing_shards()
+
+
+def _write(task: ShardTask) -> dict[str, Any]:
+    record = write_shard(task)
+    _note_memory()
+    return record
+
+
+def _note_memory() -> None:
+    from apache_beam.metrics import Metrics
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000  # KB on Linux
+    Metrics.distribution(METRICS, PEAK_MEMORY).update(peak)
+
+
+def peak_memory(result: Any) -> float:
+    """Returns the memory of the largest worker of a finished pipeline in MB, or 0."""
+    from apache_beam.metrics import MetricsFilter
+
+    found = result.metrics().query(MetricsFilter().with_name(PEAK_MEMORY))
+    values = [metric.result.max for metric in found["distributions"] if metric.result]
+    return float(max(values, default=0))
+
+
+def with_absolute_paths(job: ExampleJob) -> ExampleJob:
+    """Returns the job for workers with another working directory."""
+    return dataclasses.replace(
+        job,
+        parts=tuple(
+            part if part.format == "tfds" else dataclasses.replace(part, path=absolute(part.path))
+            for part in job.parts
+        ),
+        output_files=tuple(path.absolute() for path in job.output_files),
+        work=job.work.absolute(),
+        data=dataclasses.replace(job.data, vocab_file=absolute(job.data.vocab_file)),
+    )
+
+
+def absolute(path: str) -> str:
+    return str(pathlib.Path(path).absolute())
+
+
+def raise_input_fault(error: Exception) -> NoReturn:
+    """Raises what a worker raised: runners pass its text on, wrapped in an error of their own.
+
+    Raises:
+      ValueError: if there is a line of a ValueError or OSError in it; else `error` itself.
+    """
+    lines = re.findall(
+        r"^(?:ValueError|\w*Error): (.+?)(?: \[while running .*)?$", str(error), re.M
+    )
+    if isinstance(error, (ValueError, OSError)):
+        lines.append(str(error).split(" [while running")[0])
+    if not lines:
+        raise error
+    raise ValueError(lines[-1]) from error

@@ -1,0 +1,196 @@
+"""Examples in files of the user's choice, with a manifest beside them.
+
+    input_file -> pieces on disk -> examples, a file a shard -> manifest
+
+What is finished is noted in a hidden work folder: the pieces of a part of the input are there, and
+the receipt of an example file. A step that finds its result passes it over. So it does not matter
+what has made it: this run or a killed one, processes of this machine or an Apache Beam pipeline
+(`beam_examples.py`).
+"""
+
+import dataclasses
+import pathlib
+import re
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.corpus import CorpusPart, list_parts
+from bert_tf.data.example_shards import ShardTask, plan_shards, write_shards
+from bert_tf.data.locks import locked
+from bert_tf.data.manifests import (
+    describe_parts,
+    file_hash,
+    key_of,
+    read_manifest,
+    write_manifest,
+)
+from bert_tf.data.token_store import TokenStore, missing_token_tasks, open_tokens, tokenize_corpus
+from bert_tf.processes import count_workers
+
+MANIFEST = "manifest.json"
+RUNNERS = ("local", "beam")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleJob:
+    """What is to be made, and where; workers of a Beam pipeline get it as it is.
+
+    Attributes:
+      parts: the corpus.
+      output_files: one TFRecord file a shard.
+      work: the folder of pieces and receipts; it belongs to this job alone.
+      data: vocab_file and rules.
+      masking: static masks are drawn here, others when the examples are read.
+      do_lower_case: casing of the tokenizer.
+    """
+
+    parts: tuple[CorpusPart, ...]
+    output_files: tuple[pathlib.Path, ...]
+    work: pathlib.Path
+    data: DataConfig
+    masking: MaskingConfig
+    do_lower_case: bool
+
+    @property
+    def tokens(self) -> pathlib.Path:
+        return self.work / "tokens"
+
+    def missing_token_tasks(self) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
+        """Returns the arguments of `tokenize_part` that are still to be called."""
+        return missing_token_tasks(
+            self.parts, self.tokens, self.data.vocab_file, self.do_lower_case
+        )
+
+    def missing_shards(self) -> list[ShardTask]:
+        """Returns the arguments of `write_shard`, once all parts are tokenised."""
+        store = open_tokens(self.parts, self.tokens)
+        return plan_shards(
+            store.paths,
+            np.arange(store.num_documents),
+            self.output_files,
+            self.work,
+            vocab_file=self.data.vocab_file,
+            num_duplicates=passes(self.data, self.masking),
+            data=self.data,
+            masking=self.masking,
+        )
+
+
+def write_examples(
+    output_files: Sequence[pathlib.Path],
+    data: DataConfig,
+    masking: MaskingConfig,
+    *,
+    do_lower_case: bool,
+    runner: str = "local",
+    beam_options: str = "",
+) -> dict[str, Any]:
+    """Makes all examples of a corpus in files of the user's choice; a killed run is taken up.
+
+    Pieces and receipts lie in a hidden folder beside the first file until all is done; then
+    `manifest_path` is written. If it says that these very files are made, they are kept. A second
+    process that is to write the same files waits for the first.
+
+    Args:
+      output_files: one TFRecord file a shard.
+      data: input, vocab_file and rules.
+      masking: static masks are drawn here, others when the examples are read.
+      do_lower_case: casing of the tokenizer.
+      runner: "local" or "beam"; the examples are the same.
+      beam_options: see `beam_examples.fill_work_folder`.
+
+    Returns:
+      The manifest: key, parameters, totals and a record a file.
+
+    Raises:
+      ValueError: if the input is missing, empty or too small, or the folder cannot be written.
+    """
+    parts = list_parts(data.input_file, data.input_format, data.text_field)
+    parameters = {
+        **rules(data, masking),
+        "passes": passes(data, masking),
+        "do_lower_case": do_lower_case,
+        "vocabulary": file_hash(data.vocab_file),
+        "input": describe_parts(parts),
+        "output": [str(path) for path in output_files],
+    }
+    key, manifest_file = key_of(parameters), manifest_path(output_files)
+    folder, name = output_files[0].parent, output_files[0].name
+    with locked(folder / f".{name}.lock", "output_file"):
+        if manifest := _made_already(output_files, key):
+            return manifest
+        work = folder / f".{name}.{key}.work"
+        _delete_stale_work(folder, name, work)
+        job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
+        if runner == "beam":
+            from bert_tf.data.beam_examples import fill_work_folder  # an optional package
+
+            fill_work_folder(job, beam_options)
+        store, files = make_locally(job)
+        manifest = write_manifest(manifest_file, key, parameters, store, files)
+        shutil.rmtree(work)
+        return manifest
+
+
+def make_locally(job: ExampleJob) -> tuple[TokenStore, list[dict[str, Any]]]:
+    """Makes what is missing in several processes; returns the corpus and a record a file."""
+    num_workers = count_workers(job.data.num_workers)
+    store = tokenize_corpus(
+        job.parts,
+        job.tokens,
+        vocab_file=job.data.vocab_file,
+        do_lower_case=job.do_lower_case,
+        num_workers=num_workers,
+    )
+    files = write_shards(
+        store,
+        np.arange(store.num_documents),
+        job.output_files,
+        job.work,
+        vocab_file=job.data.vocab_file,
+        num_duplicates=passes(job.data, job.masking),
+        data=job.data,
+        masking=job.masking,
+        num_workers=num_workers,
+    )
+    return store, files
+
+
+def passes(data: DataConfig, masking: MaskingConfig) -> int:
+    """Returns how often each document is used: once, unless masks are drawn beforehand."""
+    return data.dupe_factor if masking.masking == "static" else 1
+
+
+def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
+    """Returns the parameters that the content of examples depends on."""
+    names = ["max_seq_length", "short_seq_prob", "random_seed", "use_next_sentence"]
+    values = {name: getattr(data, name) for name in names}
+    values["masking"] = "static" if masking.masking == "static" else "dynamic"
+    return values | (masking.to_dict() if masking.masking == "static" else {})
+
+
+def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Returns where `write_examples` says what it made: one manifest an output, not a folder."""
+    return output_files[0].with_name(f"{output_files[0].name}.{MANIFEST}")
+
+
+def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, Any] | None:
+    """Returns the manifest if it says that these very files are made."""
+    manifest = read_manifest(manifest_path(output_files), key)
+    sizes = [path.stat().st_size if path.exists() else -1 for path in output_files]
+    if not manifest or [file["bytes"] for file in manifest["files"]] != sizes:
+        return None
+    logging.info("%s says that these examples are made already.", manifest_path(output_files))
+    return manifest
+
+
+def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> None:
+    """Deletes what killed runs of this output, with other parameters, have left."""
+    for path in folder.iterdir():
+        if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
+            shutil.rmtree(path)

@@ -226,6 +226,13 @@ class MaskingConfig(Config):
 
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb")
+SCHEDULES = ("linear", "polynomial", "cosine", "trapezoid")
+# The options of schedules, and the schedules that have them.
+SCHEDULE_OPTIONS = {
+    "end_learning_rate": ("polynomial", "cosine", "trapezoid"),
+    "decay_power": ("polynomial",),
+    "num_cooldown_steps": ("trapezoid",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,14 +248,58 @@ class OptimizerConfig(Config):
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)
     num_train_steps: int = option(100000, "Optimizer steps.", lower=1)
     num_warmup_steps: int = option(10000, "Steps of linear warm-up.", lower=0)
+    learning_rate_schedule: str = option(
+        "linear",
+        "After the warm-up: linear to 0 (google-research/bert's); polynomial (NVIDIA's and "
+        "MLPerf's); cosine; trapezoid: constant, then a line down over num_cooldown_steps.",
+        choices=SCHEDULES,
+    )
+    end_learning_rate: float = option(
+        0.0, "Rate at the end of a polynomial, cosine or trapezoid schedule.", lower=0.0
+    )
+    decay_power: float = option(1.0, "Power of the polynomial schedule.", lower=0.0)
+    num_cooldown_steps: int = option(
+        0, "Last steps of the trapezoid, in which the rate falls; 0: it stays constant.", lower=0
+    )
     weight_decay_rate: float = option(0.01, "Decay; never of LayerNorm and biases.", lower=0.0)
     adam_beta_1: float = option(0.9, "Decay of the first moment.", lower=0.0, upper=1.0)
     adam_beta_2: float = option(0.999, "Decay of the second moment.", lower=0.0, upper=1.0)
     adam_epsilon: float = option(1e-6, "Added to the root of the second moment.", lower=0.0)
     clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
+    clip_where: str = option(
+        "after",
+        "Clip after the sum over replicas, or each replica's gradient before it (Google's TPU "
+        "code, MLPerf).",
+        choices=("after", "before"),
+    )
+    ema_decay: float = option(
+        0.0,
+        "Decay of an exponential moving average of the weights, which evaluations and whoever "
+        "reads the checkpoint use in their place; 0: none.",
+        lower=0.0,
+        upper=1.0,
+    )
     layerwise_lr_decay: float = option(
         1.0, "Factor of the learning rate from each layer to the one below.", lower=0.0, upper=1.0
     )
+
+    def check(self) -> None:
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, schedules in SCHEDULE_OPTIONS.items():
+            value = getattr(self, name)
+            if value != defaults[name] and self.learning_rate_schedule not in schedules:
+                raise ValueError(
+                    f"{name}={value} has no effect on the {self.learning_rate_schedule} schedule; "
+                    f"leave it out, or give learning_rate_schedule as one of {list(schedules)}."
+                )
+        if self.num_cooldown_steps + self.num_warmup_steps > self.num_train_steps and (
+            self.num_cooldown_steps
+        ):
+            raise ValueError(
+                f"num_warmup_steps {self.num_warmup_steps} and num_cooldown_steps "
+                f"{self.num_cooldown_steps} are more than num_train_steps {self.num_train_steps}; "
+                "shorten one of them."
+            )
 
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")

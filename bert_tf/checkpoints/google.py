@@ -48,7 +48,7 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
     known = weight_names(config)
     weights: Weights = {}
     unused = []
-    for name, value in read_bundle(prefix).items():
+    for name, value in with_averages(read_bundle(prefix)).items():
         if TRAINING_ONLY.search(name):
             continue
         name = CLASSIFIER_NAMES.get(name, name)
@@ -68,6 +68,19 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
         unused=tuple(sorted(unused)),
         notes=tokenizer.notes,
     )
+
+
+def with_averages(values: Weights) -> Weights:
+    """Puts averages, where a checkpoint holds any, in the place of the weights they are of.
+
+    TF1's ExponentialMovingAverage and ours name them so. A run that has not made an update yet has
+    averages of nothing: its weights are taken.
+    """
+    ending = "/ExponentialMovingAverage"
+    averages = {name.removesuffix(ending): values[name] for name in values if name.endswith(ending)}
+    weights = {name: value for name, value in values.items() if not name.endswith(ending)}
+    has_averages = values.get("optimizer/iterations", 1) > 0
+    return weights | averages if has_averages else weights
 
 
 def read_bert_config(

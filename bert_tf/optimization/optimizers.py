@@ -10,18 +10,27 @@
   x = x - learning_rate * ratio * update    ratio = |x| / |update| in LAMB, else 1
 
 LayerNorm and bias variables are neither decayed nor given a trust ratio.
+
+Each can keep an exponential moving average of the weights beside them, in float32:
+
+  average = d average + (1 - d) x      d = min(ema_decay, t / (t + 9)), t updates before this one
+
+so the first update copies the weights, and a short run's average forgets its beginning. This is
+TF1's ExponentialMovingAverage with its `num_updates` counted from that copy.
 """
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.optimization.schedules import LinearWarmupLinearDecay
+from bert_tf.optimization.schedules import build_schedule
 
+AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
@@ -101,6 +110,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
       clip_norm: largest global norm of the gradients; 0 for no clipping.
       layerwise_lr_decay: factor of the learning rate from each layer to the one below; see
         `layer_rates`.
+      clip_where: "after" the sum over replicas, or "before" it: each replica's own gradient.
+      ema_decay: of the average of the weights; 0 for none.
 
     Reference: google-research/bert optimization.py, AdamWeightDecayOptimizer.
     """
@@ -117,6 +128,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         weight_decay_rate: float = 0.01,
         clip_norm: float = 1.0,
         layerwise_lr_decay: float = 1.0,
+        clip_where: str = "after",
+        ema_decay: float = 0.0,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -124,6 +137,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.layerwise_lr_decay = layerwise_lr_decay
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
+        self.clip_where, self.ema_decay = clip_where, ema_decay
 
     def build(self, variables: Iterable[keras.Variable]) -> None:
         if self.built:
@@ -134,6 +148,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._decayed = [decays(path) for path in paths]
         self._rates = layer_rates(paths, self.layerwise_lr_decay)
         self._moments, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+        self._averages = self.add_optimizer_variables(variables, AVERAGE) if self.ema_decay else []
 
     def apply(
         self, grads: Sequence[Any], trainable_variables: Iterable[keras.Variable] | None = None
@@ -145,8 +160,26 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         grads, variables = zip(*((g, v) for g, v in pairs if g is not None), strict=True)
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
-            grads = context.all_reduce("SUM", [tf.convert_to_tensor(g) for g in grads])
+            grads = self.clip_share([tf.convert_to_tensor(g) for g in grads])
+            grads = context.all_reduce("SUM", grads)
         self.apply_summed(grads, variables)
+
+    def clip_share(
+        self, gradients: Sequence[tf.Tensor], loss_scale: tf.Tensor | float = 1.0
+    ) -> list[tf.Tensor]:
+        """Clips what one of several replicas adds to the sum, if that is where to clip.
+
+        A replica's share is its own mean gradient divided by the number of replicas, so the share
+        is clipped to `clip_norm` divided by that number.
+
+        Args:
+          gradients: one replica's dense gradients.
+          loss_scale: what they are multiplied with.
+        """
+        if self.clip_where == "after":
+            return list(gradients)
+        own_norm = global_norm(gradients) * _num_replicas() / loss_scale
+        return clip_by_global_norm(gradients, self.clip_norm, own_norm)[0]
 
     def apply_summed(
         self,
@@ -162,7 +195,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
           norm: the gradients' `global_norm`, if it is known.
 
         Returns:
-          Global norm before clipping, float32 [].
+          Global norm before this clipping, float32 [].
 
         Raises:
           ValueError: if a gradient is missing.
@@ -175,7 +208,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
         self.build(variables)
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        clipped, norm = clip_by_global_norm(dense, self.clip_norm, norm)
+        is_clipped = self.clip_where == "before" and _num_replicas() > 1
+        clipped, norm = clip_by_global_norm(dense, 0.0 if is_clipped else self.clip_norm, norm)
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
             tf.distribute.get_strategy(),
@@ -219,15 +253,45 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             if self.trust_ratio:
                 rate *= _trust_ratio(value, update)
         self.assign_sub(variable, rate * update)
+        if self.ema_decay:
+            self._update_average(self._averages[index], tf.convert_to_tensor(variable))
+
+    def _update_average(self, average: keras.Variable, value: tf.Tensor) -> None:
+        updates = tf.cast(self.iterations.value, average.dtype)
+        decay = tf.minimum(tf.cast(self.ema_decay, average.dtype), updates / (updates + 9.0))
+        self.assign_sub(average, (1.0 - decay) * (average.value - value))
+
+    @contextlib.contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """Puts the averages, where there are any, in the place of the weights and back again."""
+        has_averages = bool(self.ema_decay) and int(self.iterations.value) > 0
+        if has_averages:
+            self._exchange_averages()
+        try:
+            yield
+        finally:
+            if has_averages:
+                self._exchange_averages()
+
+    def _exchange_averages(self) -> None:
+        for variable, average in zip(self._trainable_variables, self._averages, strict=True):
+            value = tf.identity(tf.convert_to_tensor(variable.value))
+            variable.value.assign(tf.convert_to_tensor(average.value))
+            average.value.assign(value)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """Returns the state by name; the moments as in google-research/bert's checkpoints."""
+        """Returns the state by name; the moments as in google-research/bert's checkpoints.
+
+        The averages are named as TF1's ExponentialMovingAverage names them.
+        """
         named = {"optimizer/iterations": self.iterations.value}
         for variable, moment, square in zip(
             self._trainable_variables, self._moments, self._squares, strict=True
         ):
             named[f"{variable.path}/adam_m"] = moment.value
             named[f"{variable.path}/adam_v"] = square.value
+        for variable, average in zip(self._trainable_variables, self._averages, strict=False):
+            named[f"{variable.path}/{AVERAGE}"] = average.value
         return named
 
     def get_config(self) -> dict[str, Any]:
@@ -239,7 +303,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "weight_decay_rate": self.weight_decay_rate,
             "clip_norm": self.clip_norm,
             "layerwise_lr_decay": self.layerwise_lr_decay,
+            "clip_where": self.clip_where,
+            "ema_decay": self.ema_decay,
         }
+
+
+def _num_replicas() -> int:
+    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def _trust_ratio(value: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
@@ -274,15 +344,14 @@ _CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}
 
 def build_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
     """Makes the optimizer and its schedule from a configuration."""
-    schedule = LinearWarmupLinearDecay(
-        config.learning_rate, config.num_train_steps, config.num_warmup_steps
-    )
     return _CLASSES[config.optimizer](
-        schedule,
+        build_schedule(config),
         config.adam_beta_1,
         config.adam_beta_2,
         config.adam_epsilon,
         config.weight_decay_rate,
         config.clip_norm,
         config.layerwise_lr_decay,
+        config.clip_where,
+        config.ema_decay,
     )

@@ -1,27 +1,29 @@
-"""The learning rate over time: linear warm-up, then linear decay to zero."""
+"""The learning rate over time: linear warm-up, then one of four ways down.
 
+  linear       to 0 on the line from the peak at step 0: google-research/bert's
+  polynomial   a power of what is left of the run: NVIDIA's (0.5) and MLPerf's (1)
+  cosine       half a wave from the end of the warm-up: Loshchilov and Hutter 2017
+  trapezoid    constant, then a line down over the last steps
+
+The first step is number 0, so with warm-up it changes nothing.
+"""
+
+import math
 from typing import Any
 
 import keras
 from keras import ops
 
+from bert_tf.config import OptimizerConfig
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class LinearWarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises from 0 to the peak, then falls on the line that runs from the peak at step 0 to 0.
 
-      step <  num_warmup_steps: learning_rate * step / num_warmup_steps
-      step >= num_warmup_steps: learning_rate * (1 - min(step, num_train_steps) / num_train_steps)
-
-    The first step is number 0, so with warm-up it changes nothing, and the rate jumps down a little
-    where warm-up ends: both as in the original.
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises from 0 to the peak on a line, then does what a subclass says in `after_warmup`.
 
     Args:
       learning_rate: peak.
-      num_train_steps: step at which the rate is 0.
+      num_train_steps: steps of the run; from there on the rate stays what it is.
       num_warmup_steps: steps of warm-up; 0 for none.
-
-    Reference: google-research/bert optimization.py, create_optimizer.
     """
 
     def __init__(
@@ -33,12 +35,15 @@ class LinearWarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
-        done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
-        rate = self.learning_rate * (1.0 - done)
+        rate = self.after_warmup(step)
         if self.num_warmup_steps:
             rising = self.learning_rate * (step / self.num_warmup_steps)
             rate = ops.where(step < self.num_warmup_steps, rising, rate)
         return rate
+
+    def after_warmup(self, step: Any) -> Any:
+        """Returns the rate at a step beyond the warm-up, both float32 []."""
+        raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -46,3 +51,146 @@ class LinearWarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             "num_train_steps": self.num_train_steps,
             "num_warmup_steps": self.num_warmup_steps,
         }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LinearWarmupLinearDecay(Warmup):
+    """Rises from 0 to the peak, then falls on the line that runs from the peak at step 0 to 0.
+
+      step <  num_warmup_steps: learning_rate * step / num_warmup_steps
+      step >= num_warmup_steps: learning_rate * (1 - min(step, num_train_steps) / num_train_steps)
+
+    The rate jumps down a little where warm-up ends, as in the original. Arguments are those of
+    `Warmup`.
+
+    Reference: google-research/bert optimization.py, create_optimizer.
+    """
+
+    def after_warmup(self, step: Any) -> Any:
+        done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
+        return self.learning_rate * (1.0 - done)
+
+
+class _WarmupToEnd(Warmup):
+    """A `Warmup` that ends at `end_learning_rate`."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end_learning_rate: float = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, num_train_steps, num_warmup_steps)
+        self.end_learning_rate = end_learning_rate
+
+    def _between(self, share: Any) -> Any:
+        """Returns the rate that has `share` of the way from the end's to the peak left."""
+        return self.end_learning_rate + (self.learning_rate - self.end_learning_rate) * share
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "end_learning_rate": self.end_learning_rate}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LinearWarmupPolynomialDecay(_WarmupToEnd):
+    """Rises from 0 to the peak, then falls with a power of the share of the run that is left.
+
+      step >= num_warmup_steps: end + (learning_rate - end) * (1 - step / num_train_steps) ** power
+
+    The share counts from step 0, as in both sources, so the rate jumps down where warm-up ends: by
+    15 % in NVIDIA's first phase. With power 1 and end 0 it is `LinearWarmupLinearDecay`.
+
+    Args:
+      learning_rate, num_train_steps, num_warmup_steps: see `Warmup`.
+      end_learning_rate: rate at num_train_steps and beyond.
+      power: above 0; 0.5 is a root.
+
+    Reference: NVIDIA/DeepLearningExamples, PyTorch BERT schedulers.py, PolyWarmUpScheduler (it
+    calls our step 0 step 1), and TensorFlow2 BERT optimization.py, create_optimizer; MLPerf's
+    optimization.py, create_optimizer.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end_learning_rate: float = 0.0,
+        power: float = 1.0,
+    ) -> None:
+        super().__init__(learning_rate, num_train_steps, num_warmup_steps, end_learning_rate)
+        self.power = power
+
+    def after_warmup(self, step: Any) -> Any:
+        done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
+        return self._between(ops.power(1.0 - done, self.power))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "power": self.power}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LinearWarmupCosineDecay(_WarmupToEnd):
+    """Rises from 0 to the peak, then falls on half a cosine wave that starts there.
+
+      step >= num_warmup_steps: end + (learning_rate - end) * (1 + cos(pi * share)) / 2
+      share = (step - num_warmup_steps) / (num_train_steps - num_warmup_steps)
+
+    Arguments are those of `LinearWarmupPolynomialDecay` but for the power.
+
+    Reference: Loshchilov and Hutter 2017 (SGDR), equation 5 without restarts.
+    """
+
+    def after_warmup(self, step: Any) -> Any:
+        falling = max(1, self.num_train_steps - self.num_warmup_steps)
+        done = ops.clip((step - float(self.num_warmup_steps)) / falling, 0.0, 1.0)
+        return self._between(0.5 * (1.0 + ops.cos(math.pi * done)))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LinearWarmupTrapezoid(_WarmupToEnd):
+    """Rises from 0 to the peak, stays there, and falls on a line over the last steps.
+
+    Args:
+      learning_rate, num_train_steps, num_warmup_steps: see `Warmup`.
+      end_learning_rate: rate at num_train_steps and beyond.
+      num_cooldown_steps: steps of the fall; 0: the rate stays constant.
+
+    Reference: Hägele et al. 2024, section 3 (constant rate and cooldown).
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end_learning_rate: float = 0.0,
+        num_cooldown_steps: int = 0,
+    ) -> None:
+        super().__init__(learning_rate, num_train_steps, num_warmup_steps, end_learning_rate)
+        self.num_cooldown_steps = num_cooldown_steps
+
+    def after_warmup(self, step: Any) -> Any:
+        if not self.num_cooldown_steps:
+            return ops.full_like(step, self.learning_rate)
+        left = (self.num_train_steps - step) / self.num_cooldown_steps
+        return self._between(ops.clip(left, 0.0, 1.0))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "num_cooldown_steps": self.num_cooldown_steps}
+
+
+def build_schedule(config: OptimizerConfig) -> Warmup:
+    """Makes the schedule that the configuration names."""
+    steps = (config.learning_rate, config.num_train_steps, config.num_warmup_steps)
+    end = config.end_learning_rate
+    match config.learning_rate_schedule:
+        case "polynomial":
+            return LinearWarmupPolynomialDecay(*steps, end, config.decay_power)
+        case "cosine":
+            return LinearWarmupCosineDecay(*steps, end)
+        case "trapezoid":
+            return LinearWarmupTrapezoid(*steps, end, config.num_cooldown_steps)
+        case _:
+            return LinearWarmupLinearDecay(*steps)

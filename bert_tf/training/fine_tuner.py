@@ -55,7 +55,12 @@ class FineTuner(Trainer):
         """Returns by name an array a row, in the order of the rows, without padding.
 
         What is [B, T] comes back as [t], t the length of the row; other arrays as they are.
+        Averaged weights, where the optimizer keeps any, are those that predict.
         """
+        with self.optimizer.averaged_weights():
+            return self._predict(rows, batch_size)
+
+    def _predict(self, rows: Rows, batch_size: int) -> Outputs:
         buckets = self.task.buckets
         data = distribute(
             self.strategy,

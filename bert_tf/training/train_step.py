@@ -173,6 +173,8 @@ class TrainStep:
         weights = replica.all_reduce(SUM, self.task.loss_weights(batch))
         part = tf.cast(replica.replica_id_in_sync_group, tf.int32) * self.accumulation_steps
         gradients, sums = self._gradients(batch, weights, step, part)
+        loss_scale = self.loss_scale.scale if self.loss_scale else 1.0
+        gradients = self.optimizer.clip_share(gradients, loss_scale)
         return replica.all_reduce(SUM, gradients), replica.all_reduce(SUM, sums)
 
     def _gradients(

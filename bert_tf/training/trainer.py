@@ -66,6 +66,7 @@ class Trainer:
         data_fingerprint: str = "",
     ) -> None:
         self.task = task
+        self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
         self.num_train_steps = num_train_steps
@@ -163,14 +164,18 @@ class Trainer:
             self.directory.save(self.step, state)
 
     def evaluate(self) -> dict[str, float]:
-        """Returns losses and metrics over the evaluation batches, as ratios of their sums."""
+        """Returns losses and metrics over the evaluation batches, as ratios of their sums.
+
+        Averaged weights, where the optimizer keeps any, are those that are evaluated.
+        """
         size, steps = self.config.eval_batch_size, self.config.max_eval_steps
         data = distribute(
             self.strategy, lambda *worker: self.task.eval_dataset(size, steps, *worker)
         )
         sums = np.zeros([2 * len(self.task.sum_names)])
-        for batch in data:
-            sums += self.eval_step(batch).numpy()
+        with self.optimizer.averaged_weights():
+            for batch in data:
+                sums += self.eval_step(batch).numpy()
         columns = self.train_step.columns[: len(sums)]
         values = dict(zip(columns, sums.tolist(), strict=True))
         return ratios(values, self.task.sum_names, self.task.loss_names)

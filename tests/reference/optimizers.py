@@ -14,6 +14,31 @@ def linear_schedule(peak: float, step: int, train_steps: int, warmup_steps: int)
     return peak * (1 - min(step, train_steps) / train_steps)
 
 
+def schedule(
+    kind: str,
+    peak: float,
+    step: int,
+    train_steps: int,
+    warmup_steps: int,
+    end_learning_rate: float = 0.0,
+    power: float = 1.0,
+    num_cooldown_steps: int = 0,
+) -> float:
+    """The other schedules, as points of a curve that NumPy interpolates, or as their formula."""
+    if step < warmup_steps:
+        return np.interp(step, [0, warmup_steps], [0.0, peak])
+    step = min(step, train_steps)
+    if kind == "LinearWarmupTrapezoid":
+        fall = train_steps - num_cooldown_steps
+        ends = [peak, end_learning_rate if num_cooldown_steps else peak]
+        return np.interp(step, [fall, train_steps], ends)
+    if kind == "LinearWarmupCosineDecay":
+        angle = np.interp(step, [warmup_steps, train_steps], [0.0, np.pi])
+        return (peak + end_learning_rate) / 2 + (peak - end_learning_rate) / 2 * np.cos(angle)
+    left = (train_steps - step) / train_steps
+    return peak * left**power + end_learning_rate * (1 - left**power)
+
+
 class Twin:
     """State of one variable; `step` applies one clipped gradient and returns the new value."""
 

@@ -1,7 +1,14 @@
-"""TensorFlow's checkpoint format: a PREFIX.index with names, PREFIX.data-* with tensors."""
+"""TensorFlow's checkpoint format: a PREFIX.index with names, PREFIX.data-* with tensors.
+
+Both hold CRC-32C sums, of every tensor and of every block of names; reading checks them. What they
+do not cover is a few bytes of the index that mean nothing and what stands behind the last tensor:
+a damaged checkpoint either is refused or gives the values that were written.
+"""
 
 import pathlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +42,15 @@ def bundle_names(prefix: str) -> list[str]:
         return [name for name, _ in tf.train.list_variables(prefix)]
     except READING_ERRORS as error:
         raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
+
+
+def host_copies(variables: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """Returns the values that variables have now, in the host's memory.
+
+    Later steps do not change them: a variable whose value is still held gets a new buffer.
+    """
+    with tf.device("CPU:0"):
+        return {name: tf.identity(variable) for name, variable in variables.items()}
 
 
 def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:

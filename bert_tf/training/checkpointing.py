@@ -4,14 +4,20 @@
       run.flags  bert_config.json  vocab.txt      what repeats the run
       model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
       checkpoint                                  names of the newest and of the best checkpoint
-      metrics.jsonl  eval_results.txt  curves.png what a run shows
+      metrics.jsonl  eval_metrics.jsonl           losses; evaluations
+      events.jsonl                                losses that were not finite or jumped
+      eval_results.txt  curves.png                what a run shows
 
 A checkpoint is an explicit dict of variables by path, written with names as in a TF1 checkpoint
 (`bert/embeddings/word_embeddings`, `.../adam_m`, `global_step`), so `tf.train.load_checkpoint`
 reads it. Keras objects are not handed to `tf.train.Checkpoint`, which silently leaves out layers
 in Python lists. The index file is renamed into place last: a checkpoint without one never was.
+
+Training goes on while a checkpoint is written: `start_save` holds the values of that moment in the
+host's memory, which costs as much as weights and optimizer slots until `wait`.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -23,8 +29,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
-from bert_tf.files import atomic_write
+from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
+from bert_tf.files import atomic_write, json_field, read_json
 
 PREFIX = "model.ckpt"
 STEP_NAME = "global_step"
@@ -60,6 +66,9 @@ class RunDirectory:
         self.variables = variables
         self.keep = keep
         self._unreadable: set[int] = set()
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._writing: concurrent.futures.Future | None = None
+        self._writing_step = -1
         self.path.mkdir(parents=True, exist_ok=True)
 
     def steps(self) -> list[int]:
@@ -79,14 +88,38 @@ class RunDirectory:
           OSError: if it cannot be written (disk full, say); what was written of it is deleted
             and the checkpoints before it stay.
         """
-        tensors = {name: tf.convert_to_tensor(v) for name, v in self.variables.items()}
+        self.start_save(step, loop_state)
+        self.wait()
+
+    def start_save(self, step: int, loop_state: dict[str, Any]) -> None:
+        """As `save`, in a thread of its own; waits for the one before, and raises its errors."""
+        self.wait()
+        tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
         tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
+        self._writing = self._writer.submit(self._write, step, tensors)
+        self._writing_step = step
+
+    def wait(self) -> None:
+        """Waits until the save that was started last is done.
+
+        Raises:
+          OSError: as `save`.
+        """
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def has(self, step: int) -> bool:
+        """True if the checkpoint of `step` is there or being written."""
+        return (self._writing is not None and self._writing_step == step) or step in self.steps()
+
+    def _write(self, step: int, tensors: dict[str, tf.Tensor]) -> None:
         try:
             write_bundle(self.prefix(step), tensors)
             self._flush(step)
             self._unreadable.discard(step)
-            self._write_state(best=self.best())
+            self._write_state(best=None)
         except (tf.errors.OpError, OSError) as error:
             self._delete(step)
             last = f"{PREFIX}-{self.steps()[-1]}" if self.steps() else "none"
@@ -99,15 +132,45 @@ class RunDirectory:
 
     def mark_best(self, step: int, score: float) -> None:
         """Notes the checkpoint of `step` as the best if its evaluation's score is the highest."""
+        self.wait()
         best = self.best()
         if best is None or score > best["score"] or best["step"] not in self.steps():
             self._write_state(best={"step": step, "score": score})
             self._delete_old()
 
     def best(self) -> dict[str, Any] | None:
-        """Returns {"step", "score"} of the checkpoint with the highest score."""
+        """Returns {"step", "score"} of the checkpoint with the highest score.
+
+        Raises:
+          ValueError: if best_checkpoint.json is damaged.
+        """
         path = self.path / "best_checkpoint.json"
-        return json.loads(path.read_text(encoding="utf8")) if path.exists() else None
+        if not path.exists():
+            return None
+        best = read_json(path)
+        step, score = json_field(best, "step", int, path), json_field(best, "score", float, path)
+        if step is None or score is None:
+            raise ValueError(f"{path} names no step and score but {best}: it is damaged.")
+        return {"step": step, "score": score}
+
+    def check_best(self, scores: dict[int, float]) -> None:
+        """Writes best_checkpoint.json anew, with a warning, if it is not what evaluations say.
+
+        Args:
+          scores: of all evaluations, by step.
+        """
+        scores = {step: score for step, score in scores.items() if step in self.steps()}
+        expected = max(scores, key=scores.__getitem__) if scores else None
+        try:
+            best = self.best()
+            if expected is None or (best and best == {"step": expected, "score": scores[expected]}):
+                return
+        except ValueError as error:
+            logging.warning("%s Writing it anew from the evaluations.", error)
+        if expected is None:
+            (self.path / "best_checkpoint.json").unlink(missing_ok=True)
+        else:
+            self._write_state(best={"step": expected, "score": scores[expected]})
 
     def restore_best(self) -> int | None:
         """Assigns the best checkpoint to the variables; returns its step, None without one."""
@@ -130,6 +193,7 @@ class RunDirectory:
           ValueError: if its variables differ from the run's in name or shape, or if there are
             checkpoints and none can be read.
         """
+        self.wait()
         for step in reversed(self.steps()):
             try:
                 values = read_bundle(self.prefix(step))

@@ -1,13 +1,21 @@
-"""metrics.jsonl: a line a logged step, the same bits whether the run was interrupted or not."""
+"""metrics.jsonl: a line a logged step, the same bits whether the run was interrupted or not.
+
+Also what all files of JSON lines in a run directory need: a checkpoint holds their marks, so that
+a resumed run drops the lines that it will write again and notices those that were damaged.
+"""
 
 import json
 import os
 import pathlib
+import zlib
 from typing import Any
+
+from absl import logging
 
 from bert_tf.files import atomic_write
 
 Row = dict[str, float]
+Mark = list[int]
 
 
 class MetricsLog:
@@ -36,14 +44,10 @@ class MetricsLog:
         self.log_steps = log_steps
         self.pending: Row = {}
 
-    def restore(self, step: int, pending: Row) -> None:
+    def restore(self, step: int, pending: Row, mark: Mark | None = None) -> None:
         """Goes back to `step`: drops later lines and takes up its pending sums."""
         self.pending = dict(pending)
-        lines = [
-            json.dumps(line) + "\n" for line in read_metrics(self.path) if line["step"] <= step
-        ]
-        with atomic_write(self.path) as file:
-            file.writelines(lines)
+        drop_lines(self.path, step, mark)
 
     def add(self, step: int, row: Row) -> dict[str, Any] | None:
         """Adds the sums of the step that made `step`; returns the line if one was written."""
@@ -84,13 +88,56 @@ def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the lines of metrics.jsonl; a last line cut off by a kill is left out."""
-    if not path.exists():
-        return []
+    """Reads the lines of metrics.jsonl; one cut off by a kill, or damaged, is left out."""
+    return _parse(path.read_bytes()) if path.exists() else []
+
+
+def mark_lines(path: pathlib.Path) -> Mark:
+    """Returns the size and the CRC-32 of a file of lines, [0, 0] without it."""
+    content = path.read_bytes() if path.exists() else b""
+    return [len(content), zlib.crc32(content)]
+
+
+def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
+    """Drops the lines that came after a checkpoint, but for those of its own step.
+
+    If earlier lines are damaged, a warning says so, a copy of the file is kept, and the lines that
+    can be read stay.
+
+    Args:
+      path: a file of JSON lines with `step`.
+      step: of the checkpoint.
+      mark: of the file when the checkpoint was made; without one only lines that cannot be read
+        count as damaged.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    size = mark[0] if mark else 0
+    whole = content[: content.rfind(b"\n") + 1]  # What follows a kill has cut off.
+    is_damaged = len(_parse(whole)) < len(whole.splitlines())
+    if mark:
+        is_damaged = [len(content[:size]), zlib.crc32(content[:size])] != mark
+    if is_damaged:
+        copy, size = path.with_name(f"{path.name}.damaged"), 0
+        copy.write_bytes(content)
+        logging.warning(
+            "%s is damaged: it is not what it was at the checkpoint of step %d. A copy is kept as "
+            "%s; %d of its %d lines can be read and stay.",
+            *(path, step, copy, len(_parse(content)), len(content.splitlines())),
+        )
+    kept = [line for line in _parse(content[size:]) if line["step"] <= step]
+    lines = content[:size] + b"".join(json.dumps(line).encode() + b"\n" for line in kept)
+    if lines != content:
+        with atomic_write(path, "wb") as file:
+            file.write(lines)
+
+
+def _parse(content: bytes) -> list[dict[str, Any]]:
     lines = []
-    for text in path.read_text(encoding="utf8").splitlines():
+    for text in content.splitlines():
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
     return lines

@@ -22,7 +22,13 @@ from bert_tf.training.distribution import (
     is_chief,
     worker_of,
 )
-from bert_tf.training.metrics_log import MetricsLog, ratios, read_metrics
+from bert_tf.training.metrics_log import (
+    MetricsLog,
+    drop_lines,
+    mark_lines,
+    ratios,
+    read_metrics,
+)
 from bert_tf.training.reporting import Progress, Scalars
 from bert_tf.training.task import Task
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
@@ -122,8 +128,7 @@ class Trainer:
         self._check_resumable()
         if self.is_chief:
             self.directory.delete_leftovers()
-            self.log.restore(self.step, self._loop_state.get("pending", {}))
-            forget_evaluations(self.directory.path, after=self.step)
+            self._take_up_files()
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
         restore_handlers = self._catch_signals()
         try:
@@ -141,6 +146,7 @@ class Trainer:
                 if self._evaluation_is_due():
                     self._evaluate_and_note(scalars)
         finally:
+            self.directory.wait()
             restore_handlers()
 
     def is_finished(self) -> bool:
@@ -157,11 +163,19 @@ class Trainer:
         return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
     def save(self) -> None:
-        """Writes a checkpoint of the current step, unless it is there already."""
-        if self.is_chief and self.step not in self.directory.steps():
+        """Begins to write a checkpoint of the current step, unless it is there already.
+
+        Raises:
+          OSError: if the one before could not be written.
+        """
+        if self.is_chief and not self.directory.has(self.step):
             self.log.flush()
-            state = {"pending": self.log.pending, "data_fingerprint": self.data_fingerprint}
-            self.directory.save(self.step, state)
+            state = {
+                "pending": self.log.pending,
+                "data_fingerprint": self.data_fingerprint,
+                "mark": mark_lines(self.log.path),
+            }
+            self.directory.start_save(self.step, state)
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.
@@ -249,6 +263,7 @@ class Trainer:
         if not math.isfinite(row["gradient_norm"]) and not overflow_is_handled:
             bad.append("gradient_norm")
         if bad:
+            self.directory.wait()
             steps = self.directory.steps()
             last = f"model.ckpt-{steps[-1]}" if steps else "none yet"
             raise FloatingPointError(
@@ -258,11 +273,19 @@ class Trainer:
                 f"--num_warmup_steps, or check the data with bert_tf.show_examples."
             )
 
+    def _take_up_files(self) -> None:
+        """Brings what lies beside the checkpoint back to its step."""
+        path, state = self.directory.path, self._loop_state
+        self.log.restore(self.step, state.get("pending", {}), state.get("mark"))
+        drop_lines(path / EVALUATIONS, self.step)
+        evaluations = read_metrics(path / EVALUATIONS)
+        self.directory.check_best({line["step"]: self.task.score(line) for line in evaluations})
+
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
+        self.save()  # Written meanwhile.
         results = self.evaluate()
         if not self.is_chief or scalars is None:
             return
-        self.save()
         self.directory.mark_best(self.step, self.task.score(results))
         note_evaluation(self.directory.path, self.step, results)
         scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
@@ -291,15 +314,6 @@ def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) ->
     lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
     with atomic_write(path / EVALUATIONS) as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-def forget_evaluations(path: pathlib.Path, after: int) -> None:
-    """Drops the lines of eval_metrics.jsonl beyond a step: they are made again."""
-    lines = read_metrics(path / EVALUATIONS)
-    kept = [line for line in lines if line["step"] <= after]
-    if len(kept) < len(lines):
-        with atomic_write(path / EVALUATIONS) as file:
-            file.writelines(json.dumps(line) + "\n" for line in kept)
 
 
 def write_eval_results(

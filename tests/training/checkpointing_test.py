@@ -2,12 +2,14 @@
 
 import json
 import resource
+import threading
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.tf_bundle import write_bundle
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.checkpointing import RunDirectory, model_variables
@@ -142,6 +144,101 @@ def test_damaged_newest_checkpoint_falls_back_and_is_written_again(directory):
     again.save(6, {})
     assert again.steps() == [5, 6]
     assert RunDirectory(directory.path, directory.variables, 2).restore()[0] == 6
+
+
+def test_no_flipped_byte_gives_other_values(directory):
+    """Every byte of both files: the checkpoint is refused, or the byte had no meaning."""
+    directory.save(5, {"pending": {"loss": 0.1}})
+    directory.variables["a/kernel"].assign([3.0, 4.0])
+    directory.save(6, {"pending": {"loss": 0.2}})
+    random = np.random.default_rng(0)
+    refused = 0
+    for path in sorted(directory.path.glob("model.ckpt-6.*")):
+        whole = path.read_bytes()
+        for place in random.permutation(len(whole))[:100]:
+            damaged = bytearray(whole)
+            damaged[place] ^= random.integers(1, 256)
+            path.write_bytes(damaged)
+            restored = RunDirectory(directory.path, directory.variables, 2).restore()
+            values = directory.variables["a/kernel"].numpy().tolist()
+            assert (restored, values) in (
+                ((5, {"pending": {"loss": 0.1}}), [1.0, 2.0]),
+                ((6, {"pending": {"loss": 0.2}}), [3.0, 4.0]),
+            )
+            refused += restored[0] == 5
+        path.write_bytes(whole)
+    assert refused > 120
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_no_truncated_file_gives_other_values(directory, ending):
+    directory.save(5, {})
+    directory.save(6, {})
+    path = directory.path / f"model.ckpt-6.{ending}"
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 5):
+        path.write_bytes(whole[:size])
+        assert RunDirectory(directory.path, directory.variables, 2).restore()[0] == 5
+
+
+def test_a_checkpoint_holds_the_values_of_its_moment_however_long_it_is_written(
+    directory, monkeypatch
+):
+    go_on = threading.Event()
+
+    def write_later(prefix, tensors):
+        assert go_on.wait(60)
+        write_bundle(prefix, tensors)
+
+    monkeypatch.setattr("bert_tf.training.checkpointing.write_bundle", write_later)
+    kernel, number = directory.variables["a/kernel"], directory.variables["b"]
+    update = tf.function(lambda: kernel.assign_add([1.0, 1.0]), jit_compile=True)
+    kernel.assign([1.0, 2.0])
+    directory.start_save(7, {"pending": {"x": 0.5}})
+    assert directory.has(7) and directory.steps() == []
+    kernel.assign_sub([5.0, 5.0])
+    update()
+    number.assign(9)
+    go_on.set()
+    directory.wait()
+    np.testing.assert_array_equal(kernel.numpy(), [-3.0, -2.0])
+    assert directory.has(7) and directory.restore() == (7, {"pending": {"x": 0.5}})
+    np.testing.assert_array_equal(kernel.numpy(), [1.0, 2.0])
+    assert number.numpy() == 3
+
+
+def test_an_error_of_the_writer_is_raised_once_by_the_next_save(directory, monkeypatch):
+    directory.save(5, {})
+
+    def fail(prefix, tensors):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bert_tf.training.checkpointing.write_bundle", fail)
+        directory.start_save(6, {})
+        with pytest.raises(OSError, match=r"ckpt-6 could not be written: No space left.*ckpt-5;"):
+            directory.start_save(7, {})
+    directory.start_save(8, {})
+    directory.wait()
+    assert directory.steps() == [5, 8]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"step": 5}', '{"step": 6, "score": 0.5}'])
+def test_damaged_note_of_the_best_is_written_anew(directory, text):
+    for step, score in ((5, 0.25), (6, 0.75), (7, 0.5)):
+        directory.save(step, {})
+        directory.mark_best(step, score)
+    path = directory.path / "best_checkpoint.json"
+    path.write_text(text)
+    directory.check_best({4: 0.9, 5: 0.25, 6: 0.75, 7: 0.5})
+    assert directory.best() == {"step": 6, "score": 0.75}
+    path.write_text(text)
+    if text.endswith("0.5}"):
+        return
+    with pytest.raises(ValueError, match=r"best_checkpoint\.json"):
+        directory.restore_best()
+    directory.check_best({})
+    assert directory.best() is None
 
 
 def test_every_variable_of_a_model_and_its_optimizer_is_saved(tmp_path):

@@ -80,7 +80,7 @@ def judge(
     measured: str,
     remedy: str,
     details: tuple[str, ...] = (),
-    severity: Severity | None = None,
+    expected: str = "",
 ) -> list[Finding]:
     """Returns the finding that a number gives against the threshold of that name: none or one.
 
@@ -88,19 +88,17 @@ def judge(
       name: of the threshold.
       value: the number; nan, where nothing was measured, gives none.
       title, measured, remedy, details: of the finding.
-      severity: in the place of the one that the threshold says.
+      expected: in the place of the threshold's own words.
     """
     threshold = THRESHOLDS[name]
     sign = -1 if threshold.is_lower_bound else 1
-    found = Severity.NOTE
     if threshold.serious is not None and sign * value >= sign * threshold.serious:
         found = Severity.SERIOUS
     elif threshold.warning is not None and sign * value >= sign * threshold.warning:
         found = Severity.WARNING
     else:
         return []
-    severity = found if severity is None else severity
-    return [Finding(severity, title, measured, threshold.expected(), remedy, details)]
+    return [Finding(found, title, measured, expected or threshold.expected(), remedy, details)]
 
 
 def percent(share: float) -> str:

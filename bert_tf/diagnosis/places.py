@@ -1,11 +1,15 @@
 """Finds out what a place is, a corpus, prepared data or a run, and has it looked at."""
 
+import glob
 import pathlib
 
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.corpus_format import is_tfrecord
 from bert_tf.diagnosis.corpus import count_corpus, list_readable
 from bert_tf.diagnosis.corpus_findings import diagnose_corpus
+from bert_tf.diagnosis.examples_findings import diagnose_examples
 from bert_tf.diagnosis.findings import Diagnosis
+from bert_tf.diagnosis.record_scan import scan_records
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
@@ -16,7 +20,7 @@ def diagnose(
     """Looks at each of some places.
 
     Args:
-      paths: comma-separated.
+      paths: comma-separated files, globs, folders or dataset names.
       data: `vocab_file`, and how text is read.
       masking: how examples are, or will be, masked.
       do_lower_case: casing of the vocabulary.
@@ -25,16 +29,49 @@ def diagnose(
       ValueError: if a place is not there, or is none of what can be looked at.
     """
     vocab = Vocab.read(data.vocab_file) if data.vocab_file else None
-    names = [name.strip() for name in paths.split(",") if name.strip()]
-    return [_diagnose_place(name, data, vocab, do_lower_case) for name in names]
-
-
-def _diagnose_place(
-    name: str, data: DataConfig, vocab: Vocab | None, do_lower_case: bool
-) -> Diagnosis:
     tokenizer = WordPiece(vocab, do_lower_case) if vocab else None
+    diagnoses = []
+    for name in filter(None, map(str.strip, paths.split(","))):
+        folders = record_folders(name)
+        for place, files in folders.items():
+            diagnoses.append(diagnose_examples(place, scan_records(files), vocab, masking))
+        if not folders:
+            diagnoses.append(_diagnose_text(name, data, tokenizer))
+    return diagnoses
+
+
+def _diagnose_text(name: str, data: DataConfig, tokenizer: WordPiece | None) -> Diagnosis:
     pattern = f"{name}/*" if pathlib.Path(name).is_dir() else name
     parts, problems = list_readable(pattern, data.input_format, data.text_field)
     counts = count_corpus(parts, tokenizer)
     counts.problems += problems
     return diagnose_corpus(name, counts)
+
+
+def record_folders(name: str) -> dict[str, list[pathlib.Path]]:
+    """Returns the TFRecord files of a place; of a folder of folders, those of each.
+
+    Returns:
+      Files by the name of the place they are of; {} if there are none.
+    """
+    path = pathlib.Path(name)
+    if not path.is_dir():
+        files = [pathlib.Path(match) for match in sorted(glob.glob(name))]  # noqa: PTH207
+        return {name: files} if files and all(map(_holds_records, files)) else {}
+    own = sorted(filter(_holds_records, path.iterdir()))
+    if own:
+        return {name: own}
+    folders = {str(sub): sorted(filter(_holds_records, sub.iterdir())) for sub in _folders(path)}
+    return {place: files for place, files in folders.items() if files}
+
+
+def _folders(path: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(sub for sub in path.iterdir() if sub.is_dir() and not sub.name.startswith("."))
+
+
+def _holds_records(path: pathlib.Path) -> bool:
+    """True for TFRecords, by their first bytes; damaged ones by their name."""
+    if not path.is_file() or path.name.startswith(".") or path.suffix == ".json":
+        return False
+    with path.open("rb") as file:
+        return is_tfrecord(file.read(12)) or ".tfrecord" in path.name

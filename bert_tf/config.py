@@ -204,6 +204,12 @@ class DataConfig(Config):
     use_next_sentence: bool = option(
         True, "Sentence pairs and the NSP head; false: full sentences, MLM alone (RoBERTa)."
     )
+    deduplicate: str = option(
+        "none",
+        "Leave out documents of the text that another one before them equals in all pieces (exact) "
+        "or in 0.8 of all runs of five pieces (near).",
+        choices=("none", "exact", "near"),
+    )
     num_workers: int = option(0, "Processes that prepare data; 0: one a core.", lower=0)
 
 

@@ -16,12 +16,13 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.example_files import RUNNERS, manifest_path, write_examples
 from bert_tf.data.google_examples import make_google_examples, pad_examples, read_google_documents
 from bert_tf.data.tfrecords import encode_examples, write_records
+from bert_tf.data.throughput import describe
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
 DATA_FLAGS = (
     "input_file input_format text_field vocab_file max_seq_length dupe_factor short_seq_prob "
-    "random_seed use_next_sentence num_workers"
+    "random_seed use_next_sentence deduplicate num_workers"
 ).split()
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 config_flags.define_flags(MaskingConfig)
@@ -84,6 +85,9 @@ def main(_: list[str]) -> None:
         manifest["bytes"] / 1e6,
         manifest_path(output_files),
     )
+    if data.deduplicate != "none":
+        logging.info("Left out %s duplicates.", f"{manifest['duplicates']:,}")
+    logging.info("Took %s", describe(manifest["run"]))
 
 
 def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:

@@ -3,6 +3,8 @@
     parts of the input -> pieces of each part -> (all are there) -> shards to write -> examples
           Create             tokenize_part         side input         plan_shards     write_shard
 
+To leave out duplicates, `write_keys` follows `tokenize_part`, and the plan has `kept_documents`.
+
 The steps are the functions of the local maker, and what they make goes where the local maker puts
 it. So each run, Beam's or local, finds what another has finished. Random partners of next sentence
 prediction may come from any document: a shard needs the pieces of all, and reads them at random
@@ -20,6 +22,7 @@ import shlex
 from typing import Any, NoReturn
 
 from bert_tf.data.corpus import CorpusPart
+from bert_tf.data.duplicates import key_file, write_keys
 from bert_tf.data.example_files import ExampleJob
 from bert_tf.data.example_shards import ShardTask, write_shard
 from bert_tf.data.token_store import tokenize_part
@@ -79,9 +82,9 @@ def build(pipeline: Any, job: ExampleJob) -> None:
 
     tokenized = (
         pipeline
-        | "Parts" >> beam.Create(job.missing_token_tasks())
+        | "Parts" >> beam.Create(job.token_tasks())
         | "Deal parts" >> beam.Reshuffle()
-        | "Tokenize" >> beam.Map(_tokenize)
+        | "Tokenize" >> beam.Map(_tokenize, job.data.deduplicate)
     )
     (
         pipeline
@@ -92,8 +95,13 @@ def build(pipeline: Any, job: ExampleJob) -> None:
     )
 
 
-def _tokenize(task: tuple[CorpusPart, pathlib.Path, str, bool]) -> str:
-    path = tokenize_part(*task)
+def _tokenize(task: tuple[CorpusPart, pathlib.Path, str, bool], deduplicate: str) -> str:
+    """Makes what is missing of a part: its pieces, and the keys by which duplicates are found."""
+    path = task[1]
+    if not path.exists():
+        tokenize_part(*task)
+    if deduplicate != "none" and not key_file(path, deduplicate).exists():
+        write_keys(path, deduplicate)
     _note_memory()
     return path.name
 

@@ -12,6 +12,7 @@ import dataclasses
 import pathlib
 import re
 import shutil
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,19 +21,21 @@ from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import CorpusPart, list_parts
+from bert_tf.data.duplicates import kept_documents
 from bert_tf.data.example_shards import ShardTask, plan_shards, write_shards
 from bert_tf.data.locks import locked
 from bert_tf.data.manifests import (
+    MANIFEST,
     describe_parts,
-    file_hash,
     key_of,
     read_manifest,
+    vocabulary_hash,
     write_manifest,
 )
-from bert_tf.data.token_store import TokenStore, missing_token_tasks, open_tokens, tokenize_corpus
+from bert_tf.data.throughput import input_megabytes, run_report
+from bert_tf.data.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
 from bert_tf.processes import count_workers
 
-MANIFEST = "manifest.json"
 RUNNERS = ("local", "beam")
 
 
@@ -60,18 +63,16 @@ class ExampleJob:
     def tokens(self) -> pathlib.Path:
         return self.work / "tokens"
 
-    def missing_token_tasks(self) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
-        """Returns the arguments of `tokenize_part` that are still to be called."""
-        return missing_token_tasks(
-            self.parts, self.tokens, self.data.vocab_file, self.do_lower_case
-        )
+    def token_tasks(self) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
+        """Returns the arguments of `tokenize_part` for all parts, finished ones too."""
+        return token_tasks(self.parts, self.tokens, self.data.vocab_file, self.do_lower_case)
 
     def missing_shards(self) -> list[ShardTask]:
         """Returns the arguments of `write_shard`, once all parts are tokenised."""
         store = open_tokens(self.parts, self.tokens)
         return plan_shards(
             store.paths,
-            np.arange(store.num_documents),
+            kept_documents(store, self.data.deduplicate, 1),
             self.output_files,
             self.work,
             vocab_file=self.data.vocab_file,
@@ -110,12 +111,14 @@ def write_examples(
     Raises:
       ValueError: if the input is missing, empty or too small, or the folder cannot be written.
     """
+    start = time.monotonic()
     parts = list_parts(data.input_file, data.input_format, data.text_field)
     parameters = {
         **rules(data, masking),
         "passes": passes(data, masking),
         "do_lower_case": do_lower_case,
-        "vocabulary": file_hash(data.vocab_file),
+        "deduplicate": data.deduplicate,
+        "vocabulary": vocabulary_hash(data.vocab_file),
         "input": describe_parts(parts),
         "output": [str(path) for path in output_files],
     }
@@ -126,19 +129,35 @@ def write_examples(
             return manifest
         work = folder / f".{name}.{key}.work"
         _delete_stale_work(folder, name, work)
+        is_resumed, worker_memory = work.exists(), 0.0
         job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
         if runner == "beam":
             from bert_tf.data.beam_examples import fill_work_folder  # an optional package
 
-            fill_work_folder(job, beam_options)
-        store, files = make_locally(job)
-        manifest = write_manifest(manifest_file, key, parameters, store, files)
+            worker_memory = fill_work_folder(job, beam_options)
+        store, documents, files = make_locally(job)
+        counts = {
+            "documents": store.num_documents,
+            "input_mb": input_megabytes(part.path for part in parts),
+            "examples": sum(file["examples"] for file in files),
+        }
+        report = run_report(
+            start, counts, runner=runner, is_resumed=is_resumed, worker_memory=worker_memory
+        )
+        num_duplicates = store.num_documents - len(documents)
+        manifest = write_manifest(
+            *(manifest_file, key, parameters, store, files), duplicates=num_duplicates, run=report
+        )
         shutil.rmtree(work)
         return manifest
 
 
-def make_locally(job: ExampleJob) -> tuple[TokenStore, list[dict[str, Any]]]:
-    """Makes what is missing in several processes; returns the corpus and a record a file."""
+def make_locally(job: ExampleJob) -> tuple[TokenStore, np.ndarray, list[dict[str, Any]]]:
+    """Makes what is missing in several processes.
+
+    Returns:
+      The corpus, the documents that are used, and a record a file.
+    """
     num_workers = count_workers(job.data.num_workers)
     store = tokenize_corpus(
         job.parts,
@@ -147,9 +166,10 @@ def make_locally(job: ExampleJob) -> tuple[TokenStore, list[dict[str, Any]]]:
         do_lower_case=job.do_lower_case,
         num_workers=num_workers,
     )
+    documents = kept_documents(store, job.data.deduplicate, num_workers)
     files = write_shards(
         store,
-        np.arange(store.num_documents),
+        documents,
         job.output_files,
         job.work,
         vocab_file=job.data.vocab_file,
@@ -158,7 +178,7 @@ def make_locally(job: ExampleJob) -> tuple[TokenStore, list[dict[str, Any]]]:
         masking=job.masking,
         num_workers=num_workers,
     )
-    return store, files
+    return store, documents, files
 
 
 def passes(data: DataConfig, masking: MaskingConfig) -> int:

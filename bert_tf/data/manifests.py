@@ -2,7 +2,7 @@
 
 A manifest is written when all its files are finished: where one stands with the key of the wanted
 parameters, nothing is to be made. Its records of the files hold their hashes, and so identify the
-examples wherever they lie.
+examples wherever they lie. Training compares given files with the manifest beside them.
 """
 
 import hashlib
@@ -11,11 +11,16 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from absl import logging
+
 import bert_tf
 from bert_tf.data.corpus import CorpusPart
 from bert_tf.data.token_store import TokenStore
 from bert_tf.files import atomic_write
+from bert_tf.text.vocab import Vocab
 
+MANIFEST = "manifest.json"
+HASHED_BYTES = 1 << 30  # about a second for each 0.5 to 1.5 GB
 TOTALS = ("examples", "tokens", "bytes")
 
 
@@ -37,10 +42,10 @@ def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
     return described
 
 
-def file_hash(path: str) -> str:
-    """Returns the SHA-256 of a file's content in hex digits."""
-    with pathlib.Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def vocabulary_hash(path: str) -> str:
+    """Returns the SHA-256 of a vocabulary as this package writes it: line ends do not change it."""
+    text = "\n".join(Vocab.read(path).tokens) + "\n"
+    return hashlib.sha256(text.encode("utf8")).hexdigest()
 
 
 def write_manifest(
@@ -49,11 +54,22 @@ def write_manifest(
     parameters: dict[str, Any],
     store: TokenStore,
     files: list[dict[str, Any]],
+    **more: Any,
 ) -> dict[str, Any]:
-    """Writes and returns the manifest of finished files: `write_shards` gave their records."""
+    """Writes and returns the manifest of finished files.
+
+    Args:
+      path: the file to write.
+      key: of `parameters`.
+      parameters: all that the examples depend on.
+      store: the corpus.
+      files: the records that `write_shards` gave.
+      **more: what else is to be told; the examples do not depend on it.
+    """
     corpus = {"documents": store.num_documents, "tokens": store.num_pieces}
     totals = {name: sum(file[name] for file in files) for name in TOTALS}
     manifest = {"key": key, "parameters": parameters, "corpus": corpus, **totals, "files": files}
+    manifest |= more
     with atomic_write(path) as file:
         json.dump(manifest, file, indent=1)
     return manifest
@@ -61,12 +77,17 @@ def write_manifest(
 
 def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
     """Returns the manifest with this key; None if there is none, or a file of somebody else."""
+    manifest = _load(path)
+    return manifest if manifest and manifest["key"] == key else None
+
+
+def _load(path: pathlib.Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
     except (FileNotFoundError, ValueError):  # ValueError: neither UTF-8 nor JSON
         return None
     is_ours = isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys()
-    return manifest if is_ours and manifest["key"] == key else None
+    return manifest if is_ours else None
 
 
 def fingerprint_made(manifest: dict[str, Any]) -> str:
@@ -83,6 +104,93 @@ def fingerprint_given(paths: Iterable[str]) -> str:
     return _short_hash([[file.name, file.stat().st_size] for file in files])
 
 
+def _file_hash(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _short_hash(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode("utf8")).hexdigest()[:12]
+
+
+# Checking -------------------------------------------------------------------------------------
+
+
+def check_records(paths: Iterable[str], vocab_file: str, do_lower_case: bool) -> None:
+    """Compares record files with the manifests in their folders; a file without one passes.
+
+    Sizes are compared always, contents where all files of a manifest have at most 1 GiB together:
+    more would take too long at each start. (Each record has a checksum that is compared when it is
+    read; the hash is for files that are whole, but not the ones that were made.)
+
+    Args:
+      paths: TFRecord files that are to be read.
+      vocab_file: their vocabulary; "" if it is not known.
+      do_lower_case: casing of the model.
+
+    Raises:
+      ValueError: if a file that a manifest names together with one of these is missing or has
+        another size or content, or vocabulary or casing differ.
+    """
+    given = {pathlib.Path(path).absolute() for path in paths}
+    for folder in sorted({path.parent for path in given}):
+        for manifest_file in sorted(folder.glob(f"*{MANIFEST}")):
+            manifest = _load(manifest_file) or {}
+            files = _files_beside(manifest, folder)
+            if not given.isdisjoint(files):
+                _check_rules(
+                    manifest_file, manifest.get("parameters", {}), vocab_file, do_lower_case
+                )
+                _check_files(manifest_file, files)
+
+
+def _files_beside(manifest: dict[str, Any], folder: pathlib.Path) -> dict[pathlib.Path, Any]:
+    """Returns the records of the files that lie in the manifest's own folder."""
+    records = manifest.get("files", [])
+    output = manifest.get("parameters", {}).get("output", [r["file"] for r in records])
+    parents = [pathlib.Path(path).parent for path in output]
+    return {
+        folder / record["file"]: record
+        for record, parent in zip(records, parents, strict=True)
+        if parent == parents[0]
+    }
+
+
+def _check_rules(
+    manifest_file: pathlib.Path, parameters: dict[str, Any], vocab_file: str, do_lower_case: bool
+) -> None:
+    made_with = parameters.get("vocabulary")
+    if made_with and vocab_file and vocabulary_hash(vocab_file) != made_with:
+        raise ValueError(
+            f"The examples of {manifest_file} were made with another vocabulary than {vocab_file} "
+            f"(SHA-256 {made_with[:12]}..., received {vocabulary_hash(vocab_file)[:12]}...); give "
+            "theirs as --vocab_file, or make them again."
+        )
+    if parameters.get("do_lower_case", do_lower_case) != do_lower_case:
+        cased, wanted = (str(value).lower() for value in (do_lower_case, not do_lower_case))
+        raise ValueError(
+            f"The examples of {manifest_file} were made with --do_lower_case={wanted}, the model "
+            f"has {cased}; pass --do_lower_case={wanted}, or make them again."
+        )
+
+
+def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) -> None:
+    remedy = "copy or make the examples again; to use what is there, delete the manifest."
+    for path, record in files.items():
+        if not path.is_file():
+            raise ValueError(f"{path} is missing, but {manifest_file} names it; {remedy}")
+        if path.stat().st_size != record["bytes"]:
+            raise ValueError(
+                f"{path} has {path.stat().st_size} bytes, but {record['bytes']} according to "
+                f"{manifest_file}; {remedy}"
+            )
+    if sum(record["bytes"] for record in files.values()) > HASHED_BYTES:
+        logging.info("%s: sizes are right; contents were not compared.", manifest_file)
+        return
+    for path, record in files.items():
+        if _file_hash(path) != record["sha256"]:
+            raise ValueError(
+                f"{path} is not the file that was made: its SHA-256 is not that of "
+                f"{manifest_file}; {remedy}"
+            )

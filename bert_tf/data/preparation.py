@@ -18,17 +18,20 @@ from absl import logging
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
+from bert_tf.data.duplicates import kept_documents
 from bert_tf.data.embedded_corpus import gather_embedded_corpus
-from bert_tf.data.example_files import MANIFEST, passes, rules
+from bert_tf.data.example_files import passes, rules
 from bert_tf.data.example_shards import check_documents, read_receipt, write_shards
 from bert_tf.data.locks import locked
 from bert_tf.data.manifests import (
+    MANIFEST,
+    check_records,
     describe_parts,
-    file_hash,
     fingerprint_given,
     fingerprint_made,
     key_of,
     read_manifest,
+    vocabulary_hash,
     write_manifest,
 )
 from bert_tf.data.splitmix import uniform
@@ -86,7 +89,10 @@ def prepare_pretraining_data(
     """
     parts = _list_parts(data, data.input_file) if data.input_file else []
     if _are_records(parts):
-        return _use_records(data, parts, do_eval)
+        prepared = _use_records(data, parts, do_eval)
+        files = [*prepared.train_files, *prepared.eval_files]
+        check_records(files, data.vocab_file, do_lower_case)
+        return prepared
     cache = pathlib.Path(cache_dir)
     with locked(cache / ".lock", "cache_dir"):
         parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
@@ -99,9 +105,10 @@ def prepare_pretraining_data(
                 f"vocab_size is {vocab_size}; pass --vocab_size or another --vocab_file."
             )
         store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
-        train, held_out = np.arange(store.num_documents), np.arange(0)
+        train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
+        held_out = train[:0]
         if not data.eval_file:
-            train, held_out = split_documents(store.num_documents, data)
+            train, held_out = (train[rows] for rows in split_documents(len(train), data))
         train_files, fingerprint = _examples(
             cache, "train", store, train, vocab_file, passes(data, masking), data, masking
         )
@@ -109,10 +116,11 @@ def prepare_pretraining_data(
             eval_parts = _list_parts(data, data.eval_file)
             if _are_records(eval_parts):
                 eval_files = _record_paths(eval_parts)
+                check_records(eval_files, vocab_file, do_lower_case)
                 return PreparedData(train_files, eval_files, vocab_file, fingerprint)
             store = _tokens(cache, eval_parts, vocab_file, do_lower_case, data.num_workers)
             held_out = np.arange(store.num_documents)
-        elif len(held_out) == store.num_documents:
+        elif np.array_equal(train, held_out):
             return PreparedData(train_files, train_files, vocab_file, fingerprint)
         eval_files = []
         if len(held_out):
@@ -220,7 +228,7 @@ def _tokens(
     key = key_of(
         {
             "input": describe_parts(parts),
-            "vocabulary": file_hash(vocab_file),
+            "vocabulary": vocabulary_hash(vocab_file),
             "do_lower_case": do_lower_case,
         }
     )

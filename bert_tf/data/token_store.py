@@ -18,7 +18,7 @@ import pathlib
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
@@ -117,6 +117,11 @@ class TokenStore:
         self.piece_type = PIECE_TYPES[max(self._piece_bytes, default=2)]
         self._descriptors: dict[int, int] = {}
 
+    def spans(self) -> Iterator[tuple[pathlib.Path, int, int]]:
+        """Yields each file with its first document and how many documents it holds."""
+        starts = self._document_starts.tolist()
+        yield from zip(self.paths, starts[:-1], np.diff(starts).tolist(), strict=True)
+
     def locate(self, document: int) -> tuple[int, int, int]:
         """Returns (file, first sentence, one past the last sentence) of a document."""
         file = int(self._document_starts.searchsorted(document, side="right")) - 1
@@ -214,7 +219,11 @@ def tokenize_corpus(
     Raises:
       ValueError: if there is no text.
     """
-    tasks = missing_token_tasks(parts, folder, vocab_file, do_lower_case)
+    folder.mkdir(parents=True, exist_ok=True)
+    for temporary in folder.glob(".*.tmp"):  # left by a killed run
+        temporary.unlink()
+    tasks = token_tasks(parts, folder, vocab_file, do_lower_case)
+    tasks = [task for task in tasks if not task[1].exists()]
     progress = Progress("tokenising", total=len(tasks), unit="parts")
     for path in map_in_processes(tokenize_part, tasks, num_workers):
         _, pieces, _, documents = _read_footer(path)
@@ -222,23 +231,15 @@ def tokenize_corpus(
     return open_tokens(parts, folder)
 
 
-def missing_token_tasks(
+def token_tasks(
     parts: Sequence[CorpusPart],
     folder: pathlib.Path,
     vocab_file: str | os.PathLike,
     do_lower_case: bool,
 ) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
-    """Returns the arguments of `tokenize_part` of every part whose file is not there yet.
-
-    What a killed run has begun is deleted. Arguments are those of `tokenize_corpus`.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for temporary in folder.glob(".*.tmp"):
-        temporary.unlink()
-    pairs = zip(parts, token_files(parts, folder), strict=True)
-    return [
-        (part, path, str(vocab_file), do_lower_case) for part, path in pairs if not path.exists()
-    ]
+    """Returns the arguments of `tokenize_part` for all parts; see `tokenize_corpus`."""
+    paths = token_files(parts, folder)
+    return [(*pair, str(vocab_file), do_lower_case) for pair in zip(parts, paths, strict=True)]
 
 
 def token_files(parts: Sequence[CorpusPart], folder: pathlib.Path) -> list[pathlib.Path]:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.data import beam_examples, example_shards, token_store
+from bert_tf.data import beam_examples, duplicates, example_shards, token_store
 from bert_tf.data.example_files import write_examples
 from bert_tf.text.vocab import Vocab
 
@@ -26,8 +26,8 @@ NUM_FILES = 4
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Two files of 30 documents in all, whose words stand in no other document."""
-    for file, documents in enumerate((range(10), range(10, 30))):
+    """Two files of 35 documents; the last five are there a second time."""
+    for file, documents in enumerate((range(10), (*range(10, 30), *range(5)))):
         texts = ["\n".join(f"word{d}x{s} is here ." for s in range(12)) for d in documents]
         (tmp_path / f"text{file}.txt").write_text("\n\n".join(texts))
     pieces = [*"is.", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
@@ -63,21 +63,31 @@ def refuse_work(function, tasks, *_):
 
 @needs_beam
 @pytest.mark.parametrize(
-    ("masking", "use_next_sentence"), [("dynamic", True), ("static", True), ("static", False)]
+    ("masking", "use_next_sentence", "deduplicate"),
+    [
+        ("dynamic", True, "none"),
+        ("static", True, "exact"),
+        ("static", True, "near"),
+        ("static", False, "none"),
+    ],
 )
 def test_examples_are_those_of_the_local_maker(
-    corpus, tmp_path, monkeypatch, masking, use_next_sentence
+    corpus, tmp_path, monkeypatch, masking, use_next_sentence, deduplicate
 ):
-    corpus = dataclasses.replace(corpus, use_next_sentence=use_next_sentence)
+    corpus = dataclasses.replace(
+        corpus, use_next_sentence=use_next_sentence, deduplicate=deduplicate
+    )
     local, expected = write(corpus, tmp_path / "local", masking)
-    for module in (token_store, example_shards):
+    for module in (token_store, example_shards, duplicates):
         monkeypatch.setattr(module, "map_in_processes", refuse_work)
     monkeypatch.chdir(tmp_path)  # relative paths are for the user, workers get absolute ones
     corpus = dataclasses.replace(corpus, input_file="text*.txt", vocab_file="vocab.txt")
     beam, contents = write(corpus, "beam", masking, runner="beam", beam_options=IN_MEMORY)
     assert contents == expected and all(contents)
-    for entry in ("files", "examples", "tokens", "bytes", "corpus"):
+    for entry in ("files", "examples", "tokens", "bytes", "corpus", "duplicates"):
         assert beam[entry] == local[entry]
+    assert beam["duplicates"] == (0 if deduplicate == "none" else 5)
+    assert beam["run"]["runner"] == "beam" and beam["run"]["examples/s"] > 0
 
 
 @needs_beam

@@ -45,14 +45,14 @@ def bars(names: Sequence[str], measured: Sequence[float], nominal: Sequence[floa
 
 
 def lines(
-    series: dict[str, tuple[Sequence[float], Sequence[float]]],
+    series: dict[str, Any],
     levels: dict[str, float] | None = None,
     is_log: bool = False,
 ) -> Draw:
     """Returns what draws values against steps, and levels as dashed lines.
 
     Args:
-      series: by name, (steps, values); a few points are drawn as dots.
+      series: by name, steps and values; a few points are drawn as dots.
       levels: by name, a value.
       is_log: whether values are drawn on a logarithmic axis.
     """

@@ -9,7 +9,10 @@ from bert_tf.diagnosis.corpus import count_corpus, list_readable
 from bert_tf.diagnosis.corpus_findings import diagnose_corpus
 from bert_tf.diagnosis.examples_findings import diagnose_examples
 from bert_tf.diagnosis.findings import Diagnosis
+from bert_tf.diagnosis.fine_tuning_run import diagnose_fine_tuning
+from bert_tf.diagnosis.pretraining_run import diagnose_pretraining
 from bert_tf.diagnosis.record_scan import scan_records
+from bert_tf.diagnosis.run_files import is_run, read_run
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
@@ -32,12 +35,21 @@ def diagnose(
     tokenizer = WordPiece(vocab, do_lower_case) if vocab else None
     diagnoses = []
     for name in filter(None, map(str.strip, paths.split(","))):
+        if is_run(pathlib.Path(name)):
+            diagnoses.append(diagnose_run(pathlib.Path(name)))
+            continue
         folders = record_folders(name)
         for place, files in folders.items():
             diagnoses.append(diagnose_examples(place, scan_records(files), vocab, masking))
         if not folders:
             diagnoses.append(_diagnose_text(name, data, tokenizer))
     return diagnoses
+
+
+def diagnose_run(folder: pathlib.Path) -> Diagnosis:
+    """Looks at a run directory."""
+    run = read_run(folder)
+    return diagnose_pretraining(run) if run.is_pretraining else diagnose_fine_tuning(run)
 
 
 def _diagnose_text(name: str, data: DataConfig, tokenizer: WordPiece | None) -> Diagnosis:

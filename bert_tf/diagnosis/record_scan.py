@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import mmap
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -106,6 +106,14 @@ def _walk(path: pathlib.Path, damage: list[str]) -> np.ndarray:
             starts.append(start)
             start = end
     return np.array(starts, np.int64)
+
+
+def read_frames(path: pathlib.Path) -> Iterator[bytes]:
+    """Yields the whole records of a file, up to the first damaged length."""
+    for start in _walk(path, []).tolist():
+        record = _read(path, start)
+        if record is not None:
+            yield record
 
 
 def _read(path: pathlib.Path, start: int) -> bytes | None:

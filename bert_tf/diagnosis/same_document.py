@@ -35,7 +35,7 @@ def same_document_share(examples: Examples) -> tuple[float, np.ndarray]:
             continue
         for row, segment in zip(rows[start:end], segments[start:end], strict=True):
             if is_random[row]:
-                pairs[int(segment)].update((int(row), int(g)) for g in found if g // 2 != row)
+                pairs[int(segment)].update((int(row), int(group)) for group in found)
     suspects = np.unique([row for row, _ in pairs[0] & pairs[1]]).astype(np.int64)
     return len(suspects) / int(is_random.sum()), suspects
 

@@ -204,4 +204,175 @@ _EXAMPLES = {
     ),
 }
 
-THRESHOLDS = _CORPUS | _EXAMPLES
+_RUN = {
+    "warmup": Threshold(
+        0.5,
+        1.0,
+        "num_warmup_steps by num_train_steps",
+        "1 to 10 % in the paper and its successors; from 100 % on the peak is never reached.",
+    ),
+    "rate_off": Threshold(
+        0.1,
+        0.5,
+        "difference of the logged learning rate from what the flags say, behind warm-up",
+        "The log holds the rate that was used: any difference is a change of flags.",
+    ),
+    "clipped": Threshold(
+        0.9,
+        None,
+        "steps of the later half of a pre-training with a gradient above clip_norm",
+        "The norm of BERT's gradient falls below 1 after warm-up; clipped always, the norm no "
+        "longer says anything.",
+    ),
+    "gradient_spikes": Threshold(
+        1,
+        10,
+        "logged steps with a gradient norm above 10 times the median of the 20 before",
+        "A few batches do that in long runs; many come before divergence.",
+        is_share=False,
+    ),
+    "loss_spikes": Threshold(
+        1,
+        5,
+        "logged losses above the median of the 20 before by more than 0.5 and 8 deviations",
+        "Chowdhery et al. 2022, section 5.1, met about 20 in PaLM's whole training.",
+        is_share=False,
+    ),
+    "divergence": Threshold(
+        0.3,
+        1.0,
+        "nats by which the loss at the end lies above its lowest mean over as many steps",
+        "A training loss falls; its mean over a tenth of the run moves by less than 0.1.",
+        is_share=False,
+    ),
+    "plateau": Threshold(
+        0.01,
+        None,
+        "nats gained by the last third of a pre-training over the middle one, at a high rate",
+        "A run of 600 steps of 64 gained 0.1 there; without progress the rest is wasted.",
+        is_share=False,
+        is_lower_bound=True,
+    ),
+    "overfit": Threshold(
+        0.1,
+        0.5,
+        "nats by which the last evaluation lies above the best",
+        "What is learnt after the best evaluation is the training set.",
+        is_share=False,
+    ),
+    "gap": Threshold(
+        0.5,
+        1.5,
+        "nats between evaluation and training loss at the same steps",
+        "Below 0.1 where the text is seen a few times.",
+        is_share=False,
+    ),
+    "stale_evaluation": Threshold(
+        ANY,
+        None,
+        "share of the steps done after the evaluation in eval_results.txt",
+        "Its numbers are not those of the newest checkpoint.",
+    ),
+    "broken_checkpoints": Threshold(
+        None, ANY, "checkpoints of which a file is missing", "They cannot be read.", is_share=False
+    ),
+    "disk": Threshold(
+        3.0,
+        1.2,
+        "checkpoints that the disk has room for",
+        "A new one is written before the oldest is deleted.",
+        is_share=False,
+        is_lower_bound=True,
+    ),
+    "share_of_peak": Threshold(
+        0.15,
+        None,
+        "share of the machine's peak",
+        "30 to 60 % is usual for dense Transformers (Narayanan et al. 2021: 52 %).",
+        is_lower_bound=True,
+    ),
+    "input_wait": Threshold(
+        0.1, 0.4, "time of the steps spent waiting for input", "The accelerator stands idle."
+    ),
+    "save_share": Threshold(
+        0.1, 0.4, "time spent writing checkpoints", "1 % is usual at 1,000 steps a checkpoint."
+    ),
+    "start_loss": Threshold(
+        0.5,
+        2.0,
+        "nats between the first loss and ln V + ln 2",
+        "Fresh weights know nothing: a uniform guess costs that; 0.03 above it in our runs.",
+        is_share=False,
+    ),
+    "start_of_checkpoint": Threshold(
+        None,
+        -0.5,
+        "first loss with --init_checkpoint, less ln V + ln 2",
+        "Weights that know something begin well below a uniform guess.",
+        is_share=False,
+    ),
+    "unigram_margin": Threshold(
+        0.3,
+        0.0,
+        "nats by which the MLM loss lies below the unigram baseline",
+        "The baseline looks at no context; 600 steps of a small model are 0.4 below it.",
+        is_share=False,
+        is_lower_bound=True,
+    ),
+    "next_sentence": Threshold(
+        0.68,
+        0.6925,
+        "NSP loss of the last third, after 50,000 examples",
+        "ln 2 = 0.693 is a coin's; models learn it within some 100,000 examples.",
+        is_share=False,
+    ),
+    "chance": Threshold(
+        0.02,
+        0.0,
+        "accuracy less the share of the commonest class",
+        "Mosbach et al. 2021: a run that ends no better than the majority has failed; some seeds "
+        "of BERT do, above all on small data.",
+        is_lower_bound=True,
+    ),
+    "chance_score": Threshold(
+        0.10,
+        0.02,
+        "Matthews, Pearson, F1, exact match",
+        "0 is what constant answers get.",
+        is_lower_bound=True,
+    ),
+    "nothing_learnt": Threshold(
+        0.9,
+        0.97,
+        "training loss of the last third by that of the first lines",
+        "0.5 for 250 steps on SST-2; in a run that failed on RTE 1.0.",
+    ),
+    "fine_tuning_rate": Threshold(
+        2e-4,
+        1e-3,
+        "learning rate of a fine-tuning of all layers",
+        "Devlin et al. 2019, appendix A.3: 2e-5 to 5e-5; ten times that forgets the pre-training.",
+        is_share=False,
+    ),
+    "imbalance": Threshold(
+        0.8, 0.98, "share of the commonest class", "Accuracy says little then; F1 says more."
+    ),
+    "cut_texts": Threshold(
+        0.1,
+        0.5,
+        "training texts longer than max_seq_length",
+        "What is cut off cannot help; Sun et al. 2019 gain by keeping head and tail.",
+    ),
+    "seed_spread": Threshold(
+        0.05,
+        0.2,
+        "spread of the score over the seeds",
+        "Dodge et al. 2020 and Mosbach et al. 2021: seeds of one setting differ by several points; "
+        "0.2 is a failed run among them.",
+    ),
+    "equal_seeds": Threshold(
+        ANY, None, "seeds with one and the same score", "Seeds change order, dropout and head."
+    ),
+}
+
+THRESHOLDS = _CORPUS | _EXAMPLES | _RUN

@@ -354,6 +354,9 @@ class TrainingConfig(Config):
     num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0)
     precision: str = option("float32", "Keras' dtype policy.", choices=PRECISIONS)
     jit_compile: bool = option(True, "Compile the step with XLA.")
+    pack_rows: bool = option(
+        False, "Put several short texts in one row: less padding, the same losses."
+    )
     gradient_accumulation_steps: int = option(
         0, "Micro-batches a step; divides a replica's batch. 0: as memory asks for.", lower=0
     )
@@ -365,3 +368,10 @@ class TrainingConfig(Config):
     peak_flops: float = option(
         0.0, "Peak FLOP/s of one device, for the share reached; 0: known or measured.", lower=0.0
     )
+
+    def check(self) -> None:
+        if self.pack_rows and (self.use_tpu or self.distribution == "tpu"):
+            raise ValueError(
+                "--pack_rows: the number of rows changes from batch to batch, and a TPU takes "
+                "batches of one shape; leave it out."
+            )

@@ -12,10 +12,10 @@ from bert_tf.text.vocab import Vocab
 FREE_FIELDS = frozenset(
     "output_dir cache_dir num_workers do_train do_eval max_eval_steps eval_batch_size eval_steps "
     "save_checkpoints_steps keep_checkpoint_max iterations_per_loop log_steps distribution "
-    "num_devices jit_compile gradient_accumulation_steps recompute early_stopping_evaluations "
-    "use_tpu tpu_name tpu_zone gcp_project peak_flops bert_config_file may_miss may_ignore "
-    "do_predict predict_file predict_batch_size num_seeds use_best_checkpoint pad_to_max_length "
-    "num_worst_errors".split()
+    "num_devices jit_compile pack_rows gradient_accumulation_steps recompute "
+    "early_stopping_evaluations use_tpu tpu_name tpu_zone gcp_project peak_flops bert_config_file "
+    "may_miss may_ignore do_predict predict_file predict_batch_size num_seeds use_best_checkpoint "
+    "pad_to_max_length num_worst_errors".split()
 )
 
 

@@ -129,9 +129,9 @@ class Run:
             check_same_run(training.output_dir, *configs)
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
-        buckets = length_buckets(
-            data.max_seq_length, training.jit_compile, tuning.pad_to_max_length
-        )
+        # XLA compiles packed rows anew for each number of them: one length is enough.
+        is_plain = tuning.pad_to_max_length or training.pack_rows and training.jit_compile
+        buckets = length_buckets(data.max_seq_length, training.jit_compile, is_plain)
         with strategy.scope():
             # XLA needs fixed lengths; without it padding is left out of all but attention.
             options = {"recompute": training.recompute, "unpad": not training.jit_compile}

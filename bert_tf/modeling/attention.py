@@ -41,7 +41,7 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: 
       query: float [B, T, N, H].
       key: float [B, S, N, H].
       value: float [B, S, N, H].
-      bias: float [B, 1, 1, S], added to the scores.
+      bias: float [B, 1, 1 or T, S], added to the scores.
       dropout: function applied to the probabilities [B, N, T, S], or None.
 
     Returns:
@@ -69,7 +69,7 @@ class SelfAttention(keras.layers.Layer):
 
     Call arguments:
       inputs: float [B*T, D], or [N, D] without padding.
-      bias: float32 [B, 1, 1, T], see `attention_bias`.
+      bias: float32 [B, 1, 1 or T, T], see `attention_bias`.
       dropout_seed: int32 [] in training, else None.
       layout: where the pieces stand, if there is no padding.
 

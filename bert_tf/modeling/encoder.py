@@ -22,6 +22,7 @@ from bert_tf.modeling.activations import activation
 from bert_tf.modeling.attention import SelfAttention, attention_bias
 from bert_tf.modeling.dropout import Dropout, mix
 from bert_tf.modeling.embeddings import BertEmbeddings, initializer
+from bert_tf.modeling.packed_rows import PackedRows, find_packed_rows
 from bert_tf.modeling.pretrained import FromPretrained
 from bert_tf.modeling.unpadding import Layout, find_pieces
 
@@ -106,7 +107,7 @@ class EncoderLayer(keras.layers.Layer):
 
     Call arguments:
       inputs: float [B*T, D], or [N, D] without padding.
-      bias: float32 [B, 1, 1, T], see `attention_bias`.
+      bias: float32 [B, 1, 1 or T, T], see `attention_bias`.
       dropout_seed: int32 [] in training, else None.
       layout: where the pieces stand, if there is no padding.
 
@@ -222,11 +223,12 @@ class BertEncoder(FromPretrained, keras.Model):
       recompute: whether the backward pass recomputes each layer instead of keeping its inside.
         Costs a second forward pass; the masks are the same, so the gradients are.
       unpad: whether the layers work on the pieces alone, see `unpadding.py`. Not under XLA. Output
-        at padding is then 0.
+        at padding is then 0. Without effect on packed rows.
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
-        ignored.
+        ignored. With `packed_places` [R, T] and `packed_starts` [B] the layers work on packed rows,
+        see `packed_rows.py`; output at padding is then 0, too.
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, one is drawn from this model's own
         generator (what `fit` does).
@@ -309,7 +311,9 @@ class BertEncoder(FromPretrained, keras.Model):
         start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
         return ops.bitwise_xor(start, mix(count))
 
-    def _embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: Layout | None) -> Any:
+    def _embed(
+        self, inputs: dict[str, Any], dropout_seed: Any, layout: Layout | PackedRows | None
+    ) -> Any:
         """Returns the embeddings without the axis of sequences."""
         # Under MirroredStrategy `fit` first calls the model with means of ids, which are floats.
         word_ids = ops.cast(inputs["input_word_ids"], "int32")
@@ -326,14 +330,16 @@ class BertEncoder(FromPretrained, keras.Model):
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
-        layout = find_pieces(inputs["input_mask"]) if self.unpad else None
-        hidden = self._embed(inputs, dropout_seed, layout)  # [B*T, D] or [N, D]
-        bias = attention_bias(inputs["input_mask"])
+        rows = find_packed_rows(inputs)
+        pieces = find_pieces(inputs["input_mask"]) if self.unpad and rows is None else None
+        layout = rows or pieces
+        hidden = self._embed(inputs, dropout_seed, layout)  # [B*T, D], [R*T, D] or [N, D]
+        bias = rows.attention_bias() if rows else attention_bias(inputs["input_mask"])
         by_sequence = (-1, ops.shape(inputs["input_mask"])[1], self.config.hidden_size)
         outputs = [hidden]
         for layer in self.encoder_layers:
             # No arguments here: TensorFlow warns of those that have no gradient.
-            run = functools.partial(layer.__call__, dropout_seed=dropout_seed, layout=layout)
+            run = functools.partial(layer.__call__, dropout_seed=dropout_seed, layout=pieces)
             hidden = (keras.remat(run) if self.recompute and training else run)(hidden, bias)
             outputs.append(hidden)
         if layout is not None:
@@ -341,7 +347,8 @@ class BertEncoder(FromPretrained, keras.Model):
         outputs = [ops.reshape(output, by_sequence) for output in outputs]  # [B, T, D]
         result = {"sequence_output": outputs[-1], "encoder_outputs": outputs}
         if self.use_pooler:
-            result["pooled_output"] = self.pooler(outputs[-1])
+            first = rows.first_pieces(hidden)[:, None] if rows else outputs[-1]  # [B, 1 or T, D]
+            result["pooled_output"] = self.pooler(first)
         return result
 
     def get_config(self) -> dict[str, Any]:

@@ -56,6 +56,9 @@ class BertMultipleChoice(FineTuned):
             )
         _, num_choices, length = ops.shape(inputs["input_word_ids"])
         rows = {name: ops.reshape(inputs[name], (-1, length)) for name in ENCODER_INPUTS}
+        if "packed_places" in inputs:  # Of texts already.
+            starts = ops.reshape(inputs["packed_starts"], (-1,))
+            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
         scores = self.encode(rows, "pooled_output", training, dropout_seed)  # [B*C, 1]
         return ops.reshape(scores, (-1, num_choices))
 

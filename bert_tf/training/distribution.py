@@ -127,7 +127,9 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def distribute(
-    strategy: tf.distribute.Strategy, make_dataset: Callable[[int, int], tf.data.Dataset]
+    strategy: tf.distribute.Strategy,
+    make_dataset: Callable[[int, int], tf.data.Dataset],
+    pack: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns a dataset whose element holds each replica's rows of one global batch.
 
@@ -135,9 +137,10 @@ def distribute(
       strategy: as made by `make_strategy`.
       make_dataset: (worker_index, num_workers) to a dataset of this worker's rows; the rows
         of a batch are dealt to the worker's replicas in order.
+      pack: what is done to each replica's rows in the end; None: nothing.
     """
     if strategy.num_replicas_in_sync == 1 and not _is_remote(strategy):
-        return make_dataset(0, 1)
+        return _packed(make_dataset(0, 1), pack)
 
     def from_context(context: tf.distribute.InputContext) -> tf.data.Dataset:
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
@@ -146,9 +149,16 @@ def distribute(
         def split(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return {name: split_rows(value, replicas) for name, value in batch.items()}
 
-        return dataset.map(split).unbatch().prefetch(2 * replicas)
+        return _packed(dataset.map(split).unbatch(), pack).prefetch(2 * replicas)
 
     return strategy.distribute_datasets_from_function(from_context)
+
+
+def _packed(dataset: tf.data.Dataset, pack: Callable | None) -> tf.data.Dataset:
+    if pack is None:
+        return dataset
+    packed = dataset.map(pack, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return packed.prefetch(tf.data.AUTOTUNE)
 
 
 def split_rows(value: tf.Tensor, count: int) -> tf.Tensor:

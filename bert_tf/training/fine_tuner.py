@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.rows import Rows, Shares, evaluation_batches
-from bert_tf.training.distribution import distribute
 from bert_tf.training.task import Batch, Task
 from bert_tf.training.train_step import ReplicaFunction
 from bert_tf.training.trainer import Trainer
@@ -62,9 +61,8 @@ class FineTuner(Trainer):
 
     def _predict(self, rows: Rows, batch_size: int) -> Outputs:
         buckets = self.task.buckets
-        data = distribute(
-            self.strategy,
-            lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, Shares(*worker)),
+        data = self.distribute(
+            lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, Shares(*worker))
         )
         collected: dict[str, list[Any]] = {}
         iterator = iter(data)

@@ -1,5 +1,6 @@
 """The loop: steps, logs, evaluations, checkpoints; stopped and resumed at will."""
 
+import functools
 import json
 import math
 import pathlib
@@ -13,6 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
+from bert_tf.data.packed_rows import pack_batch
 from bert_tf.files import atomic_write
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.distribution import (
@@ -183,9 +185,7 @@ class Trainer:
         Averaged weights, where the optimizer keeps any, are those that are evaluated.
         """
         size, steps = self.config.eval_batch_size, self.config.max_eval_steps
-        data = distribute(
-            self.strategy, lambda *worker: self.task.eval_dataset(size, steps, *worker)
-        )
+        data = self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
         sums = np.zeros([2 * len(self.task.sum_names)])
         with self.optimizer.averaged_weights():
             for batch in data:
@@ -215,9 +215,22 @@ class Trainer:
 
     def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         size, step = self.config.train_batch_size, self.step
-        return distribute(
-            self.strategy, lambda *worker: self.task.train_dataset(size, step, *worker)
+        return self.distribute(
+            lambda *worker: self.task.train_dataset(size, step, *worker),
+            self.train_step.accumulation_steps,
         )
+
+    def distribute(
+        self, make_dataset: Callable[[int, int], tf.data.Dataset], num_parts: int = 1
+    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+        """Deals batches to replicas, as `distribute`, in packed rows if that is asked for.
+
+        Args:
+          make_dataset: see `distribute`.
+          num_parts: micro-batches that a replica's rows are cut in.
+        """
+        pack = functools.partial(pack_batch, num_parts=num_parts)
+        return distribute(self.strategy, make_dataset, pack if self.config.pack_rows else None)
 
     def _run_call(self, iterator: Iterator | None, scalars: Scalars | None) -> None:
         """Does the steps of one graph call and reports them."""

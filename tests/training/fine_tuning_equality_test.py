@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.data.example_order import place_examples
+from bert_tf.data.packed_rows import pack_batch
 from bert_tf.data.rows import length_buckets
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.training.distribution import distribute
@@ -93,6 +94,7 @@ def fast_losses(
     jit_compile: bool = False,
     num_devices: int = 1,
     accumulation_steps: int = 1,
+    packed: bool = False,
 ) -> np.ndarray:
     """Trains as the programs do; returns the loss of each step."""
     keras.utils.set_random_seed(SEED)
@@ -111,7 +113,8 @@ def fast_losses(
         accumulation_steps=accumulation_steps,
         jit_compile=jit_compile,
     )
-    data = distribute(strategy, lambda *worker: task.train_dataset(BATCH, 0, *worker))
+    pack = functools.partial(pack_batch, num_parts=accumulation_steps) if packed else None
+    data = distribute(strategy, lambda *worker: task.train_dataset(BATCH, 0, *worker), pack)
     rows = step(iter(data), tf.constant(0), tf.constant(STEPS)).numpy()
     columns = dict(zip(step.columns, rows.T, strict=True))
     return columns["loss_total"] / columns["loss_weight"]
@@ -125,10 +128,18 @@ WAYS = {
     "micro_batches": {"unpad": True, "accumulation_steps": 2},
     "two_devices": {"unpad": True, "num_devices": 2},
     "two_devices_micro_batches": {"unpad": True, "num_devices": 2, "accumulation_steps": 2},
+    "packed": {"packed": True},
+    "packed_xla": {"packed": True, "is_plain": True, "jit_compile": True},
+    "packed_micro_batches": {"packed": True, "accumulation_steps": 2},
+    "packed_two_devices_micro_batches": {
+        **{"packed": True, "num_devices": 2, "accumulation_steps": 2},
+        **{"is_plain": True, "jit_compile": True},
+    },
 }
 CASES = [("classes", way) for way in WAYS]
 CASES += [("tags", way) for way in ("padded", "unpadded", "two_devices_micro_batches")]
-CASES += [("spans", way) for way in ("padded", "micro_batches")]
+CASES += [("tags", way) for way in ("packed", "packed_two_devices_micro_batches")]
+CASES += [("spans", way) for way in ("padded", "micro_batches", "packed_micro_batches")]
 
 
 @pytest.mark.parametrize(("kind", "way"), CASES)

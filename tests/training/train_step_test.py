@@ -1,11 +1,14 @@
 """The step: however a batch is cut, the numbers are those of the whole batch."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
+from bert_tf.data.packed_rows import pack_batch
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.distribution import distribute
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep, step_seed
@@ -21,6 +24,7 @@ def run(
     jit_compile=True,
     accumulation_steps=1,
     scaled=False,
+    packed=False,
     **options,
 ):
     """Returns (rows by column name, weights after training)."""
@@ -39,7 +43,8 @@ def run(
         jit_compile=jit_compile,
         loss_scale=loss_scale,
     )
-    data = distribute(strategy, lambda *worker: task.train_dataset(batch_size, 0, *worker))
+    pack = functools.partial(pack_batch, num_parts=accumulation_steps) if packed else None
+    data = distribute(strategy, lambda *worker: task.train_dataset(batch_size, 0, *worker), pack)
     rows = step(iter(data), tf.constant(0), tf.constant(num_steps)).numpy()
     columns = dict(zip(step.columns, rows.T, strict=True))
     return columns, [v.numpy() for v in task.model.trainable_variables]
@@ -69,8 +74,11 @@ def whole_batch():
         (two_devices, {}),
         (two_devices, {"accumulation_steps": 2}),
         (two_devices, {"jit_compile": False}),
+        (tf.distribute.get_strategy, {"packed": True}),
+        (two_devices, {"packed": True, "accumulation_steps": 2, "jit_compile": False}),
     ],
-    ids=["4x8", "no_xla", "2_devices", "2_devices_2x8", "2_devices_no_xla"],
+    ids=["4x8", "no_xla", "2_devices", "2_devices_2x8", "2_devices_no_xla"]
+    + ["packed", "packed_2_devices_2x8_no_xla"],
 )
 def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
     columns, weights = run(strategy(), 20, **options)

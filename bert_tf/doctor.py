@@ -1,7 +1,8 @@
 """Looks at a corpus, at prepared data or at a run, and says what is wrong with it.
 
     python -m bert_tf.doctor 'my_text/*.txt' --vocab_file=vocab.txt
-    python -m bert_tf.doctor runs/my_bert --report_file=doctor.html
+    python -m bert_tf.doctor runs/my_bert --report_file=my_bert.html
+    python -m bert_tf.doctor runs/my_bert runs/bert_tf_cache --measure
 
 Prints one screen, the worst first: what was measured, what was expected, what to do. The page
 named by --report_file has all of it, with plots. Which of the three a place is, it finds out.
@@ -29,7 +30,12 @@ flags.DEFINE_string(
     "Comma-separated: text as of --input_file, folders of TFRecords, run directories; these may "
     "stand alone.",
 )
-flags.DEFINE_string("report_file", "", "HTML page to write; empty: none.")
+flags.DEFINE_string("report_file", "doctor.html", "HTML page to write; empty: none.")
+flags.DEFINE_bool(
+    "measure",
+    False,
+    "Time the input of prepared data; with a run among the places, its steps on them, too.",
+)
 FLAGS = flags.FLAGS
 SERIOUS_STATUS = 2
 
@@ -49,6 +55,7 @@ def main(_: list[str]) -> int:
         config_flags.from_flags(DataConfig),
         config_flags.from_flags(MaskingConfig),
         FLAGS.do_lower_case,
+        FLAGS.measure,
     )
     print(screen(diagnoses, sys.stdout.isatty()))
     if FLAGS.report_file:

@@ -6,6 +6,8 @@ import pytest
 
 from bert_tf.doctor import gather_paths
 from tests.diagnosis.corpus_test import documents
+from tests.diagnosis.made_records import SLOTS, made_rows, made_vocab, write
+from tests.diagnosis.made_run import MASKED, pretraining_lines, write_run
 from tests.programs import fail, start
 
 
@@ -46,3 +48,18 @@ def test_what_is_not_there_is_one_clear_line(tmp_path):
 )
 def test_words_that_stand_alone_are_paths(arguments, expected):
     assert gather_paths(["doctor", *arguments]) == ["doctor", *expected]
+
+
+def test_records_and_runs_are_told_apart(tmp_path):
+    records, run = tmp_path / "records", tmp_path / "run"
+    records.mkdir()
+    rows = made_rows(1000)
+    write(records / "a.tfrecord", rows)
+    write_run(run, pretraining_lines(next_sentence_loss=lambda step: 0.6931), flags=MASKED)
+    made_vocab().write(tmp_path / "vocab.txt")
+    flags = {"vocab_file": tmp_path / "vocab.txt", "max_predictions_per_seq": SLOTS}
+    printed, _ = look(tmp_path, records, status=0, **flags)
+    assert "records (examples)" in printed and "1,000 of them read" in printed
+    printed, page = look(tmp_path, records, run, status=2, **flags)
+    assert "run (pre-training run)" in printed
+    assert "Next sentence prediction is a coin's" in printed and "0.6931 over the last" in page

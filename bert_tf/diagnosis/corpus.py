@@ -56,7 +56,8 @@ class CorpusCounts:
       num_lines, num_characters: of all documents; a line is a sentence as the reader gives it.
       copied_characters: of lines of `LINE_CHARACTERS` or more that stood earlier.
       copied_documents: documents that stood earlier.
-      shared_lines: the lines that most documents hold, with how many do.
+      shared_lines: the lines of `LINE_CHARACTERS` or more that most documents hold, with how many
+        do.
       damage: kind -> the lines that have it; `damage_counts`: how many.
       fit: what a vocabulary makes of it; None without one.
     """
@@ -182,9 +183,10 @@ class _Reader:
         own: set[str] = set()
         for line in document:
             counts.num_characters += len(line)
-            if len(line) >= LINE_CHARACTERS and (line in own or line in self.documents_of_line):
-                counts.copied_characters += len(line)
-            own.add(line)
+            if len(line) >= LINE_CHARACTERS:
+                if line in own or line in self.documents_of_line:
+                    counts.copied_characters += len(line)
+                own.add(line)
             self._note_damage(line)
             if counts.fit:
                 counts.fit.add(line)

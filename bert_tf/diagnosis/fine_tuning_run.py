@@ -9,10 +9,15 @@ from bert_tf.diagnosis.charts import lines
 from bert_tf.diagnosis.findings import Diagnosis, Finding, Plot, judge, percent
 from bert_tf.diagnosis.run_files import RunFiles
 from bert_tf.diagnosis.run_findings import common_findings, common_plots
+from bert_tf.tasks.glue import glue_task, read_glue
+from bert_tf.tasks.text_examples import read_text_examples
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
 
 # Main metric of a run, the first that its results have.
 SCORES = ("matthews", "pearson", "micro_f1", "exact_match", "exact", "accuracy", "f1")
 _SUPPORT = re.compile(r"^(.+?) +[\d.]+ +[\d.]+ +[\d.]+ +(\d+)$", re.MULTILINE)
+MAX_TEXTS = 2000
 _MEANS = ("micro", "macro", "weighted")
 
 
@@ -24,7 +29,7 @@ def diagnose_fine_tuning(run: RunFiles) -> Diagnosis:
         facts["steps"] = f"{last:,} of {run.number('num_train_steps', 0):,.0f}"
     facts |= {name.removeprefix("eval_"): f"{value:.4g}" for name, value in run.results.items()}
     findings = seed_findings(run) + score_findings(run) + label_findings(run)
-    findings += learning_findings(run)
+    findings += length_findings(run) + learning_findings(run)
     if run.steps:
         findings += common_findings(run)
     return Diagnosis(str(run.folder), "fine-tuning run", facts, findings, _plots(run))
@@ -77,6 +82,47 @@ def score_findings(run: RunFiles) -> list[Finding]:
         "The answers say next to nothing",
         f"{name} {score:.4g}",
         remedy,
+    )
+
+
+def cut_share(run: RunFiles) -> float:
+    """Returns the share of the training texts that max_seq_length cuts, of some drawn evenly.
+
+    Only run_classifier's files are read; nan for another program, or where they are gone.
+    """
+    if "label_kind" not in run.flags or not (run.folder / "vocab.txt").is_file():
+        return math.nan
+    flags = run.flags
+    try:
+        if flags.get("task_name"):
+            task = glue_task(flags["task_name"])
+            examples = read_glue(task, flags.get("data_dir", ""), "train")
+        else:
+            columns = flags["text_column"], flags.get("text_b_column", "")
+            examples = read_text_examples(flags["train_file"], *columns, "")
+        vocab = Vocab.read(run.folder / "vocab.txt")
+    except (OSError, ValueError, KeyError):
+        return math.nan
+    tokenizer = WordPiece(vocab, run.is_on("do_lower_case"))
+    step = max(1, len(examples) // MAX_TEXTS)
+    lengths = []
+    for example in examples[::step]:
+        texts = [tokenizer.encode(text) for text in (example.text_a, example.text_b) if text]
+        lengths.append(1 + sum(len(text) + 1 for text in texts))
+    return float((np.array(lengths) > run.number("max_seq_length")).mean())
+
+
+def length_findings(run: RunFiles) -> list[Finding]:
+    """Texts that are cut."""
+    share = cut_share(run)
+    if math.isnan(share):
+        return []
+    return judge(
+        "cut_texts",
+        share,
+        "Training texts are cut",
+        f"{percent(share)} have more than {run.number('max_seq_length'):.0f} pieces",
+        "Take a longer --max_seq_length, or --long_texts=windows (tail, if the end says more).",
     )
 
 

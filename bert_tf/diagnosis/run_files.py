@@ -30,6 +30,7 @@ class RunFiles:
       folder: where it lies.
       flags: of run.flags, as text.
       steps: lines of metrics.jsonl; `evaluations`: of eval_metrics.jsonl.
+      events: lines of events.jsonl: losses that were not finite or jumped.
       results: numbers of eval_results.txt.
       report: text of report.txt; "" without one.
       checkpoints: bytes of each checkpoint by its step; 0 if a file of it is missing.
@@ -42,6 +43,7 @@ class RunFiles:
     flags: dict[str, str]
     steps: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
+    events: list[dict[str, Any]]
     results: dict[str, float]
     report: str
     checkpoints: dict[int, int]
@@ -94,6 +96,7 @@ def read_run(folder: pathlib.Path) -> RunFiles:
         flags=read_flagfile(folder / "run.flags") if text("run.flags") else {},
         steps=read_metrics(folder / "metrics.jsonl"),
         evaluations=read_metrics(folder / "eval_metrics.jsonl"),
+        events=read_metrics(folder / "events.jsonl"),
         results=_results(text("eval_results.txt")),
         report=text("report.txt"),
         checkpoints=_checkpoints(folder),
@@ -114,8 +117,9 @@ def _checkpoints(folder: pathlib.Path) -> dict[int, int]:
         if match := CHECKPOINT.fullmatch(path.name):
             sizes.setdefault(int(match[1]), {})[match[2]] = path.stat().st_size
     return {
-        step: sum(parts.values()) if "index" in parts and len(parts) > 1 else 0
+        step: sum(parts.values()) if len(parts) > 1 else 0
         for step, parts in sorted(sizes.items())
+        if "index" in parts  # it is written last: without it the checkpoint never was
     }
 
 

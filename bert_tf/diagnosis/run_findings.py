@@ -33,8 +33,9 @@ def schedule_findings(run: RunFiles) -> list[Finding]:
     if not behind.size or not peak or np.isnan(steps):
         return found
     step, rate = done[behind[0]], rates[behind[0]]
-    # Linear decay is the lowest of the schedules there, a constant rate the highest.
-    lowest, highest = peak * (1 - step / steps), peak
+    # Linear decay, or its power, is the lowest of the schedules there, a constant the highest.
+    power = max(1.0, run.number("decay_power", 1.0))
+    lowest, highest = peak * (1 - step / steps) ** power, peak
     off = max(0.0, 1 - rate / lowest, rates.max() / highest - 1 - 1e-6)
     return found + judge(
         "rate_off",
@@ -77,17 +78,26 @@ def gradient_findings(run: RunFiles) -> list[Finding]:
 
 
 def loss_findings(run: RunFiles) -> list[Finding]:
-    """Spikes, divergence, a plateau."""
+    """Events that training noted, spikes, divergence, a plateau."""
     steps, losses = run.column("loss")
+    found = judge(
+        "events",
+        len(run.events),
+        "Training met losses that were not finite or jumped",
+        f"{len(run.events)} events",
+        "Lower --learning_rate or lengthen --num_warmup_steps; look at the batches of these steps.",
+        tuple(", ".join(f"{name} {value}" for name, value in e.items()) for e in run.events[:10]),
+        expected="none",
+    )
     if len(losses) < MIN_LINES:
-        return []
+        return found
     spikes = []
     for i in range(MIN_LINES, len(losses)):
         before = losses[max(0, i - WINDOW) : i]
         deviation = np.median(np.abs(before - np.median(before)))
         if losses[i] - np.median(before) > max(0.5, 8 * deviation):
             spikes.append(i)
-    found = judge(
+    found += judge(
         "loss_spikes",
         len(spikes),
         "Spikes of the loss",

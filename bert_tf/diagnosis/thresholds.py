@@ -238,6 +238,13 @@ _RUN = {
         "Chowdhery et al. 2022, section 5.1, met about 20 in PaLM's whole training.",
         is_share=False,
     ),
+    "events": Threshold(
+        1,
+        10,
+        "lines of events.jsonl",
+        "Each is a loss that was not finite or jumped, and what was done about it.",
+        is_share=False,
+    ),
     "divergence": Threshold(
         0.3,
         1.0,

@@ -104,6 +104,8 @@ def test_damage(tmp_path, title, text):
 
 
 def test_sizes(tmp_path):
+    titled = [["History.", *document] for document in documents(150)]
+    assert diagnose(tmp_path, titled)[1] == {}  # a title is no boilerplate
     _, found = diagnose(tmp_path, [[sentence(n)] for n in range(200)])
     assert found["Documents of one sentence"].measured == "100 %"
     assert found["Documents below 50 words"].severity.name == "SERIOUS"

@@ -9,7 +9,9 @@ import pytest
 from bert_tf.diagnosis.fine_tuning_run import class_sizes, main_score
 from bert_tf.diagnosis.places import diagnose_run
 from bert_tf.diagnosis.run_files import is_run, read_run
+from bert_tf.text.vocab import Vocab
 from bert_tf.training.reporting import Scalars
+from tests.conftest import tiny_tokens
 from tests.diagnosis.made_run import (
     MASKED,
     PEAK,
@@ -99,7 +101,11 @@ def test_rate_that_the_flags_do_not_say(tmp_path, factor, severity):
         assert finding.expected == f"{PEAK * (1 - 109 / 1000):.3g} to {PEAK:.3g}"
 
 
-def test_constant_and_cosine_schedules_are_no_finding(tmp_path):
+def test_other_schedules_are_no_finding(tmp_path):
+    square = {"learning_rate": lambda s: rate(s) if s <= 100 else PEAK * (1 - (s - 1) / STEPS) ** 2}
+    assert pretrain(tmp_path, {"decay_power": 2.0}, **square) == {}
+    assert "The learning rate is not what the flags say" in pretrain(tmp_path, **square)
+
     def cosine(step):
         done = (step - 101) / 899
         return rate(step) if done < 0 else PEAK * 0.5 * (1 + math.cos(math.pi * done))
@@ -111,9 +117,9 @@ def test_constant_and_cosine_schedules_are_no_finding(tmp_path):
 def test_gradients(tmp_path):
     found = pretrain(tmp_path, gradient_norm=lambda step: 1.5)
     assert found["Nearly every gradient is clipped"].measured.startswith("100 % of the logged")
-    norms = {500: 60.0, 510: 60.0}
+    norms = {300: 4.9, 500: 5.1, 510: 5.1}
     found = pretrain(tmp_path, gradient_norm=lambda step: norms.get(step, 0.5))
-    assert found["Spikes of the gradient"].measured == "2 logged steps, the first at 500, up to 60"
+    assert found["Spikes of the gradient"].measured == "2 logged steps, the first at 500, up to 5.1"
     assert len(found) == 1
 
 
@@ -122,6 +128,14 @@ def test_spikes_of_the_loss(tmp_path):
     found = pretrain(tmp_path, masked_lm_loss=lambda step: good[step] + 2 * (step == 700))
     assert found["Spikes of the loss"].measured == "1 logged steps, the first at 700"
     assert found["Spikes of the loss"].severity.name == "WARNING" and len(found) == 1
+
+
+def test_events_are_told(tmp_path):
+    write_run(tmp_path, pretraining_lines(), flags=MASKED)
+    lines = [json.dumps({"step": step, "event": "skipped"}) + "\n" for step in (7, 9)]
+    (tmp_path / "events.jsonl").write_text("".join(lines), "utf8")
+    (finding,) = diagnose_run(tmp_path).findings
+    assert (finding.measured, finding.details[0]) == ("2 events", "step 7, event skipped")
 
 
 def test_divergence(tmp_path):
@@ -178,6 +192,8 @@ def test_checkpoint_without_its_data(tmp_path):
     flags = dict(flags=MASKED, checkpoints=[900, STEPS])
     write_run(tmp_path, pretraining_lines(), **flags)
     (tmp_path / "model.ckpt-900.data-00000-of-00001").unlink()
+    # One that is being written, or was when the run ended, has no index yet.
+    (tmp_path / "model.ckpt-950.data-00000-of-00001").write_bytes(b"x")
     (finding,) = diagnose_run(tmp_path).findings
     assert finding.title == "Checkpoints without all of their files"
     assert finding.severity.name == "SERIOUS" and "model.ckpt-900" in finding.measured
@@ -280,6 +296,20 @@ def test_rate_of_fine_tuning(tmp_path, rate_flag, frozen, severity):
     found = fine_tune(tmp_path, {}, lines=lines, learning_rate=rate_flag, frozen_layers=frozen)
     finding = found.get("The learning rate is high for fine-tuning")
     assert (finding.severity.name if finding else None) == severity
+
+
+@pytest.mark.parametrize(("long", "severity"), [(0, None), (20, "WARNING"), (50, "SERIOUS")])
+def test_texts_that_are_cut(tmp_path, long, severity):
+    # [CLS] the river [SEP] are 4 pieces, with the second text and its [SEP] 6 or 9.
+    rows = [f"the river,{'the mill the mill' if n < long else 'mill'}" for n in range(100)]
+    (tmp_path / "train.csv").write_text("a,b\n" + "\n".join(rows) + "\n", "utf8")
+    Vocab(tuple(tiny_tokens())).write(tmp_path / "vocab.txt")
+    flags = {"label_kind": "class", "text_column": "a", "text_b_column": "b", "max_seq_length": 8}
+    flags |= {"train_file": tmp_path / "train.csv", "do_lower_case": "true"}
+    finding = fine_tune(tmp_path, {}, **flags).get("Training texts are cut")
+    assert (finding.severity.name if finding else None) == severity
+    (tmp_path / "train.csv").unlink()
+    assert "Training texts are cut" not in fine_tune(tmp_path, {}, **flags)
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,10 @@ class TrainingConfig(Config):
     do_train: bool = option(False, "Train.")
     do_eval: bool = option(False, "Evaluate at the end, and every eval_steps while training.")
     train_batch_size: int = option(32, "Examples per step over all replicas.", lower=1)
+    batch_ramp_start: int = option(
+        0, "Examples of the first batches, doubled until train_batch_size; 0: no ramp.", lower=0
+    )
+    batch_ramp_steps: int = option(0, "Steps of the ramp of the batch.", lower=0)
     eval_batch_size: int = option(8, "Examples per evaluation step over all replicas.", lower=1)
     max_eval_steps: int = option(100, "Most evaluation steps.", lower=1)
     eval_steps: int = option(0, "Steps between evaluations while training; 0: none.", lower=0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
+from bert_tf.training.batch_ramp import check_ramp
 
 
 def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
@@ -89,9 +90,11 @@ def _logical_cpus(count: int) -> list[str]:
 
 
 def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
-    """Raises ValueError if a batch cannot be dealt to replicas and micro-batches."""
+    """Raises ValueError if a batch cannot be dealt to replicas and micro-batches, or grow."""
+    check_ramp(training)
     parts = {
         "train_batch_size": replicas * max(1, training.gradient_accumulation_steps),
+        "batch_ramp_start": replicas,
         "eval_batch_size": replicas,
     }
     for name, divisor in parts.items():

@@ -48,6 +48,11 @@ class Progress:
         share = 1.0 if not self.step_seconds else 0.1
         self.step_seconds += share * (seconds_a_step - self.step_seconds)
 
+    def begin_stage(self, batch_size: int) -> None:
+        """Notes that batches have another size from now on; the next call compiles."""
+        self.batch_size = batch_size
+        self.step_seconds = self.compile_seconds = 0.0
+
     def rates(self) -> dict[str, float]:
         """Returns examples/s, tokens/s and, where the peak is known, the share of it."""
         if not self.step_seconds:

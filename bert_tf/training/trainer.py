@@ -16,6 +16,7 @@ from absl import logging
 from bert_tf.config import TrainingConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.files import atomic_write
+from bert_tf.training.batch_ramp import Stage, stage_of
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.distribution import (
     any_worker,
@@ -91,14 +92,17 @@ class Trainer:
         self.log = MetricsLog(
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
-        self.train_step = TrainStep(
+        self._make_train_step = functools.partial(
+            TrainStep,
             task,
             optimizer,
             strategy,
             random_seed=random_seed,
-            accumulation_steps=config.gradient_accumulation_steps,
             jit_compile=config.jit_compile,
             loss_scale=loss_scale,
+        )
+        self.train_step = self._make_train_step(
+            accumulation_steps=config.gradient_accumulation_steps
         )
         self.eval_step = EvalStep(task, strategy, config.jit_compile)
         self.step = 0
@@ -136,8 +140,10 @@ class Trainer:
         try:
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
                 self._evaluate_and_note(scalars)
-            iterator = iter(self._train_data()) if not self.is_finished() else None
+            iterator = None
             while not self.is_finished():
+                if iterator is None or self._next_batch == self._stage.first_batch:
+                    iterator = iter(self._train_data())
                 self._run_call(iterator, scalars)
                 is_stopped = any_worker(self.strategy, bool(self._signal))
                 at_end = self.step == self.num_train_steps
@@ -214,11 +220,26 @@ class Trainer:
         return self.step not in [line["step"] for line in lines]
 
     def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        size, step = self.config.train_batch_size, self.step
+        stage = self._stage
+        if self.config.batch_ramp_steps:
+            count = stage.micro_batches(self.config, self.strategy.num_replicas_in_sync)
+            self.train_step = self._make_train_step(accumulation_steps=count)
+            self.progress.begin_stage(stage.batch_size)
+        size, place = stage.batch_size, stage.place(self._next_batch)
         return self.distribute(
-            lambda *worker: self.task.train_dataset(size, step, *worker),
+            lambda *worker: self.task.train_dataset(size, place, *worker),
             self.train_step.accumulation_steps,
         )
+
+    @property
+    def _next_batch(self) -> int:
+        """The number of the next step's batch."""
+        return self.step
+
+    @property
+    def _stage(self) -> Stage:
+        """The stage of the batch's ramp to which that batch belongs."""
+        return stage_of(self.config, self._next_batch)
 
     def distribute(
         self, make_dataset: Callable[[int, int], tf.data.Dataset], num_parts: int = 1
@@ -232,7 +253,7 @@ class Trainer:
         pack = functools.partial(pack_batch, num_parts=num_parts)
         return distribute(self.strategy, make_dataset, pack if self.config.pack_rows else None)
 
-    def _run_call(self, iterator: Iterator | None, scalars: Scalars | None) -> None:
+    def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> None:
         """Does the steps of one graph call and reports them."""
         num_steps = self._steps_of_call()
         start = time.monotonic()
@@ -257,6 +278,8 @@ class Trainer:
         """Returns how many steps fit in a call: to the next save or evaluation at most."""
         ends = [self.num_train_steps, *map(self._next, self._boundaries())]
         most = min(self.config.iterations_per_loop, min(ends) - self.step)
+        if end := self._stage.end:
+            most = min(most, end - self._next_batch)
         if worker_of(self.strategy)[1] > 1:  # All hosts must agree, and their clocks do not.
             return min(most, self.config.log_steps)
         if not self.progress.step_seconds:

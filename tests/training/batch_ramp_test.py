@@ -1,0 +1,118 @@
+"""The growing batch: every example once, stages by hand, and the same bits after a stop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import TrainingConfig
+from bert_tf.training.batch_ramp import stage_of
+from bert_tf.training.metrics_log import read_metrics
+from tests.training import trainer_test
+from tests.training.toy_task import TOY, ToyTask, toy_batch
+
+RAMP = {"batch_ramp_start": 2, "batch_ramp_steps": 8}  # 4 batches of 2, 4 of 4, then of 8.
+
+
+def config(**options):
+    return TrainingConfig(
+        output_dir="unused",
+        **{"train_batch_size": 1024, "gradient_accumulation_steps": 1} | options,
+    )
+
+
+def test_stages_by_hand():
+    training = config(batch_ramp_start=256, batch_ramp_steps=16)
+    stages = {stage_of(training, batch) for batch in range(40)}
+    assert stages == {(256, 0, 8, 0), (512, 8, 16, 4), (1024, 16, None, 6)}
+    assert stage_of(config(), 77) == (1024, 0, None, 0)
+    assert stage_of(config(), 77).place(77) == 77
+
+
+@pytest.mark.parametrize(("start", "steps"), [(512, 2), (256, 24), (32, 5 * 32 * 3), (1, 10240)])
+def test_no_example_is_left_out_or_repeated(start, steps):
+    training = config(batch_ramp_start=start, batch_ramp_steps=steps)
+    first = 0
+    for batch in range(steps + 5):
+        stage = stage_of(training, batch)
+        # A dataset of batches of one size holds these examples at that place.
+        assert stage.place(batch) * stage.batch_size == first
+        first += stage.batch_size
+    assert stage.batch_size == 1024
+
+
+@pytest.mark.parametrize(
+    ("replicas", "accumulation", "counts"),
+    [(1, 1, [1, 1, 1, 1]), (1, 4, [1, 1, 2, 4]), (2, 16, [2, 4, 8, 16]), (4, 32, [4, 8, 16, 32])],
+)
+def test_micro_batches_grow_no_larger_than_the_whole_ones(replicas, accumulation, counts):
+    training = config(
+        batch_ramp_start=128, batch_ramp_steps=24, gradient_accumulation_steps=accumulation
+    )
+    stages = [stage_of(training, batch) for batch in (0, 8, 16, 24)]
+    assert [stage.micro_batches(training, replicas) for stage in stages] == counts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_ramp_start": 100, "batch_ramp_steps": 8}, "batch_ramp_start 100 must be"),
+        ({"batch_ramp_start": 1024, "batch_ramp_steps": 8}, "batch_ramp_start 1024 must be"),
+        ({"batch_ramp_steps": 8}, "batch_ramp_start 0 must be"),
+        ({"batch_ramp_start": 256}, "batch_ramp_steps 0 must be a multiple of 8: 2 stages"),
+        ({"batch_ramp_start": 128, "batch_ramp_steps": 16}, "16 must be a multiple of 24: 3 st"),
+    ],
+)
+def test_ramps_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        config(**options)
+
+
+class StreamTask(ToyTask):
+    """A `ToyTask` whose batches are cut from one stream of rows; notes the rows it gave."""
+
+    def __init__(self, model_config):
+        super().__init__(model_config)
+        rows = [toy_batch(row, 1) for row in range(200)]
+        self.rows = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    def train_dataset(self, batch_size, start_step, worker_index, num_workers):
+        rows = tf.data.Dataset.from_tensor_slices(self.rows).skip(start_step * batch_size)
+        return rows.batch(batch_size, drop_remainder=True)
+
+
+SMALL = TOY.from_dict(
+    {**TOY.to_dict(), "num_hidden_layers": 1, "attention_probs_dropout_prob": 0.1}
+)
+
+
+def make_trainer(path):
+    options = {**RAMP, "log_steps": 1, "jit_compile": False}
+    return trainer_test.make_trainer(path, StreamTask(SMALL), **options)
+
+
+def test_a_run_resumed_within_the_ramp_ends_with_the_same_bits(tmp_path):
+    """Steps 0 to 3, 4 to 7 and 8 to 11 are of 2, 4 and 8; dies in the second, after its save at 5.
+
+    The weight of the NSP loss is the number of rows.
+    """
+    make_trainer(tmp_path / "whole").train()
+    lines = read_metrics(tmp_path / "whole" / "metrics.jsonl")
+    trainer = make_trainer(tmp_path / "cut")
+    seen, add = [], trainer.log.add
+
+    def note(step, row):
+        seen.append(row["next_sentence_loss_weight"])
+        if step == 7:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = note
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert seen == [2, 2, 2, 2, 4, 4, 4]
+    again = make_trainer(tmp_path / "cut")
+    assert again.step == 5
+    again.train()
+    assert read_metrics(tmp_path / "cut" / "metrics.jsonl") == lines
+    name = f"model.ckpt-{trainer_test.STEPS}.data-00000-of-00001"
+    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -264,7 +264,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     @contextlib.contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """Puts the averages, where there are any, in the place of the weights and back again."""
-        has_averages = bool(self.ema_decay) and int(self.iterations.value) > 0
+        has_averages = bool(self.ema_decay) and int(tf.convert_to_tensor(self.iterations.value)) > 0
         if has_averages:
             self._exchange_averages()
         try:

@@ -40,10 +40,14 @@ def schedule(
 
 
 class Twin:
-    """State of one variable; `step` applies one clipped gradient and returns the new value."""
+    """State of one variable; `step` applies one clipped gradient and returns the new value.
 
-    def __init__(self, kind: str, value: np.ndarray, decayed: bool) -> None:
+    `average` is the exponential moving average of the values after each step.
+    """
+
+    def __init__(self, kind: str, value: np.ndarray, decayed: bool, ema_decay: float = 0.0) -> None:
         self.kind, self.value, self.decayed = kind, value.astype(np.float64), decayed
+        self.ema_decay, self.average = ema_decay, np.full(value.shape, np.nan)
         self.m, self.v, self.count = np.zeros(value.shape), np.zeros(value.shape), 0
 
     def step(self, gradient: np.ndarray, rate: float, decay: float = 0.01) -> np.ndarray:
@@ -60,4 +64,12 @@ class Twin:
                 norms = np.linalg.norm(self.value), np.linalg.norm(update)
                 update = update * (norms[0] / norms[1] if all(norms) else 1.0)
         self.value = self.value - rate * update
+        self._take_average()
         return self.value
+
+    def _take_average(self) -> None:
+        """TF1's rule, min(decay, (1 + n) / (10 + n)), where n counts from the first value on."""
+        n = self.count - 2
+        kept = min(self.ema_decay, (1 + n) / (10 + n))
+        new = self.value if n < 0 else (1 - kept) * self.value
+        self.average = new if n < 0 else kept * self.average + new

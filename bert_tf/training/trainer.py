@@ -221,14 +221,14 @@ class Trainer:
 
     def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         stage = self._stage
+        count = stage.micro_batches(self.config, self.strategy.num_replicas_in_sync)
         if self.config.batch_ramp_steps:
-            count = stage.micro_batches(self.config, self.strategy.num_replicas_in_sync)
             self.train_step = self._make_train_step(accumulation_steps=count)
             self.progress.begin_stage(stage.batch_size)
         size, place = stage.batch_size, stage.place(self._next_batch)
         return self.distribute(
             lambda *worker: self.task.train_dataset(size, place, *worker),
-            self.train_step.accumulation_steps,
+            count,
         )
 
     @property

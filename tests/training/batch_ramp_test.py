@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
-from bert_tf.training.batch_ramp import stage_of
+from bert_tf.training.batch_ramp import check_ramp, stage_of
 from bert_tf.training.metrics_log import read_metrics
 from tests.training import trainer_test
 from tests.training.toy_task import TOY, ToyTask, toy_batch
@@ -56,16 +56,20 @@ def test_micro_batches_grow_no_larger_than_the_whole_ones(replicas, accumulation
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_ramp_start": 100, "batch_ramp_steps": 8}, "batch_ramp_start 100 must be"),
-        ({"batch_ramp_start": 1024, "batch_ramp_steps": 8}, "batch_ramp_start 1024 must be"),
-        ({"batch_ramp_steps": 8}, "batch_ramp_start 0 must be"),
-        ({"batch_ramp_start": 256}, "batch_ramp_steps 0 must be a multiple of 8: 2 stages"),
-        ({"batch_ramp_start": 128, "batch_ramp_steps": 16}, "16 must be a multiple of 24: 3 st"),
+        ({"batch_ramp_start": 100, "batch_ramp_steps": 8}, "--batch_ramp_start=100 must be"),
+        ({"batch_ramp_start": 1024, "batch_ramp_steps": 8}, "--batch_ramp_start=1024 must be"),
+        ({"batch_ramp_steps": 8}, "--batch_ramp_start=0 must be"),
+        ({"batch_ramp_start": 256}, "--batch_ramp_steps=0 must be a multiple of 8: 2 stages"),
+        ({"batch_ramp_start": 128, "batch_ramp_steps": 16}, "=16 must be a multiple of 24: 3 st"),
     ],
 )
 def test_ramps_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        config(**options)
+        check_ramp(config(**options))
+
+
+def test_no_ramp_is_no_fault():
+    check_ramp(config())
 
 
 class StreamTask(ToyTask):

@@ -88,6 +88,42 @@ def test_phases_add_up_to_the_papers_steps(parsed):
     assert sum(phase["num_train_steps"] for phase in phases) == 1_000_000
 
 
+# Batch, T, P, rate, steps, warm-up, schedule and power, of each published recipe.
+LARGE_BATCHES = {
+    "large_lamb_phase1_128": (65536, 128, 20, 6e-3, 7038, 2001, "polynomial", 0.5),
+    "large_lamb_phase2_512": (32768, 512, 80, 4e-3, 1563, 200, "polynomial", 0.5),
+    "large_lamb_paper_phase1_128": (65536, 128, 20, 7.07e-3, 7037, 2815, "linear", 1.0),
+    "large_lamb_paper_phase2_512": (32768, 512, 76, 5e-3, 1562, 312, "linear", 1.0),
+    "large_mlperf_512": (4096, 512, 76, 2.4e-3, 855, 0, "linear", 1.0),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_BATCHES)
+def test_large_batches_are_those_published(parsed, name):
+    config = parsed[name]
+    assert LARGE_BATCHES[name] == (
+        *(config[key] for key in ("train_batch_size", "max_seq_length", "max_predictions_per_seq")),
+        *(config[key] for key in ("learning_rate", "num_train_steps", "num_warmup_steps")),
+        *(config[key] for key in ("learning_rate_schedule", "decay_power")),
+    )
+    assert (config["optimizer"], config["num_hidden_layers"]) == ("lamb", 24)
+    assert (config["weight_decay_rate"], config["clip_norm"]) == (0.01, 1.0)
+    is_mlperf = name == "large_mlperf_512"
+    betas = (0.66, 0.998) if is_mlperf else (0.9, 0.999)
+    assert (config["adam_beta_1"], config["adam_beta_2"]) == betas
+    assert config["adam_epsilon"] == 1e-6
+    assert config["clip_where"] == ("before" if is_mlperf else "after")
+
+
+def test_second_phases_start_from_the_first(parsed):
+    for name in ("large_lamb", "large_lamb_paper"):
+        first, second = parsed[f"{name}_phase1_128"], parsed[f"{name}_phase2_512"]
+        assert second["init_checkpoint"] == first["output_dir"] == f"runs/{name}_phase1_128"
+        assert second["vocab_file"] == f"{first['output_dir']}/vocab.txt"
+    paper = [parsed[f"large_lamb_paper_phase{phase}"] for phase in ("1_128", "2_512")]
+    assert sum(phase["num_train_steps"] for phase in paper) == 8599
+
+
 def test_each_task_of_glue_has_a_flagfile(parsed):
     names = [config["task_name"] for name, config in parsed.items() if name.startswith("glue_")]
     assert sorted(names) == sorted(GLUE)

@@ -37,6 +37,38 @@ def tf_config(hosts: list[str], index: int) -> str:
     return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
 
 
+def read_tf_config(environment: Mapping[str, str] = os.environ) -> tuple[list[str], int]:
+    """Returns the hosts of TF_CONFIG that train, and the place of this one among them.
+
+    Raises:
+      ValueError: if it names none.
+    """
+    try:
+        config = json.loads(environment.get("TF_CONFIG") or "{}")
+        cluster, task = config.get("cluster", {}), config.get("task", {})
+        hosts = [*cluster.get("chief", []), *cluster.get("worker", [])]
+        index, _ = place(cluster, task.get("type", "worker"), int(task.get("index", 0)))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"TF_CONFIG is no JSON object as TensorFlow reads it: {error}.") from None
+    if not hosts:
+        raise ValueError(
+            "--distribution=multi_worker needs the hosts in the environment variable TF_CONFIG, "
+            'say {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+            '"task": {"type": "worker", "index": 0}}; bert_tf.launch sets it.'
+        )
+    return hosts, index
+
+
+def place(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:
+    """Returns (index, number) of a host: one of type "chief" comes before those of "worker".
+
+    >>> place({"chief": ["a"], "worker": ["b", "c"]}, "worker", 1)
+    (2, 3)
+    """
+    chiefs, workers = (len(hosts.get(kind, [])) for kind in ("chief", "worker"))
+    return task_id + (chiefs if task_type == "worker" else 0), chiefs + workers
+
+
 def expand(text: str) -> list[str]:
     """Returns the hosts of a list in Slurm's short form, in its order.
 

@@ -16,7 +16,8 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.files import exclusive
-from bert_tf.run_record import check_same_run, recorded, write_run_record
+from bert_tf.run_record import check_same_run, recorded, shared_values, write_run_record
+from bert_tf.training.roll_call import together
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -51,12 +52,13 @@ def main(_: list[str]) -> int:
     check_same_run(training.output_dir, *(configs if training.do_train else [configs.model]))
     check_length(configs)
 
-    # TensorFlow takes seconds to load: --help and wrong flags are answered before.
-    from bert_tf.training.distribution import check_batch_sizes, is_chief, make_strategy
-
-    strategy = make_strategy(training)
-    check_batch_sizes(training, strategy.num_replicas_in_sync)
     with contextlib.ExitStack() as stack:
+        # TensorFlow takes seconds to load: --help and wrong flags are answered before.
+        stack.enter_context(together(training.distribution, shared_values(*configs)))
+        from bert_tf.training.distribution import check_batch_sizes, is_chief, make_strategy
+
+        strategy = make_strategy(training)
+        check_batch_sizes(training, strategy.num_replicas_in_sync)
         if training.do_train and is_chief(strategy):
             lock = pathlib.Path(training.output_dir, ".lock")
             if not stack.enter_context(exclusive(lock)):

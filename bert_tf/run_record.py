@@ -42,6 +42,12 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
         )
 
 
+def shared_values(*configs: Config) -> dict[str, str]:
+    """Returns what all workers of a run must be given alike, by name."""
+    own = ("num_workers", "cache_dir", "peak_flops")
+    return {name: value for name, value in _values(*configs).items() if name not in own}
+
+
 def recorded(output_dir: str, name: str) -> str:
     """Returns a field's value as the run directory records it; "" if it does not."""
     path = pathlib.Path(output_dir, "run.flags")

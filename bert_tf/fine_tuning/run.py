@@ -20,8 +20,9 @@ from bert_tf.files import exclusive
 from bert_tf.fine_tuning.beginning import begin, check_head
 from bert_tf.fine_tuning.program import Configs, Examples, Program, read_configs
 from bert_tf.fine_tuning.sizes import with_sizes
-from bert_tf.run_record import check_same_run, write_run_record
+from bert_tf.run_record import check_same_run, shared_values, write_run_record
 from bert_tf.text.wordpiece import WordPiece
+from bert_tf.training.roll_call import together
 
 if typing.TYPE_CHECKING:
     from bert_tf.training.fine_tuner import FineTuner, Outputs
@@ -35,9 +36,10 @@ def run(program: Program, task_config: type[Config]) -> int:
     """
     configs = read_configs(task_config)
     program.files(configs)  # Before TensorFlow, which takes seconds to load.
-    if configs.tuning.num_seeds == 1:
-        return Run(program, configs).execute()
-    return run_seeds(program, configs)
+    with together(configs.training.distribution, shared_values(*configs)):
+        if configs.tuning.num_seeds == 1:
+            return Run(program, configs).execute()
+        return run_seeds(program, configs)
 
 
 def run_seeds(program: Program, configs: Configs) -> int:

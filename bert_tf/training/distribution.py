@@ -1,12 +1,13 @@
 """Devices: the strategy behind one flag, and batches split over its replicas."""
 
-import json
-import os
+import functools
+import zlib
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
+from bert_tf.hosts import place, read_tf_config
 from bert_tf.training.batch_ramp import check_ramp
 
 
@@ -31,16 +32,8 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
 
 
 def _multi_worker_strategy() -> tf.distribute.Strategy:
-    try:
-        hosts = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-    except (json.JSONDecodeError, AttributeError) as error:
-        raise ValueError(f"TF_CONFIG is no JSON object: {error}.") from None
-    if not {"worker", "chief"} & set(hosts):
-        raise ValueError(
-            "--distribution=multi_worker needs the hosts in the environment variable TF_CONFIG, "
-            'say {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
-            '"task": {"type": "worker", "index": 0}}.'
-        )
+    read_tf_config()  # Says what is wrong with it.
+    tf.get_logger().setLevel("WARNING")  # TensorFlow announces each reduction that it builds.
     # RING works on CPU and GPU alike; NCCL is chosen by TensorFlow where all hosts have GPUs.
     gpus = tf.config.list_physical_devices("GPU")
     communication = tf.distribute.experimental.CommunicationImplementation
@@ -114,16 +107,6 @@ def worker_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     return place(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
 
 
-def place(hosts: dict[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:
-    """Returns (index, number) of a host: one of type "chief" comes before those of "worker".
-
-    >>> place({"chief": ["a"], "worker": ["b", "c"]}, "worker", 1)
-    (2, 3)
-    """
-    chiefs, workers = (len(hosts.get(kind, [])) for kind in ("chief", "worker"))
-    return task_id + (chiefs if task_type == "worker" else 0), chiefs + workers
-
-
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """True on the one host that writes the run directory."""
     return worker_of(strategy)[0] == 0
@@ -185,23 +168,41 @@ def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 
 def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
     """Raises ValueError on every host if the hosts are at different steps."""
-    total, squares, count = _sum(strategy, [float(step), float(step) ** 2, 1.0])
-    if count * squares != total**2:  # Equal only if all are (Cauchy and Schwarz).
+    if not _is_same(strategy, step):
         raise ValueError(
             f"The hosts resume at different steps, this one at {step}: they must share one "
             f"--output_dir."
         )
 
 
+def check_same_data(strategy: tf.distribute.Strategy, fingerprint: str) -> None:
+    """Raises ValueError on every host if the hosts have different training examples."""
+    if not _is_same(strategy, zlib.crc32(fingerprint.encode()) >> 8):
+        raise ValueError(
+            f"The hosts have different training examples, this one {fingerprint}: they must read "
+            f"the same files."
+        )
+
+
+def _is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
+    """True on every host if all gave the same number, which is below 2 ** 24."""
+    total, squares, count = _sum(strategy, [float(number), float(number) ** 2, 1.0])
+    return count * squares == total**2  # Only if all are equal (Cauchy and Schwarz).
+
+
 def _sum(strategy: tf.distribute.Strategy, values: list[float]) -> list[float]:
     """Returns the sums of the values over the replicas of all hosts."""
     if worker_of(strategy)[1] == 1:
         return values
+    return _summing(strategy)(tf.constant(values, tf.float64)).numpy().tolist()
 
-    @tf.function
+
+@functools.cache
+def _summing(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float64)])
     def total(value: tf.Tensor) -> tf.Tensor:
         return strategy.reduce(
             tf.distribute.ReduceOp.SUM, strategy.run(tf.identity, (value,)), None
         )
 
-    return total(tf.constant(values, tf.float64)).numpy().tolist()
+    return total

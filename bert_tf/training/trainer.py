@@ -20,6 +20,7 @@ from bert_tf.training.batch_ramp import Stage, stage_of
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.distribution import (
     any_worker,
+    check_same_data,
     check_same_step,
     distribute,
     is_chief,
@@ -202,6 +203,7 @@ class Trainer:
 
     def _check_resumable(self) -> None:
         check_same_step(self.strategy, self.step)
+        check_same_data(self.strategy, self.data_fingerprint)
         before = self._loop_state.get("data_fingerprint", self.data_fingerprint)
         if before != self.data_fingerprint:
             path = self.config.output_dir

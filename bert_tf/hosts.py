@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 
-LOST_WORKER_STATUS = 75  # sysexits.h's EX_TEMPFAIL: exit status of a worker that misses another.
+LOST_WORKER_STATUS = os.EX_UNAVAILABLE  # 69: exit status of a worker that misses another.
 
 FIRST_PORT = 10000  # Of jobs under Slurm; below the ports that Linux gives to outgoing connections.
 PORTS_A_JOB = 16

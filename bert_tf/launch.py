@@ -49,7 +49,7 @@ class LaunchConfig(Config):
 
 config_flags.define_flags(LaunchConfig)
 
-STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # Exit statuses of a run that saved.
+STOPPED = (os.EX_TEMPFAIL, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # Of a run that saved.
 POLL_SECONDS = 0.1
 LINES_SHOWN = 10
 
@@ -124,7 +124,8 @@ class Workers:
 
         An error that a program reports would come again.
         """
-        return not self._signal and (status > 128 or status == LOST_WORKER_STATUS)
+        is_stopped = self._signal or status in STOPPED
+        return not is_stopped and (status > 128 or status == LOST_WORKER_STATUS)
 
     def _start(self) -> None:
         hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]

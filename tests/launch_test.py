@@ -1,7 +1,5 @@
 """The launcher: who is told what, and how all end when one does."""
 
-import json
-import os
 import re
 import signal
 import subprocess
@@ -55,8 +53,8 @@ def test_one_that_fails_ends_all(action, expected, said):
 
 
 def test_a_lost_worker_is_blamed_not_the_one_that_missed_it():
-    status, printed = ended(launch("0:exit=75", "1:kill", local_workers=2))
-    assert status == 137 or "Worker 0 of 2 ended with 75" in printed, printed
+    status, printed = ended(launch("0:exit=69", "1:kill", local_workers=2))
+    assert status == 137 or "Worker 0 of 2 ended with 69" in printed, printed
 
 
 def test_signals_are_handed_on_once(tmp_path):
@@ -138,4 +136,3 @@ def test_the_launcher_loads_no_tensorflow():
 
 def test_exit_statuses_are_a_shell_s():
     assert [exit_status(code) for code in (0, 3, -9)] == [0, 3, 137]
-    assert json.loads(json.dumps({"exit": os.EX_TEMPFAIL})) == {"exit": 75}

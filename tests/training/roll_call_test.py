@@ -71,7 +71,7 @@ def test_all_name_the_one_that_was_killed(three, victim):
     begin = time.monotonic()
     workers[victim].send_signal(signal.SIGKILL)
     others = [worker for worker in workers if worker is not workers[victim]]
-    assert [worker.wait(timeout=20) for worker in others] == [75, 75]
+    assert [worker.wait(timeout=20) for worker in others] == [69, 69]
     assert time.monotonic() - begin < 5
     for worker in others:
         line = worker.communicate()[1].strip()
@@ -84,7 +84,7 @@ def test_all_hear_why_one_failed(three):
     status, line = tell(workers[1], "raise ValueError('No such file.')")
     assert (status, line) == (1, "ValueError: No such file.")
     for worker in (workers[0], workers[2]):
-        assert worker.wait(timeout=20) == 75
+        assert worker.wait(timeout=20) == 69
         line = worker.communicate()[1]
         assert f"Worker 1 of 3 ({hosts[1]}) failed: No such file." in line
 
@@ -96,7 +96,7 @@ def test_an_error_of_the_network_waits_for_the_name(three):
     workers[0].stdin.write(code + "\n")
     workers[0].stdin.flush()
     workers[2].kill()
-    assert workers[0].wait(timeout=60) == 75
+    assert workers[0].wait(timeout=60) == 69
     assert f"Worker 2 of 3 ({hosts[2]}) is gone" in workers[0].communicate()[1]
 
 

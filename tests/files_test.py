@@ -39,6 +39,15 @@ def test_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: pathlib.Pa
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_two_writers_of_one_file_do_not_meet(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "file"
+    with atomic_write(path) as first, atomic_write(path) as second:
+        first.write("first")
+        second.write("second")
+    assert path.read_text(encoding="utf8") == "first"  # the last to be finished
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_kill_keeps_the_old_file(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "file"
     path.write_text("old", encoding="utf8")

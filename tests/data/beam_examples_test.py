@@ -12,7 +12,8 @@ import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data import beam_examples, duplicates, example_shards, token_store
-from bert_tf.data.example_files import write_examples
+from bert_tf.data.corpus import CorpusPart
+from bert_tf.data.example_files import ExampleJob, write_examples
 from bert_tf.text.vocab import Vocab
 
 needs_beam = pytest.mark.skipif(
@@ -88,6 +89,18 @@ def test_examples_are_those_of_the_local_maker(
         assert beam[entry] == local[entry]
     assert beam["duplicates"] == (0 if deduplicate == "none" else 5)
     assert beam["run"]["runner"] == "beam" and beam["run"]["examples/s"] > 0
+
+
+def test_workers_get_absolute_paths(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = (CorpusPart("text0.txt", "lines"), CorpusPart("tfds:wiki:train", "tfds"))
+    data = dataclasses.replace(corpus, vocab_file="vocab.txt")
+    out = pathlib.Path("out")
+    job = ExampleJob(parts, (out / "x",), out / "work", data, MaskingConfig(), True)
+    job = beam_examples.with_absolute_paths(job)
+    assert [part.path for part in job.parts] == [f"{tmp_path}/text0.txt", "tfds:wiki:train"]
+    assert (job.output_files, job.work) == ((tmp_path / "out/x",), tmp_path / "out/work")
+    assert job.data.vocab_file == f"{tmp_path}/vocab.txt"
 
 
 @needs_beam

@@ -1,18 +1,21 @@
 """Shards of examples: content, independence of workers and of kills, masks, memory."""
 
+import concurrent.futures
 import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.data.example_shards import write_shards
+from bert_tf.data import example_shards
+from bert_tf.data.example_shards import plan_shards, write_shard, write_shards
 from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.data.token_store import TokenStore, write_part
 from bert_tf.text.vocab import Vocab
@@ -95,6 +98,36 @@ def test_workers_do_not_change_a_byte(store, masking):
     ]
     assert contents[0] == contents[1] == contents[2]
     assert all(contents[0])
+
+
+def test_threads_do_not_share_a_store(store, monkeypatch):
+    """Workers of a Beam runner may be threads: they must not close each other's files."""
+    readers = {}
+
+    class WatchedStore(TokenStore):
+        def _read(self, *place):
+            readers.setdefault(id(self), (self, set()))[1].add(threading.get_ident())
+            return super()._read(*place)
+
+    paths, _ = write(store, "one", shards=8)
+    other = paths[0].parents[1] / "other"
+    tasks = plan_shards(
+        store.paths,
+        np.arange(40),
+        [other / path.name for path in paths],
+        other,
+        vocab_file=str(other.parent / "vocab.txt"),
+        num_duplicates=1,
+        data=DATA,
+        masking=MaskingConfig(max_predictions_per_seq=5),
+    )
+    monkeypatch.setattr(example_shards, "TokenStore", WatchedStore)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(write_shard, tasks))
+    assert [len(threads) for _, threads in readers.values()] == [1] * len(readers)
+    assert len(readers) > 1
+    for path, task in zip(paths, tasks, strict=True):
+        assert path.read_bytes() == task.path.read_bytes()
 
 
 def test_restart_makes_only_what_is_missing(store):

@@ -1,0 +1,146 @@
+"""Measures the search for near duplicates: what it finds, beside an exact search, and its cost.
+
+    python -m benchmarks.duplicates --input_file='wikipedia/*.xz' --vocab_file=vocab.txt
+
+To the documents of the input, copies of some are added at random places, with a share of the words
+replaced by words of the document. Then the corpus is tokenised, keys are made and compared, in one
+process; seconds are processor time.
+
+The exact search knows no hash functions: it sorts each document's shingles by how rare they are
+and compares all documents that share one of the rarest 20 % (of two sets with similarity 0.8 at
+least one shared element must be among these; Chaudhuri, Ganti, Kaushik 2006, "prefix filter").
+"""
+
+import json
+import pathlib
+import tempfile
+import time
+from typing import NamedTuple
+
+import numpy as np
+from absl import app, flags
+
+from bert_tf.data.corpus import list_parts, read_documents
+from bert_tf.data.duplicates import (
+    SIMILARITY,
+    document_pieces,
+    kept_documents,
+    shingles,
+    similarity,
+    write_keys,
+)
+from bert_tf.data.token_store import TokenStore, tokenize_corpus
+
+INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in create_pretraining_data.")
+VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary.")
+DOCUMENTS = flags.DEFINE_integer("num_documents", 100_000, "Documents of the input to use.")
+COPIES = flags.DEFINE_float("copies", 0.1, "Share of documents of which a copy is added.")
+flags.mark_flags_as_required(["input_file", "vocab_file"])
+CHANGED = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)  # shares of words replaced in a copy
+
+
+class Copy(NamedTuple):
+    """Lines of a copy and of its original, and the share of its words that were changed."""
+
+    number: int
+    original: int
+    changed: float
+
+
+def write_corpus(path: pathlib.Path) -> list[Copy]:
+    """Writes the corpus as JSONL, with copies at random places."""
+    rng = np.random.default_rng(1)
+    texts = [
+        " ".join(document)
+        for part in list_parts(INPUT_FILE.value)
+        for document in read_documents(part)
+    ][: DOCUMENTS.value]
+    lines = [(rng.random(), text, index, -1.0) for index, text in enumerate(texts)]
+    for index in rng.permutation(len(texts))[: int(COPIES.value * len(texts))]:
+        words, share = texts[index].split(), float(rng.choice(CHANGED))
+        for position in (rng.random(len(words)) < share).nonzero()[0]:
+            words[position] = words[rng.integers(len(words))]
+        lines.append((rng.random(), " ".join(words), int(index), share))
+    lines.sort()
+    with path.open("w", encoding="utf8") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for _, text, _, _ in lines)
+    places = {index: number for number, (_, _, index, share) in enumerate(lines) if share < 0}
+    return [
+        Copy(number, places[index], share)
+        for number, (_, _, index, share) in enumerate(lines)
+        if share >= 0
+    ]
+
+
+def duplicates_by_prefix(sets: list[np.ndarray]) -> dict[int, int]:
+    """Returns each document with a near duplicate before it, and the first of these."""
+    _, ranks, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
+    rarity = counts[ranks].astype(np.int64) << 32 | ranks  # a total order, rare ones first
+    bounds = np.cumsum([0, *map(len, sets)])
+    entries = []
+    for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        length = end - start - int(np.ceil(SIMILARITY * (end - start))) + 1
+        prefix = np.partition(rarity[start:end], length - 1)[:length]
+        entries.append(np.stack([prefix, np.full(length, number)], axis=1))
+    table = np.concatenate(entries)
+    table = table[np.lexsort((table[:, 1], table[:, 0]))]
+    found: dict[int, int] = {}
+    cuts = np.flatnonzero(np.diff(table[:, 0])) + 1
+    compared: set[tuple[int, int]] = set()
+    for group in np.split(table[:, 1], cuts):
+        for second in range(1, len(group)):
+            for first in group[:second]:
+                pair = int(first), int(group[second])
+                if pair in compared:
+                    continue
+                compared.add(pair)
+                a, b = (sets[number] for number in pair)
+                if min(len(a), len(b)) >= SIMILARITY * max(len(a), len(b)):
+                    if similarity(a, b) >= SIMILARITY:
+                        found[pair[1]] = min(pair[0], found.get(pair[1], pair[0]))
+    return found
+
+
+def main(_: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        text = pathlib.Path(folder, "text.jsonl")
+        copies = write_corpus(text)
+        marks = [time.process_time()]
+        store = tokenize_corpus(
+            list_parts(str(text)),
+            pathlib.Path(folder, "tokens"),
+            vocab_file=VOCAB_FILE.value,
+            do_lower_case=True,
+            num_workers=1,
+        )
+        marks.append(time.process_time())
+        for path in store.paths:
+            write_keys(path, "near")
+        marks.append(time.process_time())
+        kept = kept_documents(store, "near", num_workers=1)
+        marks.append(time.process_time())
+        tokenizing, keys, comparing = np.diff(marks)
+        print(f"{store.num_documents:,} documents, {store.num_pieces:,} pieces")
+        print(
+            f"CPU seconds: tokenising {tokenizing:.1f}, keys {keys:.1f}, comparing {comparing:.1f}"
+        )
+        report(store, set(range(store.num_documents)) - set(kept.tolist()), copies)
+
+
+def report(store: TokenStore, left_out: set[int], copies: list[Copy]) -> None:
+    """Prints what was found beside the exact search."""
+    sets = [shingles(document_pieces(store, number)) for number in range(store.num_documents)]
+    start = time.process_time()
+    exact = set(duplicates_by_prefix(sets))
+    right = len(left_out & exact)
+    print(f"exact search: {len(exact):,} in {time.process_time() - start:.1f} CPU s")
+    print(f"left out: {len(left_out):,}; precision {right / len(left_out):.4f}", end=", ")
+    print(f"recall {right / len(exact):.4f}")
+    print(f"{'words changed':>14}{'copies':>8}{'found':>8}")
+    for share in CHANGED:
+        found = [{c.number, c.original} & left_out for c in copies if c.changed == share]
+        print(f"{share:>14.1%}{len(found):>8}{sum(map(bool, found)):>8}")
+
+
+if __name__ == "__main__":
+    app.run(main)

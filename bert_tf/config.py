@@ -308,6 +308,7 @@ class OptimizerConfig(Config):
             )
 
 
+BAD_LOSS_POLICIES = ("stop", "skip", "rewind")
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -349,6 +350,21 @@ class TrainingConfig(Config):
     keep_checkpoint_max: int = option(3, "Newest checkpoints kept; the best is kept too.", lower=1)
     iterations_per_loop: int = option(1000, "Most steps inside one graph call.", lower=1)
     log_steps: int = option(100, "Steps between logged lines.", lower=1)
+    on_bad_loss: str = option(
+        "stop",
+        "When a loss or its gradients are not finite, or the loss jumps: stop; skip the update; "
+        "rewind to the last checkpoint and leave out the batches that led there.",
+        choices=BAD_LOSS_POLICIES,
+    )
+    spike_sigmas: float = option(
+        0.0,
+        "A loss jumps if it lies this many standard deviations above the mean of the last 100 "
+        "steps; 0: whatever it is.",
+        lower=0.0,
+    )
+    max_bad_losses: int = option(
+        10, "Most rewinds of a run, or skipped steps in a row; then it stops.", lower=1
+    )
     distribution: str = option(
         "one_device",
         "one_device; mirrored: all GPUs of this machine; multi_worker: hosts named in TF_CONFIG; "

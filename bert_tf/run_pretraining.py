@@ -18,6 +18,7 @@ from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConf
 from bert_tf.files import exclusive
 from bert_tf.run_record import check_same_run, recorded, shared_values, write_run_record
 from bert_tf.training.roll_call import together
+from bert_tf.training.stopping import Stopped, stoppable
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -46,6 +47,11 @@ class Configs(NamedTuple):
 
 
 def main(_: list[str]) -> int:
+    return stoppable(run)
+
+
+def run() -> int:
+    """Does what the flags ask for; returns the exit status."""
     configs, start = with_start(read_configs())
     training = configs.training
     # An evaluation may use other data and batches; the model must be the same.
@@ -79,7 +85,6 @@ def train_and_evaluate(configs: Configs, start: "Checkpoint | None", strategy: A
 
     from bert_tf.data.pipeline import raise_input_fault
     from bert_tf.training.distribution import is_chief
-    from bert_tf.training.trainer import Stopped
 
     training = configs.training
     trainer = build_trainer(configs, start, strategy)
@@ -94,7 +99,7 @@ def train_and_evaluate(configs: Configs, start: "Checkpoint | None", strategy: A
         record = f"{training.output_dir}/run.flags"
         logging.info("Saved at step %d. To go on, give the same command again, or:", trainer.step)
         logging.info("python -m bert_tf.run_pretraining --flagfile=%s", record)
-        return 128 + stop.signal_number
+        return stop.exit_status
     except FloatingPointError as error:
         raise ValueError(error) from error
     except tf.errors.InvalidArgumentError as error:

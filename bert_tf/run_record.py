@@ -15,7 +15,7 @@ FREE_FIELDS = frozenset(
     "num_devices jit_compile pack_rows gradient_accumulation_steps recompute "
     "early_stopping_evaluations use_tpu tpu_name tpu_zone gcp_project peak_flops bert_config_file "
     "may_miss may_ignore do_predict predict_file predict_batch_size num_seeds use_best_checkpoint "
-    "pad_to_max_length num_worst_errors".split()
+    "pad_to_max_length num_worst_errors on_bad_loss spike_sigmas max_bad_losses".split()
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf.files import exclusive
 from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.stopping import PREEMPTED
 from tests.fine_tune import FLAGS, refuse, texts, write_folder, write_table
 from tests.programs import fail, finish, start
 
@@ -65,7 +66,7 @@ def test_stopped_then_killed_then_finished(folder, whole):
     log = folder / "broken/metrics.jsonl"
     process = start("run_classifier", **command)
     status, printed = signal_after(process, log, 4, signal.SIGTERM)
-    assert status == 128 + signal.SIGTERM, printed
+    assert status == PREEMPTED, printed
     assert "the same command goes on" in printed
     saved = max(int(path.stem.split("-")[1]) for path in log.parent.glob("model.ckpt-*.index"))
     assert f"Saved at step {saved};" in printed

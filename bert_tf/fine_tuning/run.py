@@ -23,17 +23,23 @@ from bert_tf.fine_tuning.sizes import with_sizes
 from bert_tf.run_record import check_same_run, shared_values, write_run_record
 from bert_tf.text.wordpiece import WordPiece
 from bert_tf.training.roll_call import together
+from bert_tf.training.stopping import Stopped, stoppable
 
 if typing.TYPE_CHECKING:
     from bert_tf.training.fine_tuner import FineTuner, Outputs
 
 
 def run(program: Program, task_config: type[Config]) -> int:
-    """Does what the flags ask for; returns the exit status.
+    """Does what the flags ask for; returns the exit status, `PREEMPTED` after a notice.
 
     Raises:
       ValueError: with what is wrong with flags, input or numbers.
     """
+    return stoppable(lambda: run_program(program, task_config))
+
+
+def run_program(program: Program, task_config: type[Config]) -> int:
+    """As `run`, without the notices."""
     configs = read_configs(task_config)
     program.files(configs)  # Before TensorFlow, which takes seconds to load.
     with together(configs.training.distribution, shared_values(*configs)):
@@ -86,7 +92,6 @@ class Run:
     def execute(self, strategy: Any = None) -> int:
         """Trains, evaluates, predicts; returns the exit status. Without a strategy it makes one."""
         from bert_tf.training.distribution import is_chief, make_strategy
-        from bert_tf.training.trainer import Stopped
 
         self.strategy = strategy = strategy or make_strategy(self.configs.training)
         with contextlib.ExitStack() as stack:
@@ -101,7 +106,7 @@ class Run:
                 self.train_and_use(trainer, examples)
             except Stopped as stop:
                 logging.info("Saved at step %d; the same command goes on.", trainer.step)
-                return 128 + stop.signal_number
+                return stop.exit_status
             except FloatingPointError as error:
                 raise ValueError(error) from error
         return 0

@@ -110,6 +110,8 @@ class RunDirectory:
         if writing:
             writing.result()
 
+    close = wait
+
     def has(self, step: int) -> bool:
         """True if the checkpoint of `step` is there or being written."""
         return (self._writing is not None and self._writing_step == step) or step in self.steps()

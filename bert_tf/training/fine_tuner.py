@@ -67,6 +67,7 @@ class FineTuner(Trainer):
         collected: dict[str, list[Any]] = {}
         iterator = iter(data)
         for _ in range(-(-len(rows) // batch_size)):
+            self.leave_if_stopped()
             outputs = self._predict_batch(iterator)
             values = {name: value.numpy() for name, value in outputs.items()}
             row_ids = values.pop("row_ids")

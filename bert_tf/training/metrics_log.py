@@ -50,11 +50,15 @@ class MetricsLog:
         drop_lines(self.path, step, mark)
 
     def add(self, step: int, row: Row) -> dict[str, Any] | None:
-        """Adds the sums of the step that made `step`; returns the line if one was written."""
+        """Adds the sums of the step that made `step`; returns the line if one was written.
+
+        A line that is due while nothing has weight (all its steps were left out) is not written.
+        """
         for name in self.sum_names:
             for column in (f"{name}_total", f"{name}_weight"):
                 self.pending[column] = self.pending.get(column, 0.0) + row[column]
-        if step != 1 and step % self.log_steps:
+        is_empty = not any(self.pending[f"{name}_weight"] for name in self.sum_names)
+        if is_empty or (step != 1 and step % self.log_steps):
             return None
         line = {"step": step, **ratios(self.pending, self.sum_names, self.loss_names)}
         line |= {key: row[key] for key in ("learning_rate", "gradient_norm")}

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.optimization.optimizers import global_norm
+from bert_tf.training.bad_steps import LossGuard
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
 
@@ -99,6 +100,7 @@ class TrainStep:
       accumulation_steps: micro-batches a step; divides a replica's batch.
       jit_compile: compile with XLA.
       loss_scale: for float16.
+      guard: leaves out updates whose loss or gradients are bad.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class TrainStep:
         accumulation_steps: int = 1,
         jit_compile: bool = True,
         loss_scale: LossScale | None = None,
+        guard: LossGuard | None = None,
     ) -> None:
         self.task = task
         self.optimizer = optimizer
@@ -118,11 +121,13 @@ class TrainStep:
         self.random_seed = random_seed
         self.accumulation_steps = accumulation_steps
         self.loss_scale = loss_scale
-        self.columns = (
+        self.guard = guard
+        self.columns: tuple[str, ...] = (
             *(f"{name}_total" for name in task.sum_names),
             *(f"{name}_weight" for name in task.sum_names),
             "learning_rate",
             "gradient_norm",
+            *(("loss_limit", "is_good") if guard else ()),
         )
         self._run_micro_batch = ReplicaFunction(self._micro_batch, strategy, jit_compile)
         step = self._whole_step if jit_compile else self._flexible_step
@@ -222,17 +227,41 @@ class TrainStep:
     def _apply(
         self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
     ) -> tf.Tensor:
-        """Updates, unless float16 gradients overflowed; returns the row of the report."""
+        """Updates, unless the step is bad; returns the row of the report."""
         learning_rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-        if self.loss_scale is None:
-            norm = self._local(update(gradients))
+        if self.loss_scale is None and self.guard is None:
+            row = [learning_rate, self._local(update(gradients))]
         else:
-            total = tf.add_n([tf.reduce_sum(g) for g in map(self._local, gradients)])
-            is_finite = tf.math.is_finite(total)
-            zero = tf.zeros([])
-            norm = tf.cond(is_finite, lambda: self._local(update(gradients)), lambda: zero)
+            row = [learning_rate, *self._apply_if_good(gradients, sums, update)]
+        return tf.concat([sums, tf.stack(row)], axis=0)
+
+    def _apply_if_good(
+        self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
+    ) -> list[tf.Tensor]:
+        """Updates, unless float16 gradients overflowed or the guard objects.
+
+        Returns:
+          The gradient norm, 0 or not finite where the update was left out, and with a guard
+          `loss_limit` and `is_good`; all float32 [].
+        """
+        total = tf.add_n([tf.reduce_sum(g) for g in map(self._local, gradients)])
+        is_finite = is_good = tf.math.is_finite(total)
+        refused = tf.zeros([]) if self.loss_scale else tf.where(is_finite, 0.0, total)
+        judged = []
+        if self.guard:
+            # The loss scale expects overflows: they are no fault of the step.
+            accepted, limit = self.guard.judge(self._loss(sums), is_finite | bool(self.loss_scale))
+            is_good &= accepted
+            judged = [limit, tf.cast(accepted, tf.float32)]
+        norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: refused)
+        if self.loss_scale:
             self.loss_scale.update(is_finite)
-        return tf.concat([sums, tf.stack([learning_rate, norm])], axis=0)
+        return [norm, *judged]
+
+    def _loss(self, sums: tf.Tensor) -> tf.Tensor:
+        totals, weights = tf.split(sums, 2)
+        places = [self.task.sum_names.index(name) for name in self.task.loss_names]
+        return tf.add_n([tf.math.divide_no_nan(totals[p], weights[p]) for p in places])
 
     def _compiled_update(self, gradients: Gradients) -> tf.Tensor:
         # On CPUs XLA would hold the squares of all gradients at once to add them up.

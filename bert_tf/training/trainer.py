@@ -1,13 +1,13 @@
 """The loop: steps, logs, evaluations, checkpoints; stopped and resumed at will."""
 
+import contextlib
 import functools
 import json
-import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,7 @@ from absl import logging
 from bert_tf.config import TrainingConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.files import atomic_write
+from bert_tf.training.bad_steps import BadSteps, LossGuard
 from bert_tf.training.batch_ramp import Stage, stage_of
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.distribution import (
@@ -34,19 +35,13 @@ from bert_tf.training.metrics_log import (
     read_metrics,
 )
 from bert_tf.training.reporting import Progress, Scalars
+from bert_tf.training.stopping import Stopped, StopRequest
 from bert_tf.training.task import Task
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
+KEPT = ("learning_rate",)  # What a step has whose update was left out.
 EVALUATIONS = "eval_metrics.jsonl"
 CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
-
-
-class Stopped(Exception):
-    """The run was asked to stop, and has saved its state; `signal_number` says by what."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
-        self.signal_number = signal_number
 
 
 class Trainer:
@@ -84,15 +79,17 @@ class Trainer:
         self.data_fingerprint = data_fingerprint
         self.is_chief = is_chief(strategy)
         variables = {**model_variables(task.model), **optimizer.named_variables()}
-        loss_scale = None
-        if config.precision == "mixed_float16":
-            with strategy.scope():
-                loss_scale = LossScale()
+        with strategy.scope():
+            loss_scale = LossScale() if config.precision == "mixed_float16" else None
+            needs_guard = config.on_bad_loss == "skip" or config.spike_sigmas > 0
+            self.guard = LossGuard(config.spike_sigmas) if needs_guard else None
+        if loss_scale:
             variables |= loss_scale.variables
         self.directory = RunDirectory(config.output_dir, variables, config.keep_checkpoint_max)
         self.log = MetricsLog(
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
+        self.bad_steps = BadSteps(config, self.directory.path, task.loss_names)
         self._make_train_step = functools.partial(
             TrainStep,
             task,
@@ -101,6 +98,7 @@ class Trainer:
             random_seed=random_seed,
             jit_compile=config.jit_compile,
             loss_scale=loss_scale,
+            guard=self.guard,
         )
         self.train_step = self._make_train_step(
             accumulation_steps=config.gradient_accumulation_steps
@@ -108,7 +106,7 @@ class Trainer:
         self.eval_step = EvalStep(task, strategy, config.jit_compile)
         self.step = 0
         self._loop_state: dict[str, Any] = {}
-        self._signal = 0
+        self._stop: StopRequest | None = None
 
     def restore(self) -> bool:
         """Takes up the newest checkpoint of the run directory; true if there was one.
@@ -119,6 +117,9 @@ class Trainer:
         if restored is None:
             return False
         self.step, self._loop_state = restored
+        self.bad_steps.restore(self._loop_state.get("bad_steps", {}))
+        if self.guard:
+            self.guard.restore(self._loop_state.get("guard", {}))
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
 
@@ -127,8 +128,10 @@ class Trainer:
 
         Raises:
           ValueError: if the checkpoint is of other training examples.
-          Stopped: after SIGTERM or SIGINT, with the state saved.
-          FloatingPointError: at a loss that is not finite; nothing after it is saved.
+          Stopped: after SIGTERM, SIGUSR1 or Ctrl-C, with the state saved.
+          FloatingPointError: at a loss that is not finite or jumps, if that is to end the run, or
+            after too many of them; nothing after it is saved.
+          OSError: if a checkpoint cannot be written.
         """
         if self.is_finished() and not self._evaluation_is_due():
             return
@@ -137,26 +140,28 @@ class Trainer:
             self.directory.delete_leftovers()
             self._take_up_files()
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
-        restore_handlers = self._catch_signals()
-        try:
+        with contextlib.closing(self.directory), StopRequest() as self._stop:
+            if self.config.on_bad_loss == "rewind" and not self.directory.steps():
+                self.save()
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
                 self._evaluate_and_note(scalars)
             iterator = None
             while not self.is_finished():
                 if iterator is None or self._next_batch == self._stage.first_batch:
                     iterator = iter(self._train_data())
-                self._run_call(iterator, scalars)
-                is_stopped = any_worker(self.strategy, bool(self._signal))
+                if not self._run_call(iterator, scalars):
+                    self._rewind()
+                    iterator = None
+                    continue
+                is_stopped = any_worker(self.strategy, bool(self._stop.number))
                 at_end = self.step == self.num_train_steps
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
                     self.save()
                 if is_stopped:
-                    raise Stopped(self._signal or signal.SIGTERM)
+                    raise Stopped(self._stop.number or signal.SIGTERM)
                 if self._evaluation_is_due():
                     self._evaluate_and_note(scalars)
-        finally:
-            self.directory.wait()
-            restore_handlers()
+        self._stop = None
 
     def is_finished(self) -> bool:
         """True after the last step, or where early stopping ends the run."""
@@ -183,6 +188,8 @@ class Trainer:
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
                 "mark": mark_lines(self.log.path),
+                "bad_steps": self.bad_steps.state(),
+                "guard": self.guard.state() if self.guard else {},
             }
             self.directory.start_save(self.step, state)
 
@@ -196,10 +203,20 @@ class Trainer:
         sums = np.zeros([2 * len(self.task.sum_names)])
         with self.optimizer.averaged_weights():
             for batch in data:
+                self.leave_if_stopped()
                 sums += self.eval_step(batch).numpy()
         columns = self.train_step.columns[: len(sums)]
         values = dict(zip(columns, sums.tolist(), strict=True))
         return ratios(values, self.task.sum_names, self.task.loss_names)
+
+    def leave_if_stopped(self) -> None:
+        """Leaves an evaluation while training, which is made again when the run goes on.
+
+        Raises:
+          Stopped: if asked to; its checkpoint is written. Of several hosts none leaves alone.
+        """
+        if self._stop and self._stop.number and worker_of(self.strategy)[1] == 1:
+            raise Stopped(self._stop.number)
 
     def _check_resumable(self) -> None:
         check_same_step(self.strategy, self.step)
@@ -236,7 +253,7 @@ class Trainer:
     @property
     def _next_batch(self) -> int:
         """The number of the next step's batch."""
-        return self.step
+        return self.step + self.bad_steps.batches_left_out
 
     @property
     def _stage(self) -> Stage:
@@ -255,18 +272,25 @@ class Trainer:
         pack = functools.partial(pack_batch, num_parts=num_parts)
         return distribute(self.strategy, make_dataset, pack if self.config.pack_rows else None)
 
-    def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> None:
-        """Does the steps of one graph call and reports them."""
+    def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> bool:
+        """Does the steps of one graph call and reports them; false if the run must go back."""
         num_steps = self._steps_of_call()
         start = time.monotonic()
         rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
         self.progress.add(time.monotonic() - start, num_steps)
         for values in rows:
             row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
-            self._check_finite(row)
+            if fault := self.bad_steps.find(row):
+                done = self.bad_steps.decide(self.step + 1, row, fault, self.is_chief)
+                if done == "stop":
+                    self._fail(fault, row)
+                if done == "rewind":
+                    return False
+                row = {name: 0.0 if name not in KEPT else row[name] for name in row}
             self.step += 1
             if self.is_chief and scalars:
                 self._report(row, scalars)
+        return True
 
     def _report(self, row: dict[str, float], scalars: Scalars) -> None:
         line = self.log.add(self.step, row)
@@ -295,21 +319,35 @@ class Trainer:
     def _next(self, interval: int) -> int:
         return (self.step // interval + 1) * interval
 
-    def _check_finite(self, row: dict[str, float]) -> None:
-        bad = [name for name in self.task.loss_names if not math.isfinite(row[f"{name}_total"])]
-        overflow_is_handled = self.config.precision == "mixed_float16"
-        if not math.isfinite(row["gradient_norm"]) and not overflow_is_handled:
-            bad.append("gradient_norm")
-        if bad:
-            self.directory.wait()
-            steps = self.directory.steps()
-            last = f"model.ckpt-{steps[-1]}" if steps else "none yet"
-            raise FloatingPointError(
-                f"{', '.join(bad)} is not a finite number at step {self.step + 1} "
-                f"(learning rate {row['learning_rate']:.3g}). Nothing after the last good "
-                f"checkpoint ({last}) was saved. Lower --learning_rate, lengthen "
-                f"--num_warmup_steps, or check the data with bert_tf.show_examples."
+    def _fail(self, fault: str, row: dict[str, float]) -> NoReturn:
+        self.directory.wait()
+        steps = self.directory.steps()
+        last = f"model.ckpt-{steps[-1]}" if steps else "none yet"
+        again = (
+            ""
+            if self.config.on_bad_loss == "stop"
+            else (
+                f" --on_bad_loss={self.config.on_bad_loss} was of no use "
+                f"{self.config.max_bad_losses} times."
             )
+        )
+        raise FloatingPointError(
+            f"{fault} at step {self.step + 1} "
+            f"(learning rate {row['learning_rate']:.3g}). Nothing after the last good "
+            f"checkpoint ({last}) was saved.{again} Lower --learning_rate, lengthen "
+            f"--num_warmup_steps, give --on_bad_loss=skip or rewind, or check the data with "
+            f"bert_tf.show_examples."
+        )
+
+    def _rewind(self) -> None:
+        """Goes back to the last checkpoint; the batches until the bad step are left out."""
+        next_batch = self._next_batch + 1
+        self.directory.wait()
+        any_worker(self.strategy, False)  # No host reads before the one that writes has written.
+        self.restore()
+        self.bad_steps.batches_left_out = next_batch - self.step
+        if self.is_chief:
+            self._take_up_files()
 
     def _take_up_files(self) -> None:
         """Brings what lies beside the checkpoint back to its step."""
@@ -328,22 +366,6 @@ class Trainer:
         note_evaluation(self.directory.path, self.step, results)
         scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
         logging.info("evaluation at step %d: %s", self.step, _text(results))
-
-    def _catch_signals(self) -> Callable[[], None]:
-        """Notes the first SIGTERM or SIGINT; a second one is not caught."""
-
-        def note(number: int, _: Any) -> None:
-            self._signal = number
-            logging.info("Saving and stopping; once more stops at once without saving.")
-            signal.signal(number, signal.SIG_DFL)
-
-        old = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-
-        def restore() -> None:
-            for number, handler in old.items():
-                signal.signal(number, handler)
-
-        return restore
 
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:

@@ -1,5 +1,8 @@
 """A pre-training task on made-up batches: a real model, data from a formula, no files."""
 
+import types
+from collections.abc import Mapping
+
 import numpy as np
 import tensorflow as tf
 
@@ -45,10 +48,16 @@ def toy_batch(step: int, batch_size: int) -> dict[str, np.ndarray]:
 class ToyTask(PretrainingTask):
     """`PretrainingTask` whose batches come from `toy_batch`."""
 
-    def __init__(self, config: ModelConfig = TOY, nan_from_step: int | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig = TOY,
+        nan_from_step: int | None = None,
+        weights_at: Mapping[int, float] = types.MappingProxyType({}),
+    ) -> None:
         vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(35))))
         super().__init__(BertPretrainer(config), None, None, vocab, DataConfig(), MaskingConfig())
         self.nan_from_step = nan_from_step
+        self.weights_at = weights_at  # Factors of the weights of some steps' predictions.
 
     def train_dataset(self, batch_size, start_step, worker_index, num_workers):
         rows = batch_size // num_workers
@@ -57,13 +66,14 @@ class ToyTask(PretrainingTask):
             values = toy_batch(int(step), batch_size)
             if self.nan_from_step is not None and step >= self.nan_from_step:
                 values["masked_lm_weights"] = values["masked_lm_weights"] * np.float32("nan")
+            values["masked_lm_weights"] *= np.float32(self.weights_at.get(int(step), 1.0))
             return [v[worker_index * rows : (worker_index + 1) * rows] for v in values.values()]
 
         example = toy_batch(0, rows)
 
         def load(step):
-            types = [value.dtype for value in example.values()]
-            values = tf.numpy_function(batch, [step], types, stateful=False)
+            dtypes = [value.dtype for value in example.values()]
+            values = tf.numpy_function(batch, [step], dtypes, stateful=False)
             return {
                 name: tf.ensure_shape(value, example[name].shape)
                 for name, value in zip(example, values, strict=True)

@@ -1,0 +1,93 @@
+"""Asked to stop: Ctrl-C, SIGTERM or SIGUSR1, wherever a run is just then.
+
+Schedulers give notice of a preemption by a signal: Kubernetes, systemd (Google's and Amazon's
+virtual machines at shutdown) and Slurm's grace time send SIGTERM, `sbatch --signal` whichever is
+named, often SIGUSR1. Both mean the same here: save, and end with `PREEMPTED`.
+
+No TensorFlow: a signal must be caught before it is loaded.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from absl import logging
+
+# "Temporary failure, try again" of sysexits.h: neither success, nor a failure (1), nor a process
+# that a signal ended (128 + signal). The same command goes on.
+PREEMPTED = os.EX_TEMPFAIL
+NOTICES = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class Stopped(BaseException):
+    """The run was asked to stop and has saved what it must; `signal_number` says by what."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+    @property
+    def exit_status(self) -> int:
+        """75 after a notice, 130 after Ctrl-C."""
+        return 130 if self.signal_number == signal.SIGINT else PREEMPTED
+
+
+class StopRequest:
+    """Notes the first signal of a `with` block, so that its work is finished in order.
+
+    Attributes:
+      number: of the signal; 0 if none came.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __enter__(self) -> "StopRequest":
+        self._old = {
+            number: signal.signal(number, self._note) for number in (*NOTICES, signal.SIGINT)
+        }
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: Any) -> None:
+        # Schedulers repeat a notice; a person who presses Ctrl-C again wants no more.
+        self.number = self.number or number
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            logging.info("Saving and stopping; Ctrl-C once more stops at once without saving.")
+        else:
+            logging.info("%s: saving and stopping.", signal.Signals(number).name)
+
+
+def stoppable(work: Callable[[], int]) -> int:
+    """Does the work of a program and returns its exit status, `PREEMPTED` after a notice.
+
+    Where nothing notes it (`StopRequest`), while data are prepared say, a notice ends the work at
+    once: all files are written whole or not at all, so what was finished is kept.
+    """
+    with _raised_notices():
+        try:
+            return work()
+        except Stopped as stop:
+            logging.info("%s. What was finished is kept; the same command goes on.", stop)
+            return stop.exit_status
+
+
+@contextlib.contextmanager
+def _raised_notices() -> Iterator[None]:
+    def leave(number: int, _: Any) -> None:
+        for notice in NOTICES:
+            signal.signal(notice, signal.SIG_IGN)
+        raise Stopped(number)
+
+    old = {number: signal.signal(number, leave) for number in NOTICES}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

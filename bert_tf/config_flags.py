@@ -1,6 +1,7 @@
 """Configuration dataclasses as absl flags, and back; a saved flagfile repeats a run."""
 
 import dataclasses
+import errno
 import logging as python_logging
 import pathlib
 import sys
@@ -99,7 +100,8 @@ def flagfile(*configs: Config) -> str:
 
 def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
     """Returns the `--name=value` lines of a flagfile that `flagfile` wrote."""
-    lines = pathlib.Path(path).read_text(encoding="utf8").splitlines()
+    # Damaged bytes make names unknown or values different, which is reported as such.
+    lines = pathlib.Path(path).read_text(encoding="utf8", errors="replace").splitlines()
     pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
     return {name: value for name, _, value in pairs}
 
@@ -123,7 +125,10 @@ def run(main: Callable[[list[str]], int | None]) -> None:
         except (ValueError, OSError) as error:
             if logging.level_debug():
                 traceback.print_exc()
-            print(f"ERROR: {error}", file=sys.stderr)
+            # A file's own write says no more than "No space left on device".
+            is_full = getattr(error, "errno", None) == errno.ENOSPC
+            remedy = ". Make room and give the same command again." if is_full else ""
+            print(f"ERROR: {error}{remedy}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Interrupted. What was finished is kept.", file=sys.stderr)

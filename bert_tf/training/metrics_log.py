@@ -105,8 +105,25 @@ def mark_lines(path: pathlib.Path) -> Mark:
 def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
     """Drops the lines that came after a checkpoint, but for those of its own step.
 
-    If earlier lines are damaged, a warning says so, a copy of the file is kept, and the lines that
-    can be read stay.
+    Args:
+      path: a file of JSON lines with `step`.
+      step: of the checkpoint.
+      mark: as of `is_as_marked`.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    size = mark[0] if is_as_marked(path, step, mark) and mark else 0
+    kept = [line for line in _parse(content[size:]) if line["step"] <= step]
+    lines = content[:size] + b"".join(json.dumps(line).encode() + b"\n" for line in kept)
+    if lines != content:
+        with atomic_write(path, "wb") as file:
+            file.write(lines)
+
+
+def is_as_marked(path: pathlib.Path, step: int, mark: Mark | None) -> bool:
+    """True if a file begins with the lines that a checkpoint saw.
+
+    If it does not, a warning says so and a copy is kept: whoever goes on writes the lines that can
+    be read.
 
     Args:
       path: a file of JSON lines with `step`.
@@ -115,24 +132,20 @@ def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
         count as damaged.
     """
     content = path.read_bytes() if path.exists() else b""
-    size = mark[0] if mark else 0
     whole = content[: content.rfind(b"\n") + 1]  # What follows a kill has cut off.
-    is_damaged = len(_parse(whole)) < len(whole.splitlines())
+    is_whole = len(_parse(whole)) == len(whole.splitlines())
     if mark:
-        is_damaged = [len(content[:size]), zlib.crc32(content[:size])] != mark
-    if is_damaged:
-        copy, size = path.with_name(f"{path.name}.damaged"), 0
+        seen = content[: mark[0]]
+        is_whole = [len(seen), zlib.crc32(seen)] == mark
+    if not is_whole:
+        copy = path.with_name(f"{path.name}.damaged")
         copy.write_bytes(content)
         logging.warning(
-            "%s is damaged: it is not what it was at the checkpoint of step %d. A copy is kept as "
-            "%s; %d of its %d lines can be read and stay.",
+            "%s was damaged or changed since the checkpoint of step %d. A copy is kept as %s; the "
+            "%d lines that can be read, of %d, stay.",
             *(path, step, copy, len(_parse(content)), len(content.splitlines())),
         )
-    kept = [line for line in _parse(content[size:]) if line["step"] <= step]
-    lines = content[:size] + b"".join(json.dumps(line).encode() + b"\n" for line in kept)
-    if lines != content:
-        with atomic_write(path, "wb") as file:
-            file.write(lines)
+    return is_whole
 
 
 def _parse(content: bytes) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from bert_tf.training.distribution import (
 from bert_tf.training.metrics_log import (
     MetricsLog,
     drop_lines,
+    is_as_marked,
     mark_lines,
     ratios,
     read_metrics,
@@ -187,7 +188,7 @@ class Trainer:
             state = {
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
-                "mark": mark_lines(self.log.path),
+                "marks": {path.name: mark_lines(path) for path in self._line_files()},
                 "bad_steps": self.bad_steps.state(),
                 "guard": self.guard.state() if self.guard else {},
             }
@@ -351,11 +352,17 @@ class Trainer:
 
     def _take_up_files(self) -> None:
         """Brings what lies beside the checkpoint back to its step."""
-        path, state = self.directory.path, self._loop_state
-        self.log.restore(self.step, state.get("pending", {}), state.get("mark"))
-        drop_lines(path / EVALUATIONS, self.step)
-        evaluations = read_metrics(path / EVALUATIONS)
-        self.directory.check_best({line["step"]: self.task.score(line) for line in evaluations})
+        state = self._loop_state
+        metrics, evaluations, events = self._line_files()
+        marks = {path: state.get("marks", {}).get(path.name) for path in self._line_files()}
+        self.log.restore(self.step, state.get("pending", {}), marks[metrics])
+        drop_lines(evaluations, self.step, marks[evaluations])
+        is_as_marked(events, self.step, marks[events])
+        lines = read_metrics(evaluations)
+        self.directory.check_best({line["step"]: self.task.score(line) for line in lines})
+
+    def _line_files(self) -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
+        return self.log.path, self.directory.path / EVALUATIONS, self.bad_steps.path
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # Written meanwhile.

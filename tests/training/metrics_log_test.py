@@ -47,7 +47,10 @@ def test_a_line_damaged_in_the_middle_takes_no_other_with_it(path, caplog):
     assert read_metrics(path) == [LINES[0], *LINES[2:]]
     drop_lines(path, 12)
     assert read_metrics(path) == [LINES[0], *LINES[2:]]
-    assert "metrics.jsonl is damaged" in caplog.text and "3 of its 4 lines" in caplog.text
+    assert (
+        "metrics.jsonl was damaged" in caplog.text
+        and "the 3 lines that can be read, of 4" in caplog.text
+    )
     assert b"\xff" in path.with_name("metrics.jsonl.damaged").read_bytes()
 
 
@@ -59,11 +62,11 @@ def test_every_damage_to_marked_lines_is_noticed(path, caplog):
         caplog.clear()
         path.write_bytes(damaged if case % 2 else whole[: source.randrange(len(whole))])
         drop_lines(path, 12, mark)
-        assert "metrics.jsonl is damaged" in caplog.text
+        assert "metrics.jsonl was damaged" in caplog.text
     path.unlink()
     caplog.clear()
     drop_lines(path, 12, mark)
-    assert "metrics.jsonl is damaged" in caplog.text
+    assert "metrics.jsonl was damaged" in caplog.text
 
 
 def test_a_file_as_it_was_is_not_touched(path, caplog):

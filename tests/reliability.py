@@ -1,0 +1,398 @@
+"""Faults at random moments of small trainings, and what they leave: the table of reliability.md.
+
+    python -m tests.reliability --faults=200 --seed=1 --lanes=6
+
+Every fault meets a training of its own (`tests/tiny_training.py`), in a process that is killed for
+good, on a file system that is full, and so on. The command is then given again, after what an
+ERROR line asks for was done. A fault is survived if the run ends with the weights, slots and
+metrics of the run that nothing disturbed, or says in one line why it does not, and if it went on
+from the last whole checkpoint. The same seed gives the same faults; their moments are random.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests import tiny_training
+
+RESULTS = ("metrics.jsonl", "eval_metrics.jsonl", "best_checkpoint.json")
+STATE_FILES = (*RESULTS, "checkpoint", "run.flags", "vocab.txt", "bert_config.json")
+FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+PREEMPTED, LONGEST = 75, 400.0
+FULL = "full disk"
+
+
+class Outcome(NamedTuple):
+    """How a fault ended: `resumed equal`, `clear error` or `wrong`."""
+
+    fault: str
+    result: str
+    note: str
+
+
+class Wrong(Exception):
+    """What must not happen did."""
+
+
+class Case:
+    """One fault: a run directory, its examples, its log, and the randomness of its own."""
+
+    def __init__(self, folder: pathlib.Path, source: random.Random) -> None:
+        self.top, self.random = folder, source
+        self.folder, self.examples = folder / "run", folder / "examples.tfrecord"
+        self.log, self.environment = folder / "log", {}
+        self.workers, self.file_limit, self.end_of_log = 1, 0, 0
+        self.folder.mkdir(parents=True)
+        tiny_training.write_examples(self.examples)
+
+    def start(self) -> list[int]:
+        """Starts the training, a process a worker."""
+        self.end_of_log = self.log.stat().st_size if self.log.exists() else 0
+        if self.workers == 1:
+            limit = self.file_limit
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            try:
+                return [self._fork({}, "one_device")]
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        hosts = [f"localhost:{port}" for port in free_ports(self.workers)]
+        tasks = [{"type": "worker", "index": index} for index in range(self.workers)]
+        configs = [{"cluster": {"worker": hosts}, "task": task} for task in tasks]
+        return [self._fork({"TF_CONFIG": json.dumps(c)}, "multi_worker") for c in configs]
+
+    def _fork(self, environment: dict[str, str], distribution: str) -> int:
+        environment = {**self.environment, **environment}
+        return tiny_training.fork(self.folder, self.examples, self.log, environment, distribution)
+
+    def wait_for_moment(self, pid: int) -> None:
+        """Waits for a random moment: of the start, or after some line of metrics."""
+        path, end = self.folder / "metrics.jsonl", time.monotonic() + LONGEST
+        if self.random.random() < 0.2:
+            time.sleep(self.random.uniform(0, 4))
+            return
+        wanted = self.random.randrange(1, 48)
+        while not path.exists() or path.read_bytes().count(b"\n") < wanted:
+            if time.monotonic() > end or is_over(pid):
+                return
+            time.sleep(0.005)
+        time.sleep(self.random.uniform(0, 0.1))
+
+    def printed(self) -> str:
+        """Returns what was printed since the last start."""
+        return self.log.read_bytes()[self.end_of_log :].decode(errors="replace")
+
+    def steps(self) -> list[int]:
+        """Returns the steps of the checkpoints that have an index."""
+        return sorted(int(p.stem.split("-")[1]) for p in self.folder.glob("model.ckpt-*.index"))
+
+    def damage(self, path: pathlib.Path, how: str = "") -> str:
+        """Truncates a file or flips bits of one byte; returns what was done."""
+        content = bytearray(path.read_bytes())
+        place = self.random.randrange(len(content))
+        if (how or self.random.choice(["flipped", "truncated"])) == "truncated":
+            path.write_bytes(content[:place])
+            return f"{path.name} truncated to {place} of {len(content)} bytes"
+        content[place] ^= self.random.randrange(1, 256)
+        path.write_bytes(content)
+        return f"{path.name}: byte {place} flipped"
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def is_over(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def send(pid: int, number: int) -> None:
+    """Sends a signal to a process of ours that is not waited for yet."""
+    os.kill(pid, number)
+
+
+def status_of(pid: int) -> int:
+    """Waits for the end of a process; one that does not end is wrong."""
+    end = time.monotonic() + LONGEST
+    while not is_over(pid):
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise Wrong(f"no end within {LONGEST:.0f} s")
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def check_error(printed: str, status: int) -> str:
+    """Returns the one ERROR line that an end with status 1 must have."""
+    errors = [line for line in printed.splitlines() if line.startswith("ERROR: ")]
+    if status != 1 or len(errors) != 1 or "Traceback (most" in printed:
+        raise Wrong(f"status {status}, {len(errors)} ERROR lines: {printed[-300:]!r}")
+    return errors[0]
+
+
+# The faults. Each returns what it did; the training it met is over then.
+
+
+def kill(case: Case) -> str:
+    (pid,) = case.start()
+    case.wait_for_moment(pid)
+    send(pid, signal.SIGKILL)
+    return f"ended with {status_of(pid)} at checkpoints {case.steps()}"
+
+
+def notice(case: Case, number: int) -> str:
+    (pid,) = case.start()
+    case.wait_for_moment(pid)
+    send(pid, number)
+    status, began = status_of(pid), bool(case.printed())
+    lines = (case.folder / "metrics.jsonl").read_text().splitlines() if began else []
+    if status == PREEMPTED and lines and case.steps()[-1] < json.loads(lines[-1])["step"]:
+        raise Wrong(f"saved {case.steps()}, but had done {lines[-1]}")
+    if status not in (PREEMPTED, 0) and (status != -number or began):
+        raise Wrong(f"status {status} after {number}: {case.printed()[-300:]!r}")
+    return f"status {status} at checkpoints {case.steps()}"
+
+
+def fill_disk(case: Case) -> str:
+    size = case.random.randrange(8, 96)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", case.folder], capture_output=True
+    )
+    if mounted.returncode:  # Not permitted: no file may grow beyond a size instead.
+        case.file_limit = size * 100
+    (pid,) = case.start()
+    status = status_of(pid)
+    printed, case.file_limit = case.printed(), 0
+    if not mounted.returncode:
+        subprocess.run(["mount", "-o", "remount,size=100m", case.folder], check=True)
+    what = f"limit {size}00 bytes a file" if mounted.returncode else f"{size} KB"
+    return f"{what}: {check_error(printed, status) if status else 'it sufficed'}"
+
+
+def damage_checkpoint(case: Case, how: str) -> str:
+    did = kill(case)
+    files = [p for step in case.steps()[-1:] for p in case.folder.glob(f"model.ckpt-{step}.*")]
+    return case.damage(case.random.choice(sorted(files)), how) if files else did
+
+
+def damage_records(case: Case) -> str:
+    did = kill(case) if case.random.random() < 0.5 else "before the start"
+    return f"{case.damage(case.examples)}, {did}"
+
+
+def damage_state(case: Case) -> str:
+    kill(case)
+    files = [case.folder / name for name in STATE_FILES]
+    files = [path for path in files if path.exists() and path.stat().st_size]
+    for path in files:
+        shutil.copy(path, case.top / f"{path.name}.copy")
+    return case.damage(case.random.choice(files)) if files else "killed before any was written"
+
+
+def jump_clock(case: Case) -> str:
+    """The clock of a running training jumps; files get dates of the past and the future."""
+    clock = case.top / "clock"
+    clock.write_text("+0")
+    offset = case.random.choice([-1, 1]) * 10 ** case.random.uniform(1, 8.5)
+    command = [sys.executable, "-m", "tests.tiny_training", case.folder, case.examples]
+    environment = {
+        **os.environ, "LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }  # fmt: skip
+    if not FAKETIME.exists():
+        del environment["LD_PRELOAD"]
+    with case.log.open("a") as log:
+        pid = subprocess.Popen(command, env=environment, stdout=log, stderr=log).pid
+    case.wait_for_moment(pid)
+    clock.write_text(f"{offset:+.0f}")
+    if case.random.random() < 0.7:
+        time.sleep(case.random.uniform(0, 3))
+        send(pid, signal.SIGKILL)
+    status = status_of(pid)
+    for path in case.folder.rglob("*"):
+        then = time.time() + case.random.choice([-1, 1]) * case.random.uniform(0, 3e8)
+        os.utime(path, (then, then))
+    how = "" if FAKETIME.exists() else " (dates of files alone: no libfaketime)"
+    return f"clock {offset:+.0f} s{how}, then status {status}"
+
+
+def lose_worker(case: Case) -> str:
+    case.workers = 2
+    pids = case.start()
+    case.wait_for_moment(pids[0])
+    lost = case.random.randrange(2)
+    send(pids[lost], signal.SIGKILL)
+    statuses = [status_of(pid) for pid in pids]
+    other = statuses[1 - lost]
+    if other:
+        check_error(case.printed(), other)
+    return f"worker {lost} killed, the other ended with {other}"
+
+
+FAULTS: dict[str, tuple[int, Callable[[Case], str]]] = {
+    "kill -9": (50, kill),
+    "SIGTERM": (20, lambda case: notice(case, signal.SIGTERM)),
+    "SIGUSR1": (10, lambda case: notice(case, signal.SIGUSR1)),
+    FULL: (25, fill_disk),
+    "truncated checkpoint": (15, lambda case: damage_checkpoint(case, "truncated")),
+    "flipped byte in a checkpoint": (25, lambda case: damage_checkpoint(case, "flipped")),
+    "damaged records": (15, damage_records),
+    "damaged state file": (20, damage_state),
+    "clock jump": (10, jump_clock),
+    "lost worker": (10, lose_worker),
+}
+
+
+# Started again.
+
+
+def go_on(case: Case) -> str:
+    """Gives the command again, after what an ERROR line asks for; returns the error, "" if none."""
+    error = ""
+    for _ in range(2):
+        pids, last = case.start(), case.steps()[-1:]
+        statuses = [status_of(pid) for pid in pids]
+        if not any(statuses):
+            check_went_on(case, last)
+            return error
+        error = check_error(case.printed(), max(statuses))
+        tiny_training.write_examples(case.examples)
+        for copy in case.top.glob("*.copy"):
+            shutil.copy(copy, case.folder / copy.stem)
+    raise Wrong(f"still {error}")
+
+
+def check_went_on(case: Case, last: list[int]) -> None:
+    """Checks that a run went on from the last checkpoint, or said that this one is damaged."""
+    restored = f" at step {last[0]}." if last else ""
+    named = f"model.ckpt-{last[0]} is not a readable" if last else ""
+    if restored not in case.printed() and named not in case.printed():
+        raise Wrong(f"did not go on from {last}: {case.printed()[-300:]!r}")
+
+
+def weights_of(case: Case) -> str:
+    return [line for line in case.printed().splitlines() if line.startswith("weights ")][0]
+
+
+def check_equal(case: Case, whole: Case) -> str:
+    """Checks weights and results against the run that nothing disturbed; returns what was named."""
+    if weights_of(case) != weights_of(whole):
+        raise Wrong("other weights")
+    log, named = case.log.read_text(errors="replace"), []
+    for name in RESULTS:
+        if (case.folder / name).read_bytes() != (whole.folder / name).read_bytes():
+            if f"{name} was damaged" not in log:
+                raise Wrong(f"other {name}, and not a word of it")
+            named.append(name)
+    return f"; {', '.join(named)} named as damaged" if named else ""
+
+
+def whole_run(folder: pathlib.Path, workers: int) -> Case:
+    case = Case(folder, random.Random(0))
+    case.workers = workers
+    if any(status_of(pid) for pid in case.start()):
+        raise Wrong(f"the undisturbed run failed: {case.printed()[-2000:]}")
+    return case
+
+
+def meet(fault: str, case: Case, whole: dict[int, Case]) -> Outcome:
+    """Lets a fault happen, goes on, and judges."""
+    did = ""
+    try:
+        did = FAULTS[fault][1](case)
+        error = go_on(case)
+        named = check_equal(case, whole[case.workers])
+        result = "clear error" if error else "resumed equal"
+        return Outcome(fault, result, f"{did}; {error}{named}")
+    except Exception as wrong:  # Whatever it is, it goes to the table.
+        return Outcome(fault, "wrong", f"{did}; {type(wrong).__name__}: {wrong}")
+    finally:
+        subprocess.run(["umount", "-l", case.folder], capture_output=True)
+
+
+def draw(count: int, seed: int) -> list[str]:
+    """Returns faults in random order, as many of each as their weights in FAULTS say."""
+    weights = [(fault, weight) for fault, (weight, _) in FAULTS.items()]
+    order = [fault for fault, weight in weights for _ in range(weight)]
+    random.Random(seed).shuffle(order)
+    return [order[index % len(order)] for index in range(count)]
+
+
+def run_lane(lane: int, options: argparse.Namespace, top: pathlib.Path, whole: dict) -> None:
+    """Meets every `lanes`-th fault, one after the other."""
+    faults = options.only.split(",") if options.only else draw(options.faults, options.seed)
+    for index in range(lane, len(faults), options.lanes):
+        case = Case(top / f"{index}", random.Random(f"{options.seed}-{index}"))
+        outcome = meet(faults[index], case, whole)
+        with (top / "outcomes.jsonl").open("a") as file:
+            file.write(json.dumps([index, *outcome]) + "\n")
+        print(index, *outcome, sep=" | ", flush=True)
+        if outcome.result != "wrong":
+            shutil.rmtree(case.top, ignore_errors=True)
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Returns the table of reliability.md."""
+    counts = collections.Counter((outcome.fault, outcome.result) for outcome in outcomes)
+    results = ("resumed equal", "clear error", "wrong")
+    lines = ["| fault | times | " + " | ".join(results) + " |", "| --- |" + " ---: |" * 4]
+    for fault in [*FAULTS, "all"]:
+        row = [sum(n for (f, r), n in counts.items() if fault in (f, "all") and r == result)
+               for result in results]  # fmt: skip
+        if sum(row):
+            lines.append(f"| {fault} | {sum(row)} | " + " | ".join(map(str, row)) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=2, help="trainings at a time")
+    parser.add_argument("--only", default="", help="comma-separated faults instead of drawn ones")
+    parser.add_argument("--folder", default="")
+    options = parser.parse_args()
+    top = pathlib.Path(options.folder or tempfile.mkdtemp(prefix="faults-"))
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
+    tiny_training.load()
+    wanted = options.only or ",".join(draw(options.faults, options.seed))
+    counts = [1, 2] if "lost worker" in wanted else [1]
+    whole = {workers: whole_run(top / f"whole-{workers}", workers) for workers in counts}
+    lanes = []
+    for lane in range(options.lanes):
+        if pid := os.fork():
+            lanes.append(pid)
+        else:
+            run_lane(lane, options, top, whole)
+            os._exit(0)
+    for pid in lanes:
+        os.waitpid(pid, 0)
+    rows = [json.loads(line) for line in (top / "outcomes.jsonl").read_text().splitlines()]
+    outcomes = [Outcome(*row[1:]) for row in sorted(rows)]
+    print(table(outcomes))
+    return int(any(outcome.result == "wrong" for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

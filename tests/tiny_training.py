@@ -1,0 +1,221 @@
+"""A training of seconds through everything that a real one goes through but the model.
+
+The loop, the run directory, record files, notices and errors are those of the programs; the model
+is a table of 400 weights, so that a process is started, killed and started again hundreds of times.
+"""
+
+import hashlib
+import os
+import pathlib
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_tf import config_flags
+from bert_tf.config import ModelConfig, OptimizerConfig, TrainingConfig
+from bert_tf.data.tfrecords import write_records
+from bert_tf.files import exclusive
+from bert_tf.run_record import check_same_run, write_run_record
+from bert_tf.text.vocab import Vocab
+from bert_tf.training.stopping import Stopped, stoppable
+
+NUM_STEPS, BATCH, PIECES, LENGTH = 240, 4, 40, 8
+STEP_SECONDS = 0.004  # Asleep: gives faults a time to come, and costs none.
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MODEL = ModelConfig(vocab_size=PIECES, hidden_size=8, num_attention_heads=1, num_hidden_layers=1)
+OPTIMIZER = OptimizerConfig(optimizer="adamw", learning_rate=1e-2, num_train_steps=NUM_STEPS)
+
+
+def write_examples(path: pathlib.Path) -> None:
+    """Writes 150 examples: LENGTH pieces and the one to be guessed, which depends on them."""
+    random = np.random.default_rng(0)
+    pieces = random.integers(0, PIECES, [150, LENGTH + 1]).astype(np.int32)
+    pieces[:, -1] = pieces[:, 0] // 2
+    write_records(path, [row.tobytes() for row in pieces])
+
+
+def make_task(records):
+    """Makes the task; TensorFlow is loaded here, not by the process that only starts others."""
+    import keras
+    import tensorflow as tf
+
+    from bert_tf.data.example_order import place_examples
+    from bert_tf.modeling.losses import WeightedSum
+
+    class Table(keras.Model):
+        def __init__(self):
+            super().__init__(name="table")
+            self.table = keras.layers.Embedding(PIECES, 8, name="table")
+            self.out = keras.layers.Dense(PIECES, name="out")
+            self.out.build([None, 8])
+            self.table.build([None, LENGTH])
+
+        def call(self, batch, training, dropout_seed=None):
+            hidden = tf.reduce_sum(self.table(batch["pieces"]), axis=1)
+            if training:
+                hidden += tf.random.stateless_normal(tf.shape(hidden), [dropout_seed, 0]) / 10
+            return self.out(hidden)
+
+    class TableTask:
+        loss_names, sum_names = ("loss_of_pieces",), ("loss_of_pieces",)
+
+        def __init__(self):
+            self.model = Table()
+
+        def train_dataset(self, batch_size, start_step, worker_index, num_workers):
+            rows = np.arange(batch_size).reshape(num_workers, -1)[worker_index]
+
+            def read(step):
+                time.sleep(STEP_SECONDS)
+                ids, _ = place_examples(step * batch_size + rows, len(records), 0)
+                return np.stack([np.frombuffer(r, np.int32) for r in records.read(ids)])
+
+            def load(step):
+                found = tf.numpy_function(read, [step], tf.int32)
+                found = tf.ensure_shape(found, [len(rows), LENGTH + 1])
+                return {"pieces": found[:, :-1], "targets": found[:, -1]}
+
+            options = tf.data.Options()
+            policy = tf.data.experimental.AutoShardPolicy.OFF
+            options.experimental_distribute.auto_shard_policy = policy
+            return tf.data.Dataset.range(start_step, 10**9).map(load).with_options(options)
+
+        def eval_dataset(self, batch_size, max_steps, worker_index, num_workers):
+            return self.train_dataset(batch_size, 0, worker_index, num_workers).take(max_steps)
+
+        def loss_weights(self, batch):
+            return {"loss_of_pieces": tf.cast(tf.size(batch["targets"]), tf.float32)}
+
+        def score(self, results):
+            return -results["loss"]
+
+        def sums(self, batch, outputs):
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["targets"], outputs)
+            weight = tf.cast(tf.size(batch["targets"]), tf.float32)
+            return {"loss_of_pieces": WeightedSum(tf.reduce_sum(losses), weight)}
+
+    return TableTask()
+
+
+def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> int:
+    """Trains in `folder`, or goes on there, as `run_pretraining` does."""
+    import keras
+    import tensorflow as tf
+
+    from bert_tf.data.pipeline import raise_input_fault
+    from bert_tf.data.tfrecords import RecordFiles
+    from bert_tf.optimization.optimizers import build_optimizer
+    from bert_tf.training.distribution import is_chief, make_strategy
+    from bert_tf.training.reporting import Progress
+    from bert_tf.training.trainer import Trainer
+
+    training = TrainingConfig(
+        output_dir=str(folder), train_batch_size=BATCH, eval_batch_size=BATCH, max_eval_steps=2,
+        gradient_accumulation_steps=1, jit_compile=False, save_checkpoints_steps=20, eval_steps=60,
+        log_steps=5, iterations_per_loop=5, distribution=distribution, on_bad_loss="skip",
+        spike_sigmas=3.0,
+    )  # fmt: skip
+    check_same_run(training.output_dir, MODEL, OPTIMIZER, training)
+    strategy = make_strategy(training)
+    with exclusive(folder / f".lock{'' if is_chief(strategy) else '1'}") as is_ours:
+        if not is_ours:
+            raise ValueError(f"Another process trains in {folder}.")
+        records = RecordFiles([examples])
+        if is_chief(strategy):
+            vocab = Vocab((*SPECIAL, *map(str, range(PIECES - len(SPECIAL)))))
+            write_run_record(training.output_dir, vocab, MODEL, OPTIMIZER, training)
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            task = make_task(records)
+            optimizer = build_optimizer(OPTIMIZER)
+            optimizer.build(task.model.trainable_variables)
+        progress = Progress(NUM_STEPS, BATCH, LENGTH, 0.0, 0.0)
+        trainer = Trainer(
+            task, optimizer, strategy, training, num_train_steps=NUM_STEPS, random_seed=1,
+            progress=progress,
+        )  # fmt: skip
+        trainer.restore()
+        try:
+            trainer.train()
+        except Stopped as stop:
+            return stop.exit_status
+        except FloatingPointError as error:
+            raise ValueError(error) from error
+        except tf.errors.InvalidArgumentError as error:
+            raise_input_fault(error, records)
+        print("weights", weights_hash(trainer.directory.variables), flush=True)
+    return 0
+
+
+def weights_hash(variables: Mapping) -> str:
+    """Returns the SHA-256 of all weights and slots, in the order of their names."""
+    hashed = hashlib.sha256()
+    for name in sorted(variables):
+        hashed.update(np.asarray(variables[name].numpy()).tobytes())
+    return hashed.hexdigest()
+
+
+def load() -> None:
+    """Imports all that a training needs, and computes nothing: a process may still fork.
+
+    AutoGraph, which rewrites Python's `for` and `if` on tensors, is most of the start of so small a
+    training: only the loop over steps needs it here.
+    """
+    import tensorflow as tf
+    from tensorflow.python.autograph.impl import conversion
+
+    from bert_tf.training import train_step
+
+    conversion.is_allowlisted = lambda *_, **__: True
+
+    class Plain(train_step.ReplicaFunction):
+        def __init__(self, function, strategy, jit_compile):
+            super().__init__(tf.autograph.experimental.do_not_convert(function), strategy,
+                             jit_compile)  # fmt: skip
+
+    train_step.ReplicaFunction = Plain
+
+
+def fork(
+    folder: pathlib.Path,
+    examples: pathlib.Path,
+    log: pathlib.Path,
+    environment: Mapping[str, str],
+    distribution: str = "one_device",
+) -> int:
+    """Starts a training in a process of its own; returns its id.
+
+    Forked after `load`, and before TensorFlow has computed anything, it begins in milliseconds.
+    """
+    sys.stdout.flush()
+    if pid := os.fork():
+        return pid
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(environment)
+    status = 99
+    try:
+        run(folder, examples, distribution)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def run(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> None:
+    """Trains as a program does: notices, errors and exit status are its."""
+    sys.argv = ["tiny_training"]
+    config_flags.run(lambda _: stoppable(lambda: train(folder, examples, distribution)))
+
+
+if __name__ == "__main__":
+    load()
+    run(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "one_device")

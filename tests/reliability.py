@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bert_tf.hosts import LOST_WORKER_STATUS
 from tests import tiny_training
 
 RESULTS = ("metrics.jsonl", "eval_metrics.jsonl", "best_checkpoint.json")
@@ -143,10 +144,10 @@ def status_of(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def check_error(printed: str, status: int) -> str:
-    """Returns the one ERROR line that an end with status 1 must have."""
+def check_error(printed: str, status: int, expected: int = 1) -> str:
+    """Returns the one ERROR line that an end with an error must have."""
     errors = [line for line in printed.splitlines() if line.startswith("ERROR: ")]
-    if status != 1 or len(errors) != 1 or "Traceback (most" in printed:
+    if status != expected or len(errors) != 1 or "Traceback (most" in printed:
         raise Wrong(f"status {status}, {len(errors)} ERROR lines: {printed[-300:]!r}")
     return errors[0]
 
@@ -246,7 +247,7 @@ def lose_worker(case: Case) -> str:
     statuses = [status_of(pid) for pid in pids]
     other = statuses[1 - lost]
     if other:
-        check_error(case.printed(), other)
+        check_error(case.printed(), other, LOST_WORKER_STATUS)
     return f"worker {lost} killed, the other ended with {other}"
 
 

@@ -20,6 +20,7 @@ from bert_tf.data.tfrecords import write_records
 from bert_tf.files import exclusive
 from bert_tf.run_record import check_same_run, write_run_record
 from bert_tf.text.vocab import Vocab
+from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import Stopped, stoppable
 
 NUM_STEPS, BATCH, PIECES, LENGTH = 240, 4, 40, 8
@@ -212,8 +213,13 @@ def fork(
 
 def run(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> None:
     """Trains as a program does: notices, errors and exit status are its."""
+
+    def work() -> int:
+        with together(distribution, {}):
+            return train(folder, examples, distribution)
+
     sys.argv = ["tiny_training"]
-    config_flags.run(lambda _: stoppable(lambda: train(folder, examples, distribution)))
+    config_flags.run(lambda _: stoppable(work))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def draw_svg(plot: Plot) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2, 3.0), layout="constrained")
+    figure = Figure(figsize=(4.4, 2.6), layout="constrained")
     FigureCanvasSVG(figure)
     figure.patch.set_alpha(0.0)
     axes = figure.subplots()

@@ -180,17 +180,17 @@ class _Reader:
         digest = hashlib.blake2b("\n".join(document).encode(), digest_size=16).digest()
         counts.copied_documents += digest in self._documents
         self._documents.add(digest)
-        own: set[str] = set()
+        own: dict[str, None] = {}  # a set in order, so that equal counts come in that of the text
         for line in document:
             counts.num_characters += len(line)
             if len(line) >= LINE_CHARACTERS:
                 if line in own or line in self.documents_of_line:
                     counts.copied_characters += len(line)
-                own.add(line)
+                own[line] = None
             self._note_damage(line)
             if counts.fit:
                 counts.fit.add(line)
-        self.documents_of_line.update(own)
+        self.documents_of_line.update(own.keys())
 
     def _note_damage(self, line: str) -> None:
         if line.isascii() and "<" not in line and "&" not in line and line.isprintable():
@@ -217,7 +217,7 @@ class _Reader:
                 self.counts.num_empty += not text.strip()
 
 
-def shorten(text: str, most: int = 100) -> str:
+def shorten(text: str, most: int = 80) -> str:
     """Returns the text, its middle left out if it is long, control characters spelt out."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= most else f"{text[: most - 30]} ... {text[-25:]}"

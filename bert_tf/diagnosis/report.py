@@ -77,10 +77,10 @@ article h3 { margin: 0; font-size: 1rem; } article p { margin: .2rem 0; }
 .NOTE { --colour: var(--note); }
 ul { margin: .3rem 0; padding-left: 1.2rem; font: .8rem/1.5 ui-monospace, monospace; }
 li { overflow-wrap: anywhere; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr));
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr));
   gap: 1rem; }
 figure { margin: 0; } figcaption { font-weight: 600; font-size: .9rem; }
-svg { width: 100%; height: auto; }
+svg { display: block; width: 100%; height: auto; }
 """
 
 

@@ -194,4 +194,4 @@ def test_sample_is_even_and_bounded(tmp_path):
 
 def test_shortened_lines_are_printable():
     assert shorten("a\x02b\tc") == "a\\x02b\\tc"
-    assert len(shorten("x" * 1000)) == 100
+    assert len(shorten("x" * 1000)) == 80

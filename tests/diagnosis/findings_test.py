@@ -9,6 +9,7 @@ from bert_tf.diagnosis.charts import bars, histogram, lines
 from bert_tf.diagnosis.findings import Diagnosis, Finding, Plot, Severity, judge
 from bert_tf.diagnosis.report import page, screen, summary
 from bert_tf.diagnosis.thresholds import THRESHOLDS
+from tests.shared_data import ROOT
 
 
 def finding(severity: Severity, title: str, **changes) -> Finding:
@@ -47,6 +48,20 @@ def test_serious_lies_beyond_warning_and_each_has_a_reason():
         assert threshold.reason and threshold.what, name
         bounds = [b for b in (threshold.warning, threshold.serious) if b is not None]
         assert bounds == sorted(bounds, reverse=threshold.is_lower_bound), name
+
+
+def table_rows() -> list[str]:
+    """Returns the rows of the table in docs/doctor.md."""
+    return [
+        f"| {t.what} | {t.text(t.warning)} | {t.text(t.serious)} | {t.reason} |"
+        for t in THRESHOLDS.values()
+    ]
+
+
+def test_the_table_of_thresholds_is_documented():
+    documented = (ROOT / "docs" / "doctor.md").read_text(encoding="utf8")
+    missing = [row for row in table_rows() if row not in documented]
+    assert not missing, "\n".join(missing)
 
 
 def made_diagnosis() -> Diagnosis:

@@ -68,7 +68,8 @@ def _copies(counts: CorpusCounts) -> list[Finding]:
         documents,
         "Documents that stand in the corpus twice or oftener",
         f"{percent(documents)} ({counts.copied_documents:,} of {number:,})",
-        "Keep one of each: what is repeated is memorised, and held-out documents are known.",
+        "Pass --deduplicate=exact (or near): what is repeated is memorised, and held-out "
+        "documents are known.",
     )
     shared = [(line, n) for line, n in counts.shared_lines if n > 1]
     details = tuple(f"{n:,} x {shorten(line)}" for line, n in shared)

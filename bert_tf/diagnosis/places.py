@@ -41,12 +41,13 @@ def diagnose(
     """
     vocab = Vocab.read(data.vocab_file) if data.vocab_file else None
     tokenizer = WordPiece(vocab, do_lower_case) if vocab else None
-    diagnoses = []
+    diagnoses: list[Diagnosis] = []
     names = [name.strip() for name in paths.split(",") if name.strip()]
     runs = [pathlib.Path(name) for name in names if is_run(pathlib.Path(name))]
     for name in names:
         if pathlib.Path(name) in runs:
-            diagnoses.append(diagnose_run(pathlib.Path(name)))
+            seeds = sorted(filter(is_run, pathlib.Path(name).glob("seed-*")))
+            diagnoses += map(diagnose_run, [pathlib.Path(name), *seeds])
             continue
         folders = record_folders(name)
         for place, files in folders.items():

@@ -80,11 +80,13 @@ def gradient_findings(run: RunFiles) -> list[Finding]:
 def loss_findings(run: RunFiles) -> list[Finding]:
     """Events that training noted, spikes, divergence, a plateau."""
     steps, losses = run.column("loss")
+    stopped = [event["step"] for event in run.events if event.get("done") == "stop"]
+    end = f"; the last stopped the run at step {stopped[-1]:,}" if stopped else ""
     found = judge(
         "events",
-        len(run.events),
+        max(len(run.events), 10 * bool(stopped)),
         "Training met losses that were not finite or jumped",
-        f"{len(run.events)} events",
+        f"{len(run.events)} events{end}",
         "Lower --learning_rate or lengthen --num_warmup_steps; look at the batches of these steps.",
         tuple(", ".join(f"{name} {value}" for name, value in e.items()) for e in run.events[:10]),
         expected="none",

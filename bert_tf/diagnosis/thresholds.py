@@ -241,7 +241,7 @@ _RUN = {
         1,
         10,
         "lines of events.jsonl",
-        "Each is a loss that was not finite or jumped, and what was done about it.",
+        "Each is a loss that was not finite or jumped; one at which the run stopped counts as 10.",
         is_share=False,
     ),
     "divergence": Threshold(
@@ -255,7 +255,7 @@ _RUN = {
         0.01,
         None,
         "nats gained by the last third of a pre-training over the middle one, at a high rate",
-        "A good run of 600 steps gained 0.13 there, at a falling rate; without progress the rest is wasted.",
+        "A good run of 600 steps gained 0.13 there; without progress the rest is wasted.",
         is_share=False,
         is_lower_bound=True,
     ),

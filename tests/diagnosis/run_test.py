@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.diagnosis.fine_tuning_run import class_sizes, main_score
-from bert_tf.diagnosis.places import diagnose_run
+from bert_tf.diagnosis.places import diagnose, diagnose_run
 from bert_tf.diagnosis.run_files import is_run, read_run
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.reporting import Scalars
@@ -136,6 +137,12 @@ def test_events_are_told(tmp_path):
     (tmp_path / "events.jsonl").write_text("".join(lines), "utf8")
     (finding,) = diagnose_run(tmp_path).findings
     assert (finding.measured, finding.details[0]) == ("2 events", "step 7, event skipped")
+    assert finding.severity.name == "WARNING"
+    with (tmp_path / "events.jsonl").open("a", encoding="utf8") as file:
+        file.write(json.dumps({"step": 1200, "event": "a spike", "done": "stop"}) + "\n")
+    (finding,) = diagnose_run(tmp_path).findings
+    assert finding.measured == "3 events; the last stopped the run at step 1,200"
+    assert finding.severity.name == "SERIOUS"
 
 
 def test_divergence(tmp_path):
@@ -326,6 +333,10 @@ def test_seeds(tmp_path, scores, titles):
     assert is_run(tmp_path)
     findings = diagnose_run(tmp_path).findings
     assert [finding.title for finding in findings] == titles
+    write_run(tmp_path / "seed-0", fine_tuning_lines(loss=lambda step: 0.693))
+    places = diagnose(str(tmp_path), DataConfig(), MaskingConfig(), True)
+    assert [place.place for place in places] == [str(tmp_path), str(tmp_path / "seed-0")]
+    assert "The training loss has not moved" in [f.title for f in places[1].findings]
     if "The seeds differ" in titles:
         assert findings[0].severity.name == "SERIOUS"  # 0.33 apart
         assert findings[0].details == ("seed 0: 0.8400", "seed 1: 0.8600", "seed 2: 0.5300")

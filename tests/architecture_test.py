@@ -27,6 +27,7 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "files": ("", ""),
     "config": ("files", ""),
     "processes": ("", ""),
+    "hosts": ("", ""),
     "config_flags": ("config", "absl_py"),
     "text": ("files processes", "absl_py numpy tensorflow tensorflow_text"),
     "checkpoints": (
@@ -36,7 +37,7 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "run_record": ("config config_flags files text", ""),
     "data": (
         "config files processes text",
-        "absl_py google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
+        "absl_py apache_beam google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
     ),
     "metrics": ("", "numpy"),
     "losses": ("", "keras"),
@@ -44,7 +45,7 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
     "training": (
-        "checkpoints config data files optimization task",
+        "checkpoints config data files hosts optimization task",
         "absl_py keras matplotlib numpy tensorflow",
     ),
     "tasks": ("config data files losses metrics modeling task text", "keras numpy tensorflow"),
@@ -53,6 +54,10 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
         "training",
         "absl_py keras",
     ),
+    "diagnosis": (
+        "config config_flags data modeling optimization run_record tasks text training",
+        "matplotlib numpy tensorflow",
+    ),
     "export": (
         "checkpoints config data files metrics modeling run_record tasks text",
         "absl_py ai_edge_litert keras numpy protobuf tensorflow tensorflow_text",
@@ -60,7 +65,14 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "serving": ("files", "grpcio numpy protobuf tensorflow tensorflow_serving_api"),
 }
 # Loaded by the function that needs them: they are slow to load, and not every run needs them.
-INSIDE_FUNCTIONS = ("tensorflow_datasets", "matplotlib", "keras_hub", "ai_edge_litert", "grpc")
+INSIDE_FUNCTIONS = (
+    "tensorflow_datasets",
+    "matplotlib",
+    "keras_hub",
+    "ai_edge_litert",
+    "apache_beam",
+    "grpc",
+)
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
 WITHOUT_TENSORFLOW = (
     "bert_tf.text.wordpiece",

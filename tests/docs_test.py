@@ -77,7 +77,9 @@ def documented_programs() -> list[tuple[str, list[str]]]:
     lines = [(path, line) for path in DOCUMENTS for line in shell_lines(path.read_text("utf8"))]
     for folder in PACKAGES:
         lines += [(p, line) for p in (ROOT / folder).rglob("*.py") for line in docstring_lines(p)]
-    lines += [(path, line) for path in ROOT.glob("configs/*") for line in flagfile_lines(path)]
+    lines += [
+        (path, line) for path in ROOT.glob("configs/*.flags") for line in flagfile_lines(path)
+    ]
     lines += [(ROOT / "Makefile", line) for line in makefile_lines()]
     return [(name_of(path), words) for path, line in lines for words in programs(line)]
 

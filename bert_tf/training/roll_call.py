@@ -38,10 +38,13 @@ class Link:
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self._rest = b""
+        self._keep_alive()
+
+    def _keep_alive(self) -> None:
         options = {"TCP_KEEPIDLE": PROBE_SECONDS, "TCP_KEEPINTVL": PROBE_SECONDS}
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in {**options, "TCP_KEEPCNT": NUM_PROBES}.items():
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            self.socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def send(self, **message: Any) -> None:
         """Sends a message; nothing happens if the other end is gone: reading tells."""
@@ -56,9 +59,9 @@ class Link:
         """
         try:
             data = self.socket.recv(1 << 16)
-        except TimeoutError:
-            raise
-        except OSError:
+        except OSError as error:
+            if isinstance(error, TimeoutError) and error.errno is None:  # Ours, not the network's.
+                raise
             data = b""
         *lines, self._rest = (self._rest + data).split(b"\n")
         try:

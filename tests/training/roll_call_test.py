@@ -1,5 +1,6 @@
 """The roll call: who is missing, who has other flags, and who dies."""
 
+import errno
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ import pytest
 
 from bert_tf.hosts import tf_config
 from bert_tf.launch import free_ports
-from bert_tf.training.roll_call import call_roll, together
+from bert_tf.training.roll_call import Link, call_roll, together
 
 # A worker in a process of its own: it says that the run began, then does what it reads.
 WORKER = """
@@ -167,6 +168,22 @@ def test_strangers_at_the_port_are_ignored():
                     break
     thread.join()
     assert errors == [["", ""]]
+
+
+def test_a_connection_whose_probes_fail_is_closed(monkeypatch):
+    """The system reports it as ETIMEDOUT, in Python a TimeoutError as that of settimeout is."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    monkeypatch.setattr(Link, "_keep_alive", lambda _: None)  # No TCP.
+    with ours, theirs:
+        link = Link(ours)
+        assert link.read_one(0.1) is None  # Nothing came.
+        link.socket = FailingSocket()
+        assert link.read() is None
+
+
+class FailingSocket:
+    def recv(self, _):
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
 
 
 def test_one_device_and_one_worker_need_no_call(monkeypatch):

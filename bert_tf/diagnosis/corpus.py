@@ -144,6 +144,8 @@ def draw_parts(parts: Sequence[CorpusPart], max_bytes: int) -> list[CorpusPart]:
     A part of a file that was cut in parts holds `PART_BYTES`; any other may hold more, of which
     the caller reads its share alone.
     """
+    if not parts:
+        return []
     count = min(len(parts), max(1, max_bytes // PART_BYTES))
     step = len(parts) / count
     chosen = [parts[int((number + 0.5) * step)] for number in range(count)]

@@ -42,8 +42,7 @@ def diagnose_corpus(place: str, counts: CorpusCounts) -> Diagnosis:
     findings = _problems(counts)
     if counts.words:
         findings += _copies(counts) + _sizes(counts) + _damage(counts)
-    if fit:
-        findings += _vocabulary(fit)
+        findings += _vocabulary(fit) if fit else []
     plots = [Plot("Words a document", histogram(counts.words, "words", is_log=True))]
     return Diagnosis(place, "corpus", facts, findings, plots if counts.words else [])
 

@@ -173,6 +173,17 @@ def test_damaged_files_are_findings_and_the_others_are_read(tmp_path):
     assert "b.txt, line" in told and "c.txt.gz: the compressed file is truncated" in told
 
 
+def test_a_place_of_which_nothing_can_be_read(tmp_path):
+    (tmp_path / "picture").write_bytes(b"GIF89a\0\1\2")
+    parts, problems = list_readable(str(tmp_path / "picture"))
+    counts = count_corpus(parts, WordPiece(Vocab(tuple([*tiny_tokens(), "A", "B", "C"])), True))
+    counts.problems += problems
+    (finding,) = diagnose_corpus("x", counts).findings
+    assert finding.severity.name == "SERIOUS" and "neither text nor TFRecords" in finding.measured
+    with pytest.raises(ValueError, match="no file matches"):
+        list_readable(f"{tmp_path}/nothing/*")
+
+
 def test_sample_is_even_and_bounded(tmp_path):
     path = tmp_path / "corpus.jsonl"
     docs = documents(12_000, 8)

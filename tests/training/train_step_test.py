@@ -12,6 +12,7 @@ from bert_tf.data.packed_rows import pack_batch
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.distribution import distribute
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep, step_seed
+from tests.reference.optimizers import clip_by_global_norm
 from tests.training.toy_task import TOY, ToyTask
 
 RECIPE = OptimizerConfig(learning_rate=1e-2, num_train_steps=40, num_warmup_steps=4)
@@ -177,6 +178,72 @@ def test_overflow_changes_no_weight():
     # `run` has not moved either: its first step of the warm-up has the rate 0.
     norm = dict(zip(step.columns, row, strict=True))["gradient_norm"]
     np.testing.assert_allclose(norm, columns["gradient_norm"][1], rtol=1e-5)
+
+
+def test_float16_recovers_from_overflows_by_itself():
+    """From a scale far too large: steps are left out until it is small enough, then it trains."""
+    keras.config.set_dtype_policy("mixed_float16")
+    keras.utils.set_random_seed(3)
+    task, scale = ToyTask(), LossScale()
+    optimizer = build_optimizer(
+        OptimizerConfig(learning_rate=1e-2, num_warmup_steps=0, ema_decay=0.5)
+    )
+    optimizer.build(task.model.trainable_variables)
+    step = TrainStep(
+        task,
+        optimizer,
+        tf.distribute.get_strategy(),
+        random_seed=1,
+        jit_compile=False,
+        loss_scale=scale,
+    )
+    scale.scale.assign(2.0**40)
+    rows = step(iter(task.train_dataset(32, 0, 0, 1)), tf.constant(0), tf.constant(50)).numpy()
+    columns = dict(zip(step.columns, rows.T, strict=True))
+    skipped = int((columns["gradient_norm"] == 0).sum())
+    assert 10 < skipped < 35 and (columns["gradient_norm"][:10] == 0).all()
+    assert int(optimizer.iterations) == 50 - skipped
+    assert float(scale.scale) == 2.0 ** (40 - skipped)
+    assert np.isfinite(losses(columns)).all()
+    assert losses(columns)[-5:].mean() < losses(columns)[:10].mean() - 0.1
+    with optimizer.averaged_weights():
+        assert all(np.isfinite(v.numpy()).all() for v in task.model.trainable_variables)
+
+
+def half_gradients(task, batch, half):
+    """Returns a half's share of the whole batch's gradient, from a plain tape."""
+    rows = {name: value[16 * half : 16 * half + 16] for name, value in batch.items()}
+    weights = task.loss_weights(batch)
+    with tf.GradientTape() as tape:
+        sums = task.sums(rows, task.model(rows, training=False))
+        loss = sum(sums[name].total / weights[name] for name in task.loss_names)
+    gradients = tape.gradient(loss, [v.value for v in task.model.trainable_variables])
+    return [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+
+
+def test_replicas_clip_their_own_gradients():
+    """Two halves of a batch, each clipped to 0.05 as a mean of its own, then averaged."""
+    keras.utils.set_random_seed(3)
+    strategy = two_devices()
+    recipe = OptimizerConfig("adamw", num_warmup_steps=0, clip_norm=0.05, clip_where="before")
+    with strategy.scope():
+        task = ToyTask()
+        optimizer = build_optimizer(recipe)
+        optimizer.build(task.model.trainable_variables)
+    batch = next(iter(task.train_dataset(32, 0, 0, 1)))
+    clipped = [
+        clip_by_global_norm([2 * g for g in half_gradients(task, batch, half)], 0.05)
+        for half in (0, 1)
+    ]
+    expected = [(one + two) / 2 for one, two in zip(*clipped, strict=True)]
+    step = TrainStep(task, optimizer, strategy, random_seed=1, jit_compile=False)
+    data = distribute(strategy, lambda *worker: task.train_dataset(32, 0, *worker))
+    (row,) = step(iter(data), tf.constant(0), tf.constant(1)).numpy()
+    for moment, gradient in zip(optimizer._moments, expected, strict=True):
+        np.testing.assert_allclose(moment.numpy(), 0.1 * gradient, rtol=1e-3, atol=1e-7)
+    norm = dict(zip(step.columns, row, strict=True))["gradient_norm"]
+    np.testing.assert_allclose(norm, np.sqrt(sum((g**2).sum() for g in expected)), rtol=1e-4)
+    assert norm < 0.05
 
 
 @pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf.doctor import gather_paths
-from tests.diagnosis.corpus_test import documents
+from tests.diagnosis.made_corpus import documents
 from tests.diagnosis.made_records import SLOTS, made_rows, made_vocab, write
 from tests.diagnosis.made_run import MASKED, pretraining_lines, write_run
 from tests.programs import fail, start

@@ -11,17 +11,7 @@ from bert_tf.diagnosis.corpus_findings import diagnose_corpus
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.conftest import tiny_tokens
-
-
-def sentence(number: int) -> str:
-    """Returns a sentence of ten words that no other number gives."""
-    digits = " ".join(str(number))
-    return f"The mill number {digits} stood on the slow river in the rain."
-
-
-def documents(count: int, lines: int = 6) -> list[list[str]]:
-    """Returns documents of `lines` sentences, all different, of 66 words or more."""
-    return [[sentence(100_000 + n * lines + i) for i in range(lines)] for n in range(count)]
+from tests.diagnosis.made_corpus import documents, sentence
 
 
 def diagnose(folder, docs, tokens=None, do_lower_case=True, **options):

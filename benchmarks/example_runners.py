@@ -94,8 +94,8 @@ def main(_: list[str]) -> None:
         measured: dict[str, list[tuple[float, ...]]] = {}
         hashes = {}
         for number in range(ROUNDS.value):
-            for runner, options in runners(WORKERS.value).items():
-                folder = pathlib.Path(name, f"{number} {runner}")
+            for index, (runner, options) in enumerate(runners(WORKERS.value).items()):
+                folder = pathlib.Path(name, f"{number}-{index}")
                 measured.setdefault(runner, []).append(make(text, folder, options))
                 hashes[runner] = content(folder)
         print(f"{'runner':<22}{'seconds':>9}{'CPU s':>8}{'MB/CPU s':>10}{'peak MB':>9}  files")

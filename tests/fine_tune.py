@@ -9,11 +9,14 @@ import importlib
 import json
 import pathlib
 from typing import Any
+from unittest import mock
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+from bert_tf.data import packed_rows
+from bert_tf.training.metrics_log import read_metrics
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("the", "film", "was", "good", "bad", "fine", "very", "but", "##ly")
@@ -87,6 +90,30 @@ def fine_tune(program: str, *arguments: str, **values: Any) -> int:
     with flagsaver.flagsaver():
         flags.FLAGS([program, *arguments, *(f"--{name}={value}" for name, value in given.items())])
         return module.main([])
+
+
+def check_packed_rows(program: str, folder: pathlib.Path, **values: Any) -> None:
+    """Trains twice in micro-batches, without and with packed rows: losses and results are alike.
+
+    Args:
+      program: its name.
+      folder: where both run directories are made.
+      values: flags, of a training without dropout.
+    """
+    few = {"num_train_steps": 4, "log_steps": 1, "gradient_accumulation_steps": 2}
+    lines, results = [], []
+    for pack_rows in (False, True):
+        path = folder / f"pack_rows_{pack_rows}"
+        given = {**values, **few, "pack_rows": pack_rows, "output_dir": path}
+        with mock.patch.object(packed_rows, "plan_rows", wraps=packed_rows.plan_rows) as plan:
+            assert fine_tune(program, **given) == 0
+        assert plan.called == pack_rows
+        lines.append(read_metrics(path / "metrics.jsonl"))
+        results.append(read_results(path))
+    assert len(lines[0]) == 4 and lines[0][0]["loss"] != lines[0][1]["loss"]
+    for line, expected in zip(*lines, strict=True):
+        assert line == pytest.approx(expected, rel=1e-4)
+    assert results[1] == pytest.approx(results[0], rel=1e-4)
 
 
 def refuse(program: str, *arguments: str, **values: Any) -> str:

@@ -129,6 +129,8 @@ def test_what_cannot_be_done_is_refused(folder, changed, expected):
         {"jit_compile": "true"},
         {"gradient_accumulation_steps": 4},
         {"recompute": "true"},
+        {"pack_rows": "true"},
+        {"pack_rows": "true", "jit_compile": "true", "gradient_accumulation_steps": 2},
     ],
     ids=str,
 )

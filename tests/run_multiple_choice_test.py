@@ -14,7 +14,14 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.run_multiple_choice import MultipleChoice
 from bert_tf.tasks.multiple_choice import ChoiceExamples
 from bert_tf.tasks.swag import ChoiceExample
-from tests.fine_tune import fine_tune, read_results, read_tsv, refuse, write_table
+from tests.fine_tune import (
+    check_packed_rows,
+    fine_tune,
+    read_results,
+    read_tsv,
+    refuse,
+    write_table,
+)
 from tests.programs import fail, finish, start
 from tests.tiny_model import write_tiny_model
 
@@ -129,6 +136,11 @@ def test_answers_and_scores(folder, trained):
         assert row["context"] == f"{source['sent1']} {source['sent2']}"
         assert row["chosen"] == source[f"ending{chosen[place]}"]
         assert row["right"] == source[f"ending{labels[place]}"]
+
+
+def test_packed_rows_give_the_same_losses(folder, tmp_path):
+    flags = flags_of(folder, "", attention_probs_dropout_prob=0)
+    check_packed_rows("run_multiple_choice", tmp_path, **flags)
 
 
 @pytest.mark.parametrize("name", ["dev.jsonl", "test.csv"])

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
-from tests.fine_tune import fine_tune, read_results, read_tsv, refuse
+from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
 from tests.programs import fail, finish, start
 from tests.tiny_model import write_tiny_model
 
@@ -177,6 +177,11 @@ def test_the_threshold_that_was_found_gives_the_best_f1(folder, second):
         if threshold != middle:
             assert evaluate_v2(content, predictions)["f1"] == results["eval_best_f1"]
     assert (second / "nbest_predictions.json").read_bytes() == before
+
+
+def test_packed_rows_give_the_same_losses(folder, tmp_path):
+    flags = flags_of(folder, "", attention_probs_dropout_prob=0, do_train="true", do_eval="true")
+    check_packed_rows("run_squad", tmp_path, **flags)
 
 
 def test_answers_alone_from_the_run_directory(folder, first):

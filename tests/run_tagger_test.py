@@ -9,7 +9,7 @@ import random
 import pytest
 
 from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
-from tests.fine_tune import fine_tune, read_results, read_tsv, refuse
+from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
 from tests.programs import fail, finish, start
 from tests.tiny_model import write_tiny_model
 
@@ -198,6 +198,11 @@ def test_parts_of_speech(folder):
     for name, *values in zip(("PROPN", "VERB", "X"), *scores, strict=True):
         row = next(row for row in report if row and row[0] == name)
         assert [float(value) for value in row[1:]] == pytest.approx(values, abs=0.006)
+
+
+def test_packed_rows_give_the_same_losses(folder, tmp_path):
+    flags = flags_of(folder, "", "txt", attention_probs_dropout_prob=0)
+    check_packed_rows("run_tagger", tmp_path, **flags)
 
 
 def test_any_file_comes_out_whole(folder, names):

@@ -10,8 +10,8 @@ A packed row is as long as a row of the batch. The texts stay in the batch as th
 takes their pieces from it, computes on R rows instead of B, and puts its output back, so labels,
 heads and losses know nothing of it; see `bert_tf/modeling/packed_rows.py`.
 
-References: Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination"; first-fit
-decreasing is Johnson's (1973), at most 11/9 of the fewest rows and 6/9 of a row.
+References: Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination"; Johnson
+1973 for first-fit decreasing.
 """
 
 import functools
@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     starts: np.ndarray  # int32 [B] or [B, C], each text's first place in the part's flat rows
 
 
+@tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
 def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
     """Adds where the texts of a batch stand in packed rows.
 
@@ -48,17 +49,22 @@ def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
       order if there is one part, else dealt to the parts so that these need like numbers of rows.
     """
     mask = batch["input_mask"]
-    lengths = tf.reduce_sum(mask, axis=-1)
-    make_plan = functools.partial(plan_rows, num_parts=num_parts)
-    order, places, starts = tf.numpy_function(
-        make_plan, [lengths, tf.shape(mask)[-1]], [tf.int32] * len(Plan._fields)
-    )
-    order = tf.ensure_shape(order, lengths.shape[:1])
+    plan = functools.partial(_plan_batch, num_parts=num_parts)
+    order, places, starts = tf.numpy_function(plan, [mask], [tf.int32] * len(Plan._fields))
+    order = tf.ensure_shape(order, mask.shape[:1])
     dealt = {name: tf.gather(values, order) for name, values in batch.items()}
     return dealt | {
         "packed_places": tf.ensure_shape(places, [None, mask.shape[-1]]),
-        "packed_starts": tf.ensure_shape(starts, lengths.shape),
+        "packed_starts": tf.ensure_shape(starts, mask.shape[:-1]),
     }
+
+
+def _plan_batch(mask: np.ndarray, num_parts: int) -> Plan:
+    if (mask[..., 1:] > mask[..., :-1]).any():
+        raise ValueError(
+            "input_mask has a 1 behind a 0; --pack_rows expects the padding behind the pieces."
+        )
+    return plan_rows(mask.sum(axis=-1), mask.shape[-1], num_parts)
 
 
 def plan_rows(lengths: np.ndarray, row_length: int, num_parts: int = 1) -> Plan:

@@ -63,9 +63,8 @@ def find_packed_rows(inputs: dict[str, Any]) -> PackedRows | None:
     """
     if "packed_places" not in inputs:
         return None
-    mask, places, starts = (
-        inputs[name] for name in ("input_mask", "packed_places", "packed_starts")
-    )
+    names = ("input_mask", "packed_places", "packed_starts")
+    mask, places, starts = (ops.cast(inputs[name], "int32") for name in names)
     length = ops.shape(mask)[1]
     packed = (starts[:, None] + ops.arange(length, dtype="int32")) * mask  # [B, T]
     return PackedRows(

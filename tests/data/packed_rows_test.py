@@ -84,6 +84,12 @@ def test_numbers_of_rows_are_few(num_rows, rounded):
     assert round_up(num_rows) == rounded
 
 
+def test_padding_before_pieces_is_refused():
+    mask = tf.constant([[1, 1, 0, 0], [1, 0, 1, 0]])
+    with pytest.raises(ValueError, match="input_mask has a 1 behind a 0"):
+        pack_batch({"input_mask": mask})
+
+
 def test_all_features_are_dealt_alike():
     mask = (np.arange(4) < np.array([1, 3, 4, 2])[:, None]).astype(np.int32)
     batch = {"input_mask": mask, "row_ids": np.array([7, 8, 9, -1], np.int32)}

@@ -190,6 +190,17 @@ def test_dropout_differs_by_piece_and_repeats_with_its_seed():
     assert np.abs(outputs(3)[0, 0] - outputs(3)[1, 0]).max() > 0.1  # the same piece of two texts
 
 
+def test_sixteen_bits_stay_sixteen_bits():
+    batch = make_batch(BATCH, 12, holes=False)
+    model = with_random_weights(BertEncoder(CONFIG, dtype="mixed_bfloat16"))
+    expected, received = model(batch), model(packed(batch))
+    real = batch["input_mask"] == 1
+    one, two = (outputs["sequence_output"] for outputs in (expected, received))
+    assert one.dtype == two.dtype == tf.bfloat16
+    one, two = (tf.cast(values, tf.float32).numpy()[real] for values in (one, two))
+    np.testing.assert_allclose(one, two, atol=0.1)
+
+
 def test_an_unpadding_model_takes_packed_rows_as_they_are():
     head: Any = HEADS["tags"]
     batch = make_batch(BATCH, 11, holes=False)

@@ -75,7 +75,9 @@ WAYS = {
     "unpadded": {},
     "padded": {"unpad": False},
     "xla": {"unpad": False, "jit_compile": True},
+    "packed": {"unpad": False, "pack_rows": True},
     "two_devices": {"num_devices": 2},
+    "two_devices_packed": {"num_devices": 2, "pack_rows": True},
     "two_devices_xla": {"num_devices": 2, "unpad": False, "jit_compile": True},
 }
 EVERY_WAY = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)

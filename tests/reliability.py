@@ -86,7 +86,7 @@ class Case:
         if self.random.random() < 0.2:
             time.sleep(self.random.uniform(0, 4))
             return
-        wanted = self.random.randrange(1, 48)
+        wanted = self.random.randrange(1, 24)
         while not path.exists() or path.read_bytes().count(b"\n") < wanted:
             if time.monotonic() > end or is_over(pid):
                 return

@@ -116,7 +116,7 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
     training = TrainingConfig(
         output_dir=str(folder), train_batch_size=BATCH, eval_batch_size=BATCH, max_eval_steps=2,
         gradient_accumulation_steps=1, jit_compile=False, save_checkpoints_steps=20, eval_steps=60,
-        log_steps=5, iterations_per_loop=5, distribution=distribution, on_bad_loss="skip",
+        log_steps=10, iterations_per_loop=5, distribution=distribution, on_bad_loss="skip",
         spike_sigmas=3.0,
     )  # fmt: skip
     check_same_run(training.output_dir, MODEL, OPTIMIZER, training)

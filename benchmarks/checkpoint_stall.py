@@ -2,12 +2,11 @@
 
     python -m benchmarks.checkpoint_stall --saves=3
 
-The variables are as many and as large as BERT-Base's with AdamW's two slots. A step of training is
-a matrix product of fixed size and an update of all variables. One after the other, several times:
-steps alone, steps with a save that is waited for, steps with a save in the background. What a save
-takes is the time of its steps beyond the time of as many steps alone; what a background save still
-takes is the copy that an update must make of a variable whose value is held, and the share of the
-machine that writing needs.
+The variables are as many and as large as BERT-Base's with AdamW's two slots; a step of training is
+an update of all of them. A save is either waited for, as it was once, or written in the background
+while steps are done. For both: seconds until the loop goes on, and seconds of the next steps beyond
+those of as many steps alone (a held value is copied by its first update; writing takes its share of
+the machine).
 """
 
 import argparse
@@ -24,7 +23,7 @@ from bert_tf.training.checkpointing import RunDirectory
 
 LAYER = [(768, 768)] * 4 + [(768, 3072), (3072, 768)] + [(768,)] * 9 + [(3072,)]
 SHAPES = [(30522, 768), (512, 768), (2, 768), (768, 768), *LAYER * 12]
-STEPS = 40
+STEPS = 10
 
 
 def make_variables(share: float) -> dict[str, tf.Variable]:
@@ -44,45 +43,45 @@ def main() -> None:
     parser.add_argument("--folder", default=None, help="on the disk to be measured")
     options = parser.parse_args()
     variables = make_variables(options.share)
-    factor, matrix = tf.constant(0.999), tf.random.normal([1024, 1024])
+    factor = tf.constant(0.999)
 
     @tf.function
-    def step() -> tf.Tensor:
+    def step() -> None:
         for variable in variables.values():
             variable.assign(variable * factor)
-        product = matrix
-        for _ in range(8):
-            product = tf.linalg.matmul(product, matrix) / 1024.0
-        return tf.reduce_sum(product)
 
-    def seconds(*saves: str) -> float:
-        """Does STEPS steps, with a save of the given kind before them; waits for the steps."""
+    def seconds_of_steps() -> float:
         start = time.monotonic()
-        number = len(directory.steps()) and directory.steps()[-1] + 1
-        for kind in saves:
-            directory.start_save(number, {})
-            if kind == "waited for":
-                directory.wait()
         for _ in range(STEPS):
-            step().numpy()
+            step()
         return time.monotonic() - start
+
+    def seconds_of_save(number: int, is_waited_for: bool) -> tuple[float, float]:
+        alone, start = seconds_of_steps(), time.monotonic()
+        directory.start_save(number, {})
+        if is_waited_for:
+            directory.wait()
+        blocked = time.monotonic() - start
+        beside = seconds_of_steps()
+        directory.wait()
+        return blocked, beside - alone
 
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         directory = RunDirectory(pathlib.Path(folder), variables, keep=1)
         step()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        taken: dict[str, list[float]] = {"waited for": [], "background": []}
-        for _ in range(options.saves):
-            for kind in taken:
-                alone = seconds()
-                taken[kind].append(seconds(kind) - alone)
-                directory.wait()
+        taken: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+        for number in range(2 * options.saves):
+            taken[number % 2 == 0].append(seconds_of_save(number, number % 2 == 0))
         size = sum(path.stat().st_size for path in pathlib.Path(folder).glob("model.ckpt*"))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"{size / 1e9:.2f} GB a checkpoint, {STEPS} steps beside it, {options.saves} saves each")
-    for kind, values in taken.items():
-        text = ", ".join(f"{value:.1f}" for value in values)
-        print(f"{kind}: {statistics.median(values):.1f} s lost a save ({text})")
+    for is_waited_for, values in taken.items():
+        blocked, later = (statistics.median(column) for column in zip(*values, strict=True))
+        kind = "waited for" if is_waited_for else "background"
+        print(
+            f"{kind}: {blocked:.2f} s until the loop goes on, {later:.2f} s in {STEPS} steps after"
+        )
     print(f"peak memory {peak / 1e6:.2f} GB, {(peak - before) / 1e6:.2f} GB more than without")
 
 

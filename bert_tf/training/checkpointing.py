@@ -36,6 +36,8 @@ PREFIX = "model.ckpt"
 STEP_NAME = "global_step"
 LOOP_STATE_NAME = "loop_state"  # JSON: what the loop must know to go on as if never stopped.
 
+TENSORFLOWS_OWN = re.compile(r"\{\{.*?\}\} |\.tempstate\d+| \[Op:\w+\]")  # In its messages.
+
 Values = dict[str, np.ndarray]
 
 
@@ -125,7 +127,7 @@ class RunDirectory:
         except (tf.errors.OpError, OSError) as error:
             self._delete(step)
             last = f"{PREFIX}-{self.steps()[-1]}" if self.steps() else "none"
-            reason = getattr(error, "message", None) or error
+            reason = TENSORFLOWS_OWN.sub("", getattr(error, "message", None) or str(error))
             raise OSError(
                 f"Checkpoint {self.prefix(step)} could not be written: {reason}. "
                 f"The last good checkpoint is {last}; make room and run the same command again."

@@ -129,14 +129,26 @@ class Scalars:
     """TensorBoard scalars in the run directory."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._writer = tf.summary.create_file_writer(path)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Writes each value under its name."""
-        with self._writer.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-        self._writer.flush()
+        """Writes each value under its name.
+
+        Raises:
+          OSError: if they cannot be written (disk full, say).
+        """
+        try:
+            with self._writer.as_default(step=step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+            self._writer.flush()
+        except tf.errors.OpError as error:
+            reason = " ".join(error.message.split())
+            raise OSError(
+                f"Scalars of step {step} could not be written to {self._path}: {reason}. Make room "
+                f"and give the same command again."
+            ) from None
 
 
 def parameter_table(variables: Sequence[Any], is_decayed: Any) -> str:

@@ -23,7 +23,7 @@ from bert_tf.training.checkpointing import RunDirectory
 
 LAYER = [(768, 768)] * 4 + [(768, 3072), (3072, 768)] + [(768,)] * 9 + [(3072,)]
 SHAPES = [(30522, 768), (512, 768), (2, 768), (768, 768), *LAYER * 12]
-STEPS = 10
+STEPS = 3
 
 
 def make_variables(share: float) -> dict[str, tf.Variable]:

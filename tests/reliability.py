@@ -167,7 +167,8 @@ def notice(case: Case, number: int) -> str:
     case.wait_for_moment(pid)
     send(pid, number)
     status, began = status_of(pid), bool(case.printed())
-    lines = (case.folder / "metrics.jsonl").read_text().splitlines() if began else []
+    path = case.folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
     if status == PREEMPTED and lines and case.steps()[-1] < json.loads(lines[-1])["step"]:
         raise Wrong(f"saved {case.steps()}, but had done {lines[-1]}")
     if status not in (PREEMPTED, 0) and (status != -number or began):

@@ -102,7 +102,7 @@ def trial(output_dir: pathlib.Path, moment: str, wait: float, victim: int) -> st
     others = [index for index in range(WORKERS.value) if index != victim]
     said = [run.logs[index].read_text(encoding="utf8").splitlines()[-1:] for index in others]
     is_clear = all(f"ERROR: Worker {victim} of" in (text or [""])[0] for text in said)
-    again = Run(output_dir).wait(400)
+    again = Run(output_dir).wait(1500)
     is_equal = again == [0] * WORKERS.value and result(output_dir) == REFERENCE
     print(json.dumps({"statuses": statuses, "again": again, "said": said}), file=sys.stderr)
     cells = (f"{moment} + {wait:.1f} s", line[0][9:60], victim, f"{seconds:.1f}")
@@ -117,7 +117,7 @@ def main(_: list[str]) -> None:
     folder = pathlib.Path(FOLDER.value) / f"workers-{WORKERS.value}"
     shutil.rmtree(folder, ignore_errors=True)
     draw = random.Random(SEED.value)
-    statuses = Run(folder / "undisturbed").wait(400)
+    statuses = Run(folder / "undisturbed").wait(1500)
     if any(statuses):
         sys.exit(f"The undisturbed run ended with {statuses}; see {folder}.")
     REFERENCE.extend(result(folder / "undisturbed"))

@@ -109,7 +109,7 @@ class Workers:
 
     def run(self) -> int:
         """Starts all and waits for all; returns the status of the first that failed, or 0."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
         old = {number: signal.signal(number, self._hand_on) for number in numbers}
         try:
             self._start()

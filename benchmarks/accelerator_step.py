@@ -127,7 +127,7 @@ def torch_step(size: str, batch: int, length: int) -> tuple[Step, Callable[[], i
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return float(loss)
+        return loss.item()
 
     def memory() -> int:
         if device == "cpu":

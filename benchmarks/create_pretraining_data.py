@@ -3,13 +3,14 @@
     python -m benchmarks.create_pretraining_data --input_file='text/*' --vocab_file=vocab.txt \\
         --megabytes=10,200 --num_workers=2 --original_dir=CHECKOUT_OF_GOOGLE_RESEARCH_BERT
 
-The first megabytes of the input are written as one sentence a line, and each program is run on
-them as a user runs it: time of the whole process, start included, processor time of all its
-processes (what counts on a busy machine), and the memory of the largest. "tokens" are pieces of
-the corpus, not of the examples. The original is run on the smallest size only, with
---dupe_factor=1 like ours, under TensorFlow's compat.v1.
+The first megabytes of the input (where it has fewer, again and again with words swapped) are
+written as one sentence a line, and each program is run on them as a user runs it: time of the whole
+process, start included, processor time of all its processes (what counts on a busy machine), and
+the memory of the largest. "tokens" are pieces of the corpus, not of the examples. The original is
+run on the smallest size only, with --dupe_factor=1 like ours, under TensorFlow's compat.v1.
 """
 
+import itertools
 import json
 import multiprocessing
 import pathlib
@@ -41,16 +42,28 @@ runpy.run_path(sys.argv[0] + "/create_pretraining_data.py", run_name="__main__")
 
 
 def write_text(path: pathlib.Path, megabytes: float) -> None:
-    """Writes the first documents of the input as one sentence a line."""
+    """Writes the first documents of the input as one sentence a line.
+
+    If there are too few, all follow again, with the words of each sentence in another order.
+    """
     left = megabytes * 1e6
+    parts = list_parts(INPUT_FILE.value)
     with path.open("w", encoding="utf8") as file:
-        for part in list_parts(INPUT_FILE.value):
+        for copy, part in ((copy, part) for copy in itertools.count() for part in parts):
             for document in read_documents(part):
-                text = "\n".join(document) + "\n\n"
+                text = "\n".join(changed(sentence, copy) for sentence in document) + "\n\n"
                 file.write(text)
                 left -= len(text.encode("utf8"))
                 if left <= 0:
                     return
+
+
+def changed(sentence: str, copy: int) -> str:
+    """Returns the sentence, or in a copy of the text: with every seventh word swapped."""
+    words = sentence.split(" ")
+    if copy:
+        words[copy % 7 :: 7] = words[copy % 7 :: 7][::-1]
+    return " ".join(words)
 
 
 def measure(command: list[str]) -> tuple[float, float, float]:

@@ -338,7 +338,8 @@ def report_results(trainer: "Trainer", configs: Configs, results: dict[str, floa
     """Writes eval_results.txt and curves.png, and prints the results beside the baseline's."""
     from bert_tf.training.curves import draw_curves
     from bert_tf.training.metrics_log import read_metrics
-    from bert_tf.training.trainer import note_evaluation, write_eval_results
+    from bert_tf.training.reporting import write_eval_results
+    from bert_tf.training.trainer import note_evaluation
 
     training = configs.training
     baseline = typing.cast("PretrainingTask", trainer.task).unigram_baseline(

@@ -7,7 +7,6 @@ is a table of 400 weights, so that a process is started, killed and started agai
 import hashlib
 import os
 import pathlib
-import select
 import sys
 import traceback
 from collections.abc import Mapping
@@ -38,69 +37,6 @@ def write_examples(path: pathlib.Path) -> None:
     write_records(path, [row.tobytes() for row in pieces])
 
 
-def make_task(records):
-    """Makes the task; TensorFlow is loaded here, not by the process that only starts others."""
-    import keras
-    import tensorflow as tf
-
-    from bert_tf.data.example_order import place_examples
-    from bert_tf.modeling.losses import WeightedSum
-
-    class Table(keras.Model):
-        def __init__(self):
-            super().__init__(name="table")
-            self.table = keras.layers.Embedding(PIECES, 8, name="table")
-            self.out = keras.layers.Dense(PIECES, name="out")
-            self.out.build([None, 8])
-            self.table.build([None, LENGTH])
-
-        def call(self, batch, training, dropout_seed=None):
-            hidden = tf.reduce_sum(self.table(batch["pieces"]), axis=1)
-            if training:
-                hidden += tf.random.stateless_normal(tf.shape(hidden), [dropout_seed, 0]) / 10
-            return self.out(hidden)
-
-    class TableTask:
-        loss_names, sum_names = ("loss_of_pieces",), ("loss_of_pieces",)
-
-        def __init__(self):
-            self.model = Table()
-
-        def train_dataset(self, batch_size, start_step, worker_index, num_workers):
-            rows = np.arange(batch_size).reshape(num_workers, -1)[worker_index]
-
-            def read(step):
-                select.select([], [], [], STEP_SECONDS)  # libfaketime breaks sleep
-                ids, _ = place_examples(step * batch_size + rows, len(records), 0)
-                return np.stack([np.frombuffer(r, np.int32) for r in records.read(ids)])
-
-            def load(step):
-                found = tf.numpy_function(read, [step], tf.int32)
-                found = tf.ensure_shape(found, [len(rows), LENGTH + 1])
-                return {"pieces": found[:, :-1], "targets": found[:, -1]}
-
-            options = tf.data.Options()
-            policy = tf.data.experimental.AutoShardPolicy.OFF
-            options.experimental_distribute.auto_shard_policy = policy
-            return tf.data.Dataset.range(start_step, 10**9).map(load).with_options(options)
-
-        def eval_dataset(self, batch_size, max_steps, worker_index, num_workers):
-            return self.train_dataset(batch_size, 0, worker_index, num_workers).take(max_steps)
-
-        def loss_weights(self, batch):
-            return {"loss_of_pieces": tf.cast(tf.size(batch["targets"]), tf.float32)}
-
-        def score(self, results):
-            return -results["loss"]
-
-        def sums(self, batch, outputs):
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["targets"], outputs)
-            weight = tf.cast(tf.size(batch["targets"]), tf.float32)
-            return {"loss_of_pieces": WeightedSum(tf.reduce_sum(losses), weight)}
-
-    return TableTask()
-
-
 def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> int:
     """Trains in `folder`, or goes on there, as `run_pretraining` does."""
     import keras
@@ -112,6 +48,7 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
     from bert_tf.training.distribution import is_chief, make_strategy
     from bert_tf.training.reporting import Progress
     from bert_tf.training.trainer import Trainer
+    from tests.tiny_table import TableTask
 
     training = TrainingConfig(
         output_dir=str(folder), train_batch_size=BATCH, eval_batch_size=BATCH, max_eval_steps=2,
@@ -130,7 +67,7 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
             write_run_record(training.output_dir, vocab, MODEL, OPTIMIZER, training)
         keras.utils.set_random_seed(1)
         with strategy.scope():
-            task = make_task(records)
+            task = TableTask(records, PIECES, LENGTH, STEP_SECONDS)
             optimizer = build_optimizer(OPTIMIZER)
             optimizer.build(task.model.trainable_variables)
         progress = Progress(NUM_STEPS, BATCH, LENGTH, 0.0, 0.0)

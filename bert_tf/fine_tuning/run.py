@@ -232,7 +232,8 @@ class Run:
         """Writes and logs the results of all sets."""
         from bert_tf.training.curves import draw_curves
         from bert_tf.training.metrics_log import read_metrics
-        from bert_tf.training.trainer import note_evaluation, write_eval_results
+        from bert_tf.training.reporting import write_eval_results
+        from bert_tf.training.trainer import note_evaluation
 
         if self.configs.training.do_train:
             note_evaluation(self.folder, trainer.step, self.results)

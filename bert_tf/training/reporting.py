@@ -1,14 +1,17 @@
-"""What a person sees of a run: progress with rate and time left, scalars, a table of weights."""
+"""What a person sees of a run: progress with rate and time left, scalars, weights, results."""
 
+import contextlib
+import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
+from bert_tf.files import atomic_write
 from bert_tf.training.distribution import worker_of
 from bert_tf.training.flops import peak_flops
 
@@ -37,6 +40,21 @@ class Progress:
         self.step_seconds = 0.0
         self.compile_seconds = 0.0
         self._last_line = time.monotonic()
+        self._spent: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Counts what is done within as seconds of `part`; see `spent`."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent[part] = self._spent.get(part, 0.0) + time.monotonic() - start
+
+    def spent(self) -> dict[str, float]:
+        """Returns the seconds of each part since the last call."""
+        spent, self._spent = self._spent, {}
+        return spent
 
     def add(self, seconds: float, num_steps: int) -> None:
         """Notes that a graph call of `num_steps` took `seconds`; the first one compiles."""
@@ -159,3 +177,16 @@ def parameter_table(variables: Sequence[Any], is_decayed: Any) -> str:
     ]
     count = sum(int(tf.size(v.value)) for v in variables)
     return "\n".join([f"{count:,} trainable parameters", *rows])
+
+
+def write_eval_results(
+    path: pathlib.Path, step: int, results: dict[str, float], baseline: dict[str, float]
+) -> None:
+    """Writes google-research/bert's eval_results.txt, `key = value` lines sorted by key.
+
+    Differs from the original: the unigram baseline's values are added, as `unigram_*`.
+    """
+    values: dict[str, float] = {"global_step": step, **results}
+    values |= {f"unigram_{name}": value for name, value in baseline.items()}
+    with atomic_write(path) as file:
+        file.writelines(f"{key} = {values[key]}\n" for key in sorted(values))

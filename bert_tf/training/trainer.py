@@ -192,7 +192,8 @@ class Trainer:
                 "bad_steps": self.bad_steps.state(),
                 "guard": self.guard.state() if self.guard else {},
             }
-            self.directory.start_save(self.step, state)
+            with self.progress.timed("save_seconds"):
+                self.directory.start_save(self.step, state)
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.
@@ -277,7 +278,8 @@ class Trainer:
         """Does the steps of one graph call and reports them; false if the run must go back."""
         num_steps = self._steps_of_call()
         start = time.monotonic()
-        rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
+        with self.progress.timed("step_seconds"):
+            rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
         self.progress.add(time.monotonic() - start, num_steps)
         for values in rows:
             row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
@@ -297,7 +299,8 @@ class Trainer:
         line = self.log.add(self.step, row)
         if line:
             self.progress.show(self.step, line)
-            scalars.write(self.step, {**line, **self.progress.rates()})
+            rates = {**self.progress.rates(), **self.progress.spent()}
+            scalars.write(self.step, {**line, **rates})
         elif self.progress.is_due():
             self.progress.show(self.step, ratios(row, self.task.sum_names, self.task.loss_names))
 
@@ -366,7 +369,8 @@ class Trainer:
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # Written meanwhile.
-        results = self.evaluate()
+        with self.progress.timed("evaluation_seconds"):
+            results = self.evaluate()
         if not self.is_chief or scalars is None:
             return
         self.directory.mark_best(self.step, self.task.score(results))
@@ -381,19 +385,6 @@ def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) ->
     lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
     with atomic_write(path / EVALUATIONS) as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-def write_eval_results(
-    path: pathlib.Path, step: int, results: dict[str, float], baseline: dict[str, float]
-) -> None:
-    """Writes google-research/bert's eval_results.txt, `key = value` lines sorted by key.
-
-    Differs from the original: the unigram baseline's values are added, as `unigram_*`.
-    """
-    values: dict[str, float] = {"global_step": step, **results}
-    values |= {f"unigram_{name}": value for name, value in baseline.items()}
-    with atomic_write(path) as file:
-        file.writelines(f"{key} = {values[key]}\n" for key in sorted(values))
 
 
 def _text(values: dict[str, float]) -> str:

@@ -39,6 +39,17 @@ def test_rates_leave_the_compilation_out():
     assert progress.step_seconds == pytest.approx(0.55)
 
 
+def test_seconds_of_each_part_since_the_last_line(monkeypatch):
+    times = iter([0.0, 10.0, 11.5, 20.0, 20.25, 30.0, 32.0])
+    monkeypatch.setattr(reporting.time, "monotonic", lambda: next(times))
+    progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=0.0)
+    for part in ("step_seconds", "save_seconds", "step_seconds"):
+        with progress.timed(part):
+            pass
+    assert progress.spent() == {"step_seconds": 3.5, "save_seconds": 0.25}
+    assert progress.spent() == {}
+
+
 def test_line_has_losses_rate_and_time_left(caplog):
     progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=0.0)
     progress.add(30.0, 1)

@@ -11,9 +11,9 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.metrics_log import read_metrics
-from bert_tf.training.reporting import Progress
+from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
-from bert_tf.training.trainer import Trainer, write_eval_results
+from bert_tf.training.trainer import Trainer
 from tests.training.toy_task import TOY, ToyTask
 
 STEPS = 12

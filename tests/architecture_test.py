@@ -37,7 +37,7 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "run_record": ("config config_flags files text", ""),
     "data": (
         "config files processes text",
-        "absl_py apache_beam google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
+        "absl_py google_crc32c numpy tensorflow tensorflow_datasets tensorflow_text",
     ),
     "metrics": ("", "numpy"),
     "losses": ("", "keras"),
@@ -73,6 +73,8 @@ INSIDE_FUNCTIONS = (
     "apache_beam",
     "grpc",
 )
+# No dependency of a target: requirements_lock.txt cannot hold it beside the others.
+APART = ("apache_beam",)
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
 WITHOUT_TENSORFLOW = (
     "bert_tf.text.wordpiece",
@@ -179,7 +181,7 @@ def imports_of_target(name: str) -> tuple[set[str], set[str]]:
             package = module.split(".")[0]
             if package in PROJECT:
                 own.add(owner.get(file_of(module), f"nothing for {module}"))
-            elif package not in sys.stdlib_module_names:
+            elif package not in (*sys.stdlib_module_names, *APART):
                 foreign.add(PYPI_NAMES.get(package, package))
     return own - {name}, foreign
 

@@ -1,14 +1,19 @@
 """Devices: the strategy behind one flag, and batches split over its replicas."""
 
+import contextlib
 import functools
+import signal
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.hosts import place, read_tf_config
 from bert_tf.training.batch_ramp import check_ramp
+
+START_SECONDS = 300  # For the workers' TensorFlow to join: seconds, once all have reported.
 
 
 def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
@@ -40,7 +45,23 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=communication.AUTO if gpus else communication.RING
     )
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    with _time_limit(START_SECONDS):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    """Ends the process by SIGALRM, status 142, if what is done within takes longer.
+
+    The kernel does that. No thread of ours could: TensorFlow keeps the interpreter's lock while it
+    waits for a worker, even for one that died.
+    """
+    logging.info("Joining the workers' TensorFlow; a process that waits %d s ends.", seconds)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def _tpu_strategy(config: TrainingConfig) -> tf.distribute.Strategy:

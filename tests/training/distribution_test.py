@@ -1,5 +1,9 @@
 """Strategies, and which rows of a batch each replica gets."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -107,3 +111,17 @@ def test_batches_must_be_dealt_evenly(options, replicas, message):
     else:
         with pytest.raises(ValueError, match=message):
             check_batch_sizes(training, replicas)
+
+
+def test_a_start_that_keeps_the_interpreters_lock_is_ended():
+    # PyDLL keeps the lock, as TensorFlow does while it waits for a worker that died.
+    code = """
+import ctypes
+from bert_tf.training.distribution import _time_limit
+with _time_limit(60):
+    pass
+with _time_limit(1):
+    ctypes.PyDLL(None).sleep(30)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.returncode == -signal.SIGALRM, done.stderr.decode()

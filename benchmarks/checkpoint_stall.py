@@ -9,17 +9,20 @@ those of as many steps alone (a held value is copied by its first update; writin
 the machine).
 """
 
-import argparse
 import pathlib
 import resource
 import statistics
-import sys
 import tempfile
 import time
 
 import tensorflow as tf
+from absl import app, flags
 
 from bert_tf.training.checkpointing import RunDirectory
+
+SAVES = flags.DEFINE_integer("saves", 3, "Of each kind.", lower_bound=1)
+SHARE = flags.DEFINE_float("share", 1.0, "Of BERT-Base's size.")
+FOLDER = flags.DEFINE_string("folder", None, "On the disk to be measured.")
 
 LAYER = [(768, 768)] * 4 + [(768, 3072), (3072, 768)] + [(768,)] * 9 + [(3072,)]
 SHAPES = [(30522, 768), (512, 768), (2, 768), (768, 768), *LAYER * 12]
@@ -36,13 +39,8 @@ def make_variables(share: float) -> dict[str, tf.Variable]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--saves", type=int, default=3)
-    parser.add_argument("--share", type=float, default=1.0, help="of BERT-Base's size")
-    parser.add_argument("--folder", default=None, help="on the disk to be measured")
-    options = parser.parse_args()
-    variables = make_variables(options.share)
+def main(_: list[str]) -> None:
+    variables = make_variables(SHARE.value)
     factor = tf.constant(0.999)
 
     @tf.function
@@ -66,16 +64,16 @@ def main() -> None:
         directory.wait()
         return blocked, beside - alone
 
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=FOLDER.value) as folder:
         directory = RunDirectory(pathlib.Path(folder), variables, keep=1)
         step()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         taken: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-        for number in range(2 * options.saves):
+        for number in range(2 * SAVES.value):
             taken[number % 2 == 0].append(seconds_of_save(number, number % 2 == 0))
         size = sum(path.stat().st_size for path in pathlib.Path(folder).glob("model.ckpt*"))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{size / 1e9:.2f} GB a checkpoint, {STEPS} steps beside it, {options.saves} saves each")
+    print(f"{size / 1e9:.2f} GB a checkpoint, {STEPS} steps beside it, {SAVES.value} saves each")
     for is_waited_for, values in taken.items():
         blocked, later = (statistics.median(column) for column in zip(*values, strict=True))
         kind = "waited for" if is_waited_for else "background"
@@ -86,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app.run(main)

@@ -13,6 +13,9 @@ side: runs whose results are there are not repeated. --table prints what there i
 Keras loads scikit-learn wherever it is installed; here it is for the peer's script, and hidden from
 bert_tf, which does not need it.
 
+The learning rate falls on the line from the end of the warm-up, as transformers' does; for SQuAD,
+where the steps are not known before the windows are, on google-research/bert's.
+
 What differs: bert_tf does not decay biases and LayerNorms, goes on over the end of an epoch with
 whole batches, and for SQuAD steps 140 pieces from window to window, where the other shares 96.
 """
@@ -114,12 +117,24 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
         *("--optimizer=adamw", "--adam_epsilon=1e-8", "--weight_decay_rate=0.01"),
         *("--train_batch_size=32", "--eval_batch_size=32", "--log_steps=50"),
         *("--label_kind=number",) * (recipe.score == "correlation" and task not in GLUE),
+        *line_from_warmup(recipe),
     ]
     result = measure(command, f"{task}-{seed}-bert_tf")
     lines = (folder / "eval_results.txt").read_text().splitlines()
     values = dict(line.split(" = ") for line in lines)
     metrics = {name.removeprefix("eval_"): float(value) for name, value in values.items()}
     return {"metrics": metrics, **result}
+
+
+def line_from_warmup(recipe: Recipe) -> list[str]:
+    """Returns flags of the schedule that transformers calls linear; its cooldown is a number."""
+    if recipe.score in PERCENT:
+        return []
+    path = f"{peer.DATA.value}/{recipe.files}".replace("*", recipe.train)
+    num_rows = len(choose(recipe, recipe.read(path)))
+    steps = num_rows * recipe.epochs // peer.BATCH_SIZE
+    cooldown = steps - int(peer.WARM_UP * steps)
+    return ["--learning_rate_schedule=trapezoid", f"--num_cooldown_steps={cooldown}"]
 
 
 def run_peer(task: str, seed: int) -> dict[str, Any]:

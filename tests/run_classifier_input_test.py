@@ -114,7 +114,7 @@ def test_empty_and_endless_texts_are_counted(folder, caplog):
     rows = texts(6) + [{"text": "", "label": "pos"}, {"text": "very " * 100_000, "label": "neg"}]
     table = write_table(folder / "odd.csv", rows)
     flags = {"train_file": table, "eval_file": table, "predict_file": table}
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         flags |= {"do_predict": "true", "output_dir": folder / "odd", "train_batch_size": 4}
         assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
     lines = [record.getMessage() for record in caplog.records]

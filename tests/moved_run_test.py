@@ -13,7 +13,7 @@ from tests.fine_tune import FLAGS, write_folder
 from tests.programs import finish, start
 
 STEPS = 12
-EVERY = {"save_checkpoints_steps": 3, "keep_checkpoint_max": 9, "log_steps": 1, "num_workers": 1}
+EVERY = {"save_checkpoints_steps": 3, "keep_checkpoint_max": 9, "log_steps": 1}
 # What the run is continued on, three steps each.
 MOVES = (
     {},
@@ -37,6 +37,7 @@ PRETRAINING = {
     "num_warmup_steps": 4,
     "learning_rate": 1e-3,
     "jit_compile": "false",
+    "num_workers": 1,
     **EVERY,
 }
 

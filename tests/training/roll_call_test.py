@@ -13,6 +13,7 @@ import pytest
 
 from bert_tf.hosts import tf_config
 from bert_tf.launch import free_ports
+from bert_tf.training import roll_call
 from bert_tf.training.roll_call import Link, call_roll, together
 
 # A worker in a process of its own: it says that the run began, then does what it reads.
@@ -187,9 +188,12 @@ class FailingSocket:
 
 
 def test_one_device_and_one_worker_need_no_call(monkeypatch):
+    calls, done = [], []
+    monkeypatch.setattr(roll_call, "call_roll", lambda *arguments: calls.append(arguments))
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with together("one_device", {}):
-        pass
+        done.append("one device")
     monkeypatch.setenv("TF_CONFIG", tf_config(["localhost:1"], 0))
     with together("multi_worker", {}):
-        pass
+        done.append("one worker")
+    assert not calls and done == ["one device", "one worker"]

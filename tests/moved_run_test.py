@@ -10,7 +10,7 @@ import pytest
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
 from tests.fine_tune import FLAGS, write_folder
-from tests.programs import finish, start
+from tests.programs import SMALL_BERT, finish, start
 
 STEPS = 12
 EVERY = {"save_checkpoints_steps": 3, "keep_checkpoint_max": 9, "log_steps": 1}
@@ -23,15 +23,7 @@ MOVES = (
 )
 PRETRAINING = {
     "do_train": "true",
-    "vocab_size": 200,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "hidden_dropout_prob": 0,
-    "attention_probs_dropout_prob": 0,
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
+    **SMALL_BERT,
     "train_batch_size": 8,
     "num_train_steps": STEPS,
     "num_warmup_steps": 4,

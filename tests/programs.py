@@ -4,6 +4,19 @@ import os
 import subprocess
 import sys
 
+# Flags of pre-training a model of seconds.
+SMALL_BERT = {
+    "vocab_size": 200,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0,
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+}
+
 
 def start(program, *arguments, environment=(), **flags):
     """Starts a program; returns its process."""

@@ -11,20 +11,12 @@ import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
-from tests.programs import fail, finish, start
+from tests.programs import SMALL_BERT, fail, finish, start
 
-VOCAB_SIZE = 200
+VOCAB_SIZE = SMALL_BERT["vocab_size"]
 FLAGS = {
     "do_train": "true",
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "hidden_dropout_prob": 0,
-    "attention_probs_dropout_prob": 0,
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
+    **SMALL_BERT,
     "train_batch_size": 8,
     "eval_batch_size": 8,
     "max_eval_steps": 2,

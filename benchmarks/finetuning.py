@@ -16,6 +16,9 @@ bert_tf, which does not need it.
 The learning rate falls on the line from the end of the warm-up, as transformers' does; for SQuAD,
 where the steps are not known before the windows are, on google-research/bert's.
 
+--same_start gives both the head that transformers draws, and the rows in the order that bert_tf
+takes them; then only the masks of dropout are others, and few seeds tell more.
+
 What differs: bert_tf does not decay biases and LayerNorms, goes on over the end of an epoch with
 whole batches, and for SQuAD steps 140 pieces from window to window, where the other shares 96.
 """
@@ -39,6 +42,7 @@ TASKS = flags.DEFINE_list("tasks", list(RECIPES), "Names in RECIPES.")
 SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 1 to this.", lower_bound=1)
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)
 FRAMEWORKS = flags.DEFINE_list("frameworks", ["bert_tf", "torch"], "Which of the two to run.")
+SAME_START = flags.DEFINE_bool("same_start", False, "One head and one order of rows for both.")
 CORES = flags.DEFINE_list("cores", None, "Numbers of the processor cores to run on.")
 TABLE = flags.DEFINE_bool("table", False, "Print the table of the results and stop.")
 
@@ -112,7 +116,7 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
     command = [
         *(sys.executable, "-c", WITHOUT_SKLEARN, f"bert_tf.{program}", *given),
         *("--do_train", "--do_eval", f"--output_dir={folder}", f"--random_seed={seed}"),
-        *(f"--init_checkpoint={peer.MODEL.value}", f"--max_seq_length={recipe.max_length}"),
+        *(f"--init_checkpoint={start_model(task, seed)}", f"--max_seq_length={recipe.max_length}"),
         *(f"--learning_rate={recipe.learning_rate}", f"--num_train_epochs={recipe.epochs}"),
         *("--optimizer=adamw", "--adam_epsilon=1e-8", "--weight_decay_rate=0.01"),
         *("--train_batch_size=32", "--eval_batch_size=32", "--log_steps=50"),
@@ -141,12 +145,27 @@ def run_peer(task: str, seed: int) -> dict[str, Any]:
     output = pathlib.Path(OUTPUT_DIR.value, f"torch-{task}-{seed}.jsonl")
     output.unlink(missing_ok=True)
     command = [
-        *(sys.executable, "-m", "benchmarks.finetuning_torch", f"--model={peer.MODEL.value}"),
-        *(f"--data={peer.DATA.value}", f"--task={task}", f"--seed={seed}", f"--output={output}"),
-        f"--threads={len(os.sched_getaffinity(0))}",
+        *(*peer_command(task, seed), f"--model={start_model(task, seed)}", f"--output={output}"),
+        *(f"--threads={len(os.sched_getaffinity(0))}", f"--same_order={SAME_START.value}"),
     ]
     result = measure(command, f"{task}-{seed}-torch")
     return {"metrics": json.loads(output.read_text())["metrics"], **result}
+
+
+def peer_command(task: str, seed: int) -> list[str]:
+    command = [sys.executable, "-m", "benchmarks.finetuning_torch", f"--data={peer.DATA.value}"]
+    return [*command, f"--task={task}", f"--seed={seed}"]
+
+
+def start_model(task: str, seed: int) -> str:
+    """Returns the folder that a run starts from; with a head of its own if both start from it."""
+    if not SAME_START.value:
+        return peer.MODEL.value
+    folder = pathlib.Path(OUTPUT_DIR.value, f"start-{task}-{seed}")
+    if not folder.exists():
+        command = [*peer_command(task, seed), f"--model={peer.MODEL.value}"]
+        measure([*command, f"--save_start={folder}"], folder.name)
+    return str(folder)
 
 
 def measure(command: list[str], name: str) -> dict[str, float]:

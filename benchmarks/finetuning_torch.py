@@ -22,6 +22,7 @@ import itertools
 import json
 import pathlib
 import resource
+import shutil
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.finetuning_tasks import RECIPES, Recipe, Row, choose, find_names
+from bert_tf.data.example_order import place_examples
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 
 with contextlib.suppress(ImportError):  # --help needs none of them.
@@ -45,6 +47,10 @@ TASK = flags.DEFINE_string("task", "sst2", "Name in RECIPES.")
 SEED = flags.DEFINE_integer("seed", 1, "Seed of the head, of dropout and of the rows' order.")
 MAX_STEPS = flags.DEFINE_integer("max_steps", 0, "Training stops here; 0: goes to the end.")
 MAX_EVAL = flags.DEFINE_integer("max_eval", 0, "Rows that are evaluated; 0: all.")
+SAME_ORDER = flags.DEFINE_bool(
+    "same_order", False, "Take the rows as bert_tf does: in its order, in whole batches alone."
+)
+SAVE_START = flags.DEFINE_string("save_start", "", "Write the model with its new head and stop.")
 THREADS = flags.DEFINE_integer("threads", 2, "Threads of PyTorch.")
 OUTPUT = flags.DEFINE_string("output", "torch_results.jsonl", "The result is appended to this.")
 
@@ -118,13 +124,25 @@ def find_answer(row: Row, offsets: list[tuple[int, int] | None]) -> tuple[int, i
     return start, min(at for at in pieces if offsets[at][1] >= last)
 
 
-def train(model: torch.nn.Module, recipe: Recipe, features: list[Row], collate: Any) -> Row:
-    """Trains the model; returns what the result says of it."""
+def make_loader(features: list[Row], collate: Any, epochs: int) -> torch.utils.data.DataLoader:
+    """Returns the batches of an epoch; in bert_tf's order those of the whole run."""
+    if SAME_ORDER.value:
+        steps = len(features) * epochs // BATCH_SIZE
+        places = np.arange(steps * BATCH_SIZE)
+        rows = place_examples(places, len(features), SEED.value)[0].reshape(steps, BATCH_SIZE)
+        return torch.utils.data.DataLoader(
+            features, batch_sampler=rows.tolist(), collate_fn=collate
+        )
     order = torch.Generator().manual_seed(SEED.value)
-    loader = torch.utils.data.DataLoader(
+    return torch.utils.data.DataLoader(
         features, BATCH_SIZE, shuffle=True, collate_fn=collate, generator=order
     )
-    total = len(loader) * recipe.epochs
+
+
+def train(model: torch.nn.Module, recipe: Recipe, features: list[Row], collate: Any) -> Row:
+    """Trains the model; returns what the result says of it."""
+    loader = make_loader(features, collate, recipe.epochs)
+    total = len(loader) * (1 if SAME_ORDER.value else recipe.epochs)
     rate = recipe.learning_rate
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, int(WARM_UP * total), total)
@@ -236,6 +254,20 @@ def parts_of(recipe: Recipe) -> tuple[Any, ...]:
     return tokenize_texts, score_texts, pad, transformers.AutoModelForSequenceClassification
 
 
+def make_model(model_class: Any, recipe: Recipe, names: list[str]) -> torch.nn.Module:
+    transformers.set_seed(SEED.value)
+    size = 2 if recipe.score in ("squad1", "squad2") else len(names) or 1
+    return model_class.from_pretrained(MODEL.value, dtype=torch.float32, num_labels=size)
+
+
+def save_start(recipe: Recipe) -> None:
+    """Writes the model as it starts, and the tokenizer's files."""
+    path = f"{DATA.value}/{recipe.files}"
+    names = find_names(recipe, recipe.read(path.replace("*", recipe.train)))
+    shutil.copytree(MODEL.value, SAVE_START.value)
+    make_model(parts_of(recipe)[3], recipe, names).save_pretrained(SAVE_START.value)
+
+
 def run(recipe: Recipe) -> Row:
     """Reads, tokenizes, trains and evaluates; returns the result."""
     tokenize, score, make_collate, model_class = parts_of(recipe)
@@ -249,9 +281,7 @@ def run(recipe: Recipe) -> Row:
     features, _ = tokenize(recipe, rows, names, tokenizer)
     eval_features, places = tokenize(recipe, eval_rows, names, tokenizer)
     tokenize_seconds = time.perf_counter() - start
-    transformers.set_seed(SEED.value)
-    size = 2 if recipe.score in ("squad1", "squad2") else len(names) or 1
-    model = model_class.from_pretrained(MODEL.value, dtype=torch.float32, num_labels=size)
+    model = make_model(model_class, recipe, names)
     result = train(model, recipe, features, collate)
     start = time.perf_counter()
     metrics = score(recipe, places, names, list(predict(model, eval_features, collate)))
@@ -269,6 +299,9 @@ def run(recipe: Recipe) -> Row:
 def main(_: list[str]) -> None:
     torch.set_num_threads(THREADS.value)
     recipe = RECIPES[TASK.value]
+    if SAVE_START.value:
+        save_start(recipe)
+        return
     result = {
         **{"framework": "torch", "task": TASK.value, "seed": SEED.value, **run(recipe)},
         **{"epochs": recipe.epochs, "learning_rate": recipe.learning_rate},

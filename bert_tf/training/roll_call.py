@@ -244,12 +244,13 @@ def _receive(
                 logging.info("Waiting for %s.", _names(hosts, missing))
                 continue
             hello = link.read_one(5.0)
-            if not hello or hello.get("index") not in range(1, len(hosts)):
+            index, theirs = (hello or {}).get("index"), (hello or {}).get("values")
+            if index not in range(1, len(hosts)) or not isinstance(theirs, dict):
                 link.socket.close()  # Somebody else.
                 continue
-            links[hello["index"]] = link
-            faults[hello["index"]] = _differences(values, hello["values"])
-            missing.discard(hello["index"])
+            links[index] = link
+            faults[index] = _differences(values, theirs)
+            missing.discard(index)
     if missing:
         seconds = time.monotonic() - begin
         return links, f"{_names(hosts, missing)} did not start within {seconds:.0f} s."
@@ -294,7 +295,7 @@ def _listener(host: str) -> socket.socket:
 def _names(hosts: list[str], indices: set[int]) -> str:
     """Returns "Worker 1 (host:port), worker 3 (...) of 4"."""
     named = ", ".join(f"worker {index} ({hosts[index]})" for index in sorted(indices))
-    return f"{named.capitalize()} of {len(hosts)}"
+    return f"W{named[1:]} of {len(hosts)}"
 
 
 def _differences(values: Mapping[str, str], others: Mapping[str, str]) -> str:

@@ -158,7 +158,8 @@ def test_strangers_at_the_port_are_ignored():
         with pytest.raises(ValueError, match=f"Port {port}, that of this worker in TF_CONFIG"):
             call_roll(hosts, 0, {})
     thread.start()
-    for text in (b"GET / HTTP/1.1\r\n\r\n", b'{"index": 7}\n', b"[1]\n"):
+    texts = (b"GET / HTTP/1.1\r\n\r\n", b'{"index": 7}\n', b'{"index": 1}\n', b"[1]\n")
+    for text in texts:
         while True:
             try:
                 with socket.create_connection(("localhost", port), timeout=1) as stranger:

@@ -26,7 +26,6 @@ from absl import app, flags
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.tasks.text_examples import read_text_examples
 from export.lite.model import LiteModel
-from export.models import find_checkpoint
 
 with contextlib.suppress(ImportError):  # --help needs none of them.
     import onnxruntime
@@ -55,7 +54,7 @@ Call = Callable[[Batch], np.ndarray]
 def make_onnx(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Writes the model for ONNX Runtime, in float32 and in int8."""
     hub = folder / "huggingface"
-    write_checkpoint(read_checkpoint(find_checkpoint(MODEL_DIR.value)), hub, "huggingface")
+    write_checkpoint(read_checkpoint(MODEL_DIR.value), hub, "huggingface")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         hub, attn_implementation="eager"
     ).eval()

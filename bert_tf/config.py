@@ -320,9 +320,10 @@ class TrainingConfig(Config):
     output_dir: str = option("", "Run directory.")
     init_checkpoint: str = option(
         "",
-        "Weights to start from, with their configuration and vocabulary: a run directory or a "
-        "checkpoint in it, google-research/bert's checkpoint (prefix, folder or .zip), a Hugging "
-        "Face folder, a keras-hub preset or .weights.h5, a Model Garden encoder.",
+        "Weights to start from, with their configuration and vocabulary: a run directory (its best "
+        "checkpoint, else its newest) or a checkpoint in it, google-research/bert's checkpoint "
+        "(prefix, folder or .zip), a Hugging Face folder, a keras-hub preset or .weights.h5, a "
+        "Model Garden encoder.",
     )
     may_miss: str = option(
         "",

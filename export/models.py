@@ -12,7 +12,6 @@ embeddings           none             text
 encoder              none             text
 """
 
-import json
 import pathlib
 from typing import Any
 
@@ -79,10 +78,10 @@ def load(
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
         or is to be served longer than it has positions.
     """
-    source = find_checkpoint(model_dir)
-    path = pathlib.Path(source)
+    path = pathlib.Path(model_dir).expanduser()
     folder = str(path if path.is_dir() else path.parent)
-    checkpoint = read_checkpoint(source)
+    check_is_finished(folder)
+    checkpoint = read_checkpoint(model_dir)
     checkpoint.check()
     if checkpoint.vocab is None:
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
@@ -100,25 +99,14 @@ def load(
     )
 
 
-def find_checkpoint(model_dir: str) -> str:
-    """Returns the prefix of a run's best checkpoint if it has one, else what was given.
-
-    Raises:
-      ValueError: if it is a run without a checkpoint.
-    """
-    folder = pathlib.Path(model_dir).expanduser()
-    best = folder / "best_checkpoint.json"
-    if best.exists():
-        step = json.loads(best.read_text(encoding="utf8"))["step"]
-        prefix = folder / f"model.ckpt-{step}"
-        if prefix.with_name(f"{prefix.name}.index").exists():
-            return str(prefix)
-    if (folder / "run.flags").exists() and not any(folder.glob("*.index")):
+def check_is_finished(folder: str) -> None:
+    """Raises ValueError if it is the folder of a run without a checkpoint."""
+    record = pathlib.Path(folder, "run.flags")
+    if record.exists() and not any(pathlib.Path(folder).glob("*.index")):
         raise ValueError(
-            f"{model_dir} is a run without a finished checkpoint; wait for its first one, or train "
-            f"with --flagfile={folder / 'run.flags'}."
+            f"{folder} is a run without a finished checkpoint; wait for its first one, or train "
+            f"with --flagfile={record}."
         )
-    return str(folder)
 
 
 def find_kind(checkpoint: Checkpoint, folder: str) -> str:

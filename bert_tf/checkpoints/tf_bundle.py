@@ -70,10 +70,12 @@ def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
 
 
 def bundle_prefix(path: pathlib.Path) -> str | None:
-    """Returns the prefix that a path means: its own, or of a folder the newest checkpoint's.
+    """Returns the prefix that a path means: its own, or of a folder one checkpoint's.
 
-    The file `checkpoint` names the newest, on whatever machine the folder was written; without it
-    the highest step is the newest, and otherwise a folder must hold one checkpoint only.
+    Of a run that was evaluated while it trained it is the best, which best_checkpoint.json names,
+    else the newest. The file `checkpoint` names the newest, on whatever machine the folder was
+    written; without it the highest step is the newest, and otherwise a folder must hold one
+    checkpoint only.
 
     Raises:
       ValueError: if a folder holds several and nothing tells the newest.
@@ -83,6 +85,12 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
         return prefix if pathlib.Path(f"{prefix}.index").is_file() else None
     files = [file for file in path.glob("*.index") if not file.name.startswith(".")]
     prefixes = sorted(str(file).removesuffix(".index") for file in files)
+    best = path / "best_checkpoint.json"
+    if best.is_file():
+        named = re.search(r'"step": (\d+)', best.read_text(errors="replace"))
+        chosen = str(path / f"model.ckpt-{named[1]}") if named else ""
+        if chosen in prefixes:  # It may have been copied without.
+            return chosen
     state = path / "checkpoint"
     if state.is_file():
         named = re.match(r'model_checkpoint_path: "(.*)"', state.read_text(errors="replace"))

@@ -245,7 +245,7 @@ def _receive(
                 continue
             hello = link.read_one(5.0)
             index, theirs = (hello or {}).get("index"), (hello or {}).get("values")
-            if index not in range(1, len(hosts)) or not isinstance(theirs, dict):
+            if not (isinstance(index, int) and isinstance(theirs, dict) and 0 < index < len(hosts)):
                 link.socket.close()  # Somebody else.
                 continue
             links[index] = link

@@ -129,6 +129,21 @@ def test_the_newest_of_several_is_named_by_the_checkpoint_file(tmp_path):
         read_checkpoint(folder)
 
 
+def test_of_a_run_the_best_is_read_else_the_newest(tmp_path):
+    last, folder = write(tmp_path)
+    best = dataclasses.replace(last, weights={k: v + 1 for k, v in last.weights.items()})
+    write_checkpoint(best, tmp_path / "best", "google")
+    for end in ("index", "data-00000-of-00001"):
+        (folder / f"bert_model.ckpt.{end}").rename(folder / f"model.ckpt-20.{end}")
+        (tmp_path / "best" / f"bert_model.ckpt.{end}").rename(folder / f"model.ckpt-10.{end}")
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-20"\n')
+    assert_same(read_checkpoint(folder), last)
+    (folder / "best_checkpoint.json").write_text(json.dumps({"step": 10, "score": 0.5}))
+    assert_same(read_checkpoint(folder), best)
+    (folder / "model.ckpt-10.index").unlink()  # Copied without it.
+    assert_same(read_checkpoint(folder), last)
+
+
 def test_labels_are_lines(tmp_path):
     made = make_checkpoint("classifier")
     labels = ("a b", "\u2028", "ü")

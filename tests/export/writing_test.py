@@ -1,13 +1,12 @@
 """Version folders: whole or absent, never changed, with what belongs to them."""
 
-import json
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from export.models import find_checkpoint, load
+from export.models import load
 from export.saving import version_folders, writing
 from export.saving.warmup import prediction_log
 from export.saving.writing import read_card, save
@@ -151,19 +150,12 @@ def is_hidden(path: pathlib.Path, root: pathlib.Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
-def test_the_best_checkpoint_is_taken(tmp_path) -> None:
+def test_a_run_without_a_checkpoint_is_refused(tmp_path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.flags").write_text("--output_dir=run\n")
     with pytest.raises(ValueError, match="without a finished checkpoint"):
         load(str(folder))
-    for step in (5, 10):
-        (folder / f"model.ckpt-{step}.index").touch()
-    assert find_checkpoint(str(folder)) == str(folder)
-    (folder / "best_checkpoint.json").write_text(json.dumps({"step": 5, "score": 0.5}))
-    assert find_checkpoint(str(folder)).endswith("model.ckpt-5")
-    (folder / "model.ckpt-5.index").unlink()  # Copied without it: the newest counts.
-    assert find_checkpoint(str(folder)) == str(folder)
 
 
 def test_what_cannot_be_served(tmp_path) -> None:

@@ -114,10 +114,6 @@ class ModelConfig(Config):
                 f"{self.num_attention_heads}; change one of them."
             )
 
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.num_attention_heads
-
     @classmethod
     def read(cls, path: str | pathlib.Path, others: Self | None = None) -> Self:
         """Reads a bert_config.json, ours or google-research/bert's; see `from_json_object`.

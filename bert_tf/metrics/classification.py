@@ -82,25 +82,6 @@ def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
     return _ratio(2 * right, np.sum(true == positive) + np.sum(predicted == positive))
 
 
-def accuracy_and_f1(labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
-    """Returns what GLUE reports for MRPC and QQP: both scores and their mean.
-
-    Args:
-      labels: ints [N], 0 or 1.
-      predictions: ints [N], 0 or 1.
-
-    Returns:
-      "accuracy", "f1" of class 1 and "mean" of the two.
-
-    Raises:
-      ValueError: see `accuracy`.
-
-    Reference: Wang et al. 2018, "GLUE", section 3.
-    """
-    right, score = accuracy(labels, predictions), f1(labels, predictions)
-    return {"accuracy": right, "f1": score, "mean": (right + score) / 2}
-
-
 def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
     """Returns the mean of the classes' F1, each class counting alike.
 
@@ -116,42 +97,6 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> floa
       ValueError: see `accuracy`; a class is out of range.
     """
     return class_report(labels, predictions, [""] * num_labels).macro.f1
-
-
-def micro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
-    """Returns the F1 of all classes' counts together.
-
-    With one label per example this is the accuracy; see `multilabel_micro_f1` for where it is not.
-
-    Args:
-      labels: see `macro_f1`.
-      predictions: see `macro_f1`.
-      num_labels: see `macro_f1`.
-
-    Returns:
-      A number in [0, 1].
-
-    Raises:
-      ValueError: see `macro_f1`.
-    """
-    return class_report(labels, predictions, [""] * num_labels).micro.f1
-
-
-def weighted_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
-    """Returns the mean of the classes' F1, each weighted with its number of true examples.
-
-    Args:
-      labels: see `macro_f1`.
-      predictions: see `macro_f1`.
-      num_labels: see `macro_f1`.
-
-    Returns:
-      A number in [0, 1].
-
-    Raises:
-      ValueError: see `macro_f1`.
-    """
-    return class_report(labels, predictions, [""] * num_labels).weighted.f1
 
 
 def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:

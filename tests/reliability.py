@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -29,7 +30,7 @@ from typing import NamedTuple
 from bert_tf.hosts import LOST_WORKER_STATUS
 from tests import tiny_training
 
-RESULTS = ("metrics.jsonl", "eval_metrics.jsonl", "best_checkpoint.json")
+RESULTS = ("metrics.jsonl", "eval_metrics.jsonl", "events.jsonl", "best_checkpoint.json")
 STATE_FILES = (*RESULTS, "checkpoint", "run.flags", "vocab.txt", "bert_config.json")
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 PREEMPTED, LONGEST = 75, 900.0  # Seconds; workers wait 600 for one that does not start.
@@ -282,6 +283,9 @@ def go_on(case: Case) -> str:
         tiny_training.write_examples(case.examples)
         for copy in case.top.glob("*.copy"):
             shutil.copy(copy, case.folder / copy.stem)
+        if to_delete := re.search(r"or delete (\S+\.)\* to begin again", error):
+            for path in case.folder.glob(f"{pathlib.Path(to_delete[1]).name}*"):
+                path.unlink()
     raise Wrong(f"still {error}")
 
 

@@ -31,6 +31,7 @@ class Table(keras.Model):
 class TableTask:
     """A `bert_tf.training.task.Task` over records of `length` pieces and the one to be guessed.
 
+    A record of zeros alone has no loss: it is what rewinds are for.
     Each batch takes `seconds` to read: time for faults to come.
     """
 
@@ -74,5 +75,7 @@ class TableTask:
 
     def sums(self, batch: Any, outputs: tf.Tensor) -> dict[str, WeightedSum]:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["targets"], outputs)
+        is_broken = tf.reduce_all(batch["pieces"] == 0, axis=1)
+        losses = tf.where(is_broken, np.nan, losses)
         weight = tf.cast(tf.size(batch["targets"]), tf.float32)
         return {"loss_of_pieces": WeightedSum(tf.reduce_sum(losses), weight)}

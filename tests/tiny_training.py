@@ -26,14 +26,17 @@ NUM_STEPS, BATCH, PIECES, LENGTH = 240, 4, 40, 8
 STEP_SECONDS = 0.004  # Asleep: gives faults a time to come, and costs none.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MODEL = ModelConfig(vocab_size=PIECES, hidden_size=8, num_attention_heads=1, num_hidden_layers=1)
-OPTIMIZER = OptimizerConfig(optimizer="adamw", learning_rate=1e-2, num_train_steps=NUM_STEPS)
+OPTIMIZER = OptimizerConfig(
+    optimizer="adamw", learning_rate=1e-2, num_train_steps=NUM_STEPS, ema_decay=0.99
+)
 
 
 def write_examples(path: pathlib.Path) -> None:
-    """Writes 150 examples: LENGTH pieces and the one to be guessed, which depends on them."""
+    """Writes 150 examples: LENGTH pieces and one that depends on them; the 100th is broken."""
     random = np.random.default_rng(0)
     pieces = random.integers(0, PIECES, [150, LENGTH + 1]).astype(np.int32)
     pieces[:, -1] = pieces[:, 0] // 2
+    pieces[99] = 0
     write_records(path, [row.tobytes() for row in pieces])
 
 
@@ -53,8 +56,8 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
     training = TrainingConfig(
         output_dir=str(folder), train_batch_size=BATCH, eval_batch_size=BATCH, max_eval_steps=2,
         gradient_accumulation_steps=1, jit_compile=False, save_checkpoints_steps=20, eval_steps=60,
-        log_steps=10, iterations_per_loop=5, distribution=distribution, on_bad_loss="skip",
-        spike_sigmas=3.0,
+        log_steps=10, iterations_per_loop=5, distribution=distribution, on_bad_loss="rewind",
+        spike_sigmas=3.0, max_bad_losses=50, batch_ramp_start=BATCH // 2, batch_ramp_steps=80,
     )  # fmt: skip
     check_same_run(training.output_dir, MODEL, OPTIMIZER, training)
     strategy = make_strategy(training)

@@ -204,7 +204,10 @@ class RunDirectory:
             except ValueError as error:
                 self._unreadable.add(step)
                 if not self.steps():
-                    raise
+                    raise ValueError(
+                        f"{error}. No other checkpoint of this run can be read: restore one from a "
+                        f"copy, or delete {self.prefix(step)}.* to begin again."
+                    ) from error
                 logging.warning("%s. Going back to the checkpoint before it.", error)
                 continue
             step = int(values.pop(STEP_NAME))

@@ -112,9 +112,7 @@ RECIPES = {
     ),
     "cola": Recipe(read_table(3, None, 1, header=False), "glue/CoLA/*.tsv", "matthews", rows=8000),
     "mrpc": Recipe(read_table(3, 4, 0, header=True), MRPC, "accuracy_f1", *MRPC_FILES, epochs=1),
-    "mnli": Recipe(
-        read_mnli, "glue/MNLI-cut/*.jsonl", rows=2500, epochs=1, learning_rate=2e-4
-    ),
+    "mnli": Recipe(read_mnli, "glue/MNLI-cut/*.jsonl", rows=2500, epochs=1, learning_rate=2e-4),
     "banking77": Recipe(read_banking, "classification/banking77/*.csv", **CHOICE),
     "clinc150": Recipe(read_clinc, "classification/clinc150/data_full.json#*", **CHOICE),
     "wnut17": Recipe(read_tagged(0, 1), "ner/wnut17/*.conll", "entities", **WNUT),

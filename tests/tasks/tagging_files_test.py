@@ -206,7 +206,7 @@ def test_ten_plain_columns_are_no_conllu(tmp_path):
         ("a O\n", {"tag_column": "upos"}, "tag_column is 'upos'.* number from -2 to 1"),
         ("\na O\n", {"word_column": 1}, "a, line 2: words and tags both in column 1"),
         (lzma.compress(b"a O\n" * 999)[:-20], {}, "a: .* truncated or damaged"),
-        (gzip.compress(b"a O\n" * 999)[:-20], {}, "a: .* truncated or damaged"),
+        (gzip.compress(b"a O\n" * 999, mtime=0)[:-20], {}, "a: .* truncated or damaged"),
         (b"\xfd7zXZ\x00" + b"\xff" * 99, {}, "a: .* truncated or damaged"),
         (b"BZh91AY&SY" + b"\xff" * 99, {}, "a: .* truncated or damaged"),
     ],

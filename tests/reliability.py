@@ -267,9 +267,6 @@ FAULTS: dict[str, tuple[int, Callable[[Case], str]]] = {
 }
 
 
-# Started again.
-
-
 def go_on(case: Case) -> str:
     """Gives the command again, after what an ERROR line asks for; returns the error, "" if none."""
     error = ""
@@ -339,8 +336,7 @@ def meet(fault: str, case: Case, whole: dict[int, Case]) -> Outcome:
 
 def draw(count: int, seed: int) -> list[str]:
     """Returns faults in random order, as many of each as their weights in FAULTS say."""
-    weights = [(fault, weight) for fault, (weight, _) in FAULTS.items()]
-    order = [fault for fault, weight in weights for _ in range(weight)]
+    order = [fault for fault, (weight, _) in FAULTS.items() for _ in range(weight)]
     random.Random(seed).shuffle(order)
     return [order[index % len(order)] for index in range(count)]
 
@@ -394,8 +390,8 @@ def main() -> int:
             os._exit(0)
     for pid in lanes:
         os.waitpid(pid, 0)
-    rows = [json.loads(line) for line in (top / "outcomes.jsonl").read_text().splitlines()]
-    outcomes = [Outcome(*row[1:]) for row in sorted(rows)]
+    rows = sorted(map(json.loads, (top / "outcomes.jsonl").read_text().splitlines()))
+    outcomes = [Outcome(*row[1:]) for row in rows]
     print(table(outcomes))
     return int(any(outcome.result == "wrong" for outcome in outcomes))
 

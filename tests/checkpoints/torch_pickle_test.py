@@ -81,7 +81,7 @@ def write(
     return path
 
 
-def refuse(path: pathlib.Path, message: str) -> None:
+def assert_refused(path: pathlib.Path, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         read_torch_weights(path)
     assert str(path) in str(caught.value) and "safe_serialization=True" in str(caught.value)
@@ -190,7 +190,9 @@ def test_hostile_pickle_is_named_and_not_run(tmp_path, protocol):
     pickled = pickle.dumps(Hostile(target), protocol)
     pickle.loads(pickled)
     target.unlink()  # so it would have worked
-    refuse(write(tmp_path / "f", pickled), r"f cannot be read: it asks for '_*builtins?_*\.exec'")
+    assert_refused(
+        write(tmp_path / "f", pickled), r"f cannot be read: it asks for '_*builtins?_*\.exec'"
+    )
     assert not target.exists()
 
 
@@ -235,7 +237,7 @@ ODD = {
 @pytest.mark.parametrize("case", ODD)
 def test_other_pickles_are_refused(tmp_path, case):
     pickled, message = ODD[case]
-    refuse(write(tmp_path / "f", pickled), message)
+    assert_refused(write(tmp_path / "f", pickled), message)
 
 
 def test_large_memo_index_takes_no_memory(tmp_path):
@@ -262,7 +264,7 @@ BAD_VIEWS = {
 def test_views_outside_their_storage_are_refused(tmp_path, case):
     shape, strides, offset, message = BAD_VIEWS[case]
     pickled = state_dict({"a": tensor(storage(6), shape, strides, offset)})
-    refuse(write(tmp_path / "f", pickled), message)
+    assert_refused(write(tmp_path / "f", pickled), message)
 
 
 BAD_TENSORS = {
@@ -288,7 +290,7 @@ BAD_TENSORS = {
 def test_tensors_that_lie_about_their_storage_are_refused(tmp_path, case):
     pickled, message = BAD_TENSORS[case]
     path = write(tmp_path / "f", state_dict({"a": pickled}), FLOATS | {"h": b"123456"})
-    refuse(path, message)
+    assert_refused(path, message)
 
 
 def test_one_storage_has_one_type(tmp_path):
@@ -296,7 +298,7 @@ def test_one_storage_has_one_type(tmp_path):
         "a": tensor(storage(6), (6,), (1,)),
         "b": tensor(storage(6, "torch.IntStorage"), (6,), (1,)),
     }
-    refuse(write(tmp_path / "f", state_dict(views)), "used as .*FloatStorage.*IntStorage")
+    assert_refused(write(tmp_path / "f", state_dict(views)), "used as .*FloatStorage.*IntStorage")
 
 
 def test_other_files_are_refused(tmp_path):
@@ -309,23 +311,23 @@ def test_other_files_are_refused(tmp_path):
         pickle.dumps({}): "no zip file, it begins with b'.x80.x04",
     }.items():
         path.write_bytes(content)
-        refuse(path, message)
+        assert_refused(path, message)
     with pytest.raises(FileNotFoundError):
         read_torch_weights(tmp_path / "missing")
 
 
 def test_zip_files_that_torch_does_not_write_are_refused(tmp_path):
     path = tmp_path / "f"
-    refuse(write(path, byteorder=b"big"), "byte order is b'big'")
+    assert_refused(write(path, byteorder=b"big"), "byte order is b'big'")
     with zipfile.ZipFile(write(path), "a") as zipped:
         zipped.writestr("other/data.pkl", SIX)
-    refuse(path, "expected one data.pkl in it, received 2")
+    assert_refused(path, "expected one data.pkl in it, received 2")
     with zipfile.ZipFile(path, "w") as zipped:
         zipped.writestr("model/weights", b"")
-    refuse(path, "expected one data.pkl in it, received 0")
+    assert_refused(path, "expected one data.pkl in it, received 0")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("model/data.pkl", SIX)
-    refuse(path, "'model/data.pkl' in it is compressed")
+    assert_refused(path, "'model/data.pkl' in it is compressed")
 
 
 def restate(content: bytes, stored: int, size: int, method: int = 0) -> bytes:
@@ -349,9 +351,9 @@ def test_sizes_and_checksums_of_the_zip_are_compared(tmp_path):
         (24, 24, zipfile.ZIP_DEFLATED): "'model/data/0' in it is compressed",
     }.items():
         path.write_bytes(restate(content, *stated))
-        refuse(path, message)
+        assert_refused(path, message)
     path.write_bytes(content.replace(FLOATS["0"], FLOATS["0"][::-1]))
-    refuse(path, "Bad CRC-32 for file 'model/data/0'")
+    assert_refused(path, "Bad CRC-32 for file 'model/data/0'")
 
 
 def test_cut_files_are_refused_wherever_they_are_cut(tmp_path):
@@ -359,7 +361,7 @@ def test_cut_files_are_refused_wherever_they_are_cut(tmp_path):
     content = path.read_bytes()
     for size in range(4, len(content)):
         path.write_bytes(content[:size])
-        refuse(path, "it begins as a zip file, but is cut short")
+        assert_refused(path, "it begins as a zip file, but is cut short")
 
 
 def test_pickle_with_a_changed_byte_is_read_or_refused(tmp_path):
@@ -431,7 +433,7 @@ def test_equals_torch_bit_for_bit(tmp_path, torch, dtype, protocol):
     assert weights["view"].strides[0] == 2 * weights["view"].itemsize
 
     torch.save(saved, tmp_path / "f", _use_new_zipfile_serialization=False)
-    refuse(tmp_path / "f", "old form, of torch before 1.6")
+    assert_refused(tmp_path / "f", "old form, of torch before 1.6")
 
 
 def test_bits_of_every_bfloat16_are_those_of_torch(tmp_path, torch):
@@ -459,4 +461,4 @@ def test_what_torch_saves_beside_tensors_is_refused(tmp_path, torch):
         buffer = io.BytesIO()
         torch.save(saved, buffer)
         (tmp_path / "f").write_bytes(buffer.getvalue())
-        refuse(tmp_path / "f", message)
+        assert_refused(tmp_path / "f", message)

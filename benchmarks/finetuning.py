@@ -1,6 +1,6 @@
 """Fine-tunes with bert_tf and with plain PyTorch on the same rows, side by side.
 
-    python -m benchmarks.finetuning --model=<folder> --data=../shared/data --tasks=sst2,rte \\
+    python -m benchmarks.finetuning --model=<folder> --data=data --tasks=sst2,rte \\
         --seeds=3 --cores=0 --output_dir=/tmp/finetuning
     python -m benchmarks.finetuning --table --output_dir=/tmp/finetuning
 

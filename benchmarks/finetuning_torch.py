@@ -1,6 +1,6 @@
 """Fine-tunes a Hugging Face checkpoint with plain PyTorch, as an ordinary user would.
 
-    python -m benchmarks.finetuning_torch --model=<folder> --data=../shared/data --task=rte \\
+    python -m benchmarks.finetuning_torch --model=<folder> --data=data --task=rte \\
         --seed=1 --output=torch_results.jsonl
 
 The model's own class with a head, its fast tokenizer, `torch.optim.AdamW` with weight decay 0.01 on
@@ -42,7 +42,7 @@ with contextlib.suppress(ImportError):  # --help needs none of them.
     from sklearn import metrics as sklearn_metrics
 
 MODEL = flags.DEFINE_string("model", "", "Folder of a Hugging Face checkpoint.")
-DATA = flags.DEFINE_string("data", "../shared/data", "Folder of the data sets.")
+DATA = flags.DEFINE_string("data", "data", "Folder of the data sets.")
 TASK = flags.DEFINE_string("task", "sst2", "Name in RECIPES.")
 SEED = flags.DEFINE_integer("seed", 1, "Seed of the head, of dropout and of the rows' order.")
 MAX_STEPS = flags.DEFINE_integer("max_steps", 0, "Training stops here; 0: goes to the end.")

@@ -125,11 +125,12 @@ def test_checkpoint_of_another_model_is_refused(directory, variables, message):
         RunDirectory(directory.path, variables).restore()
 
 
-def test_damaged_checkpoint_is_named(directory):
+def test_damaged_only_checkpoint_is_named_with_what_to_do(directory):
     directory.save(5, {})
     data = directory.path / "model.ckpt-5.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-4])
-    with pytest.raises(ValueError, match="model.ckpt-5 is not a readable"):
+    message = r"model.ckpt-5 is not a readable.*No other checkpoint.*delete .*model\.ckpt-5\.\* to"
+    with pytest.raises(ValueError, match=message):
         directory.restore()
 
 

@@ -120,6 +120,9 @@ def call_all(hosts, values, patience=20.0):
         thread.join()
     for crew in crews:
         crew.leave()
+    for thread in threading.enumerate():
+        if thread.name == "roll_call":  # It ends when all others have left.
+            thread.join(timeout=20)
     for crew in crews:
         for link in crew.links.values():
             link.socket.close()

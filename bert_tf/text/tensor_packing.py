@@ -53,7 +53,7 @@ def pack_rows(
     if second is not None:
         has_second = tf.cast(second.row_lengths() > 0, tf.int64)
         last = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second
+            tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second, validate=False
         )
         parts.append(tf.concat([second, last], axis=1))
     ids = tf.concat(parts, axis=1)

@@ -15,7 +15,7 @@ refer to the text as given instead of a normalized one.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -122,12 +122,15 @@ class BertTokenizer(tf.Module):
         word_splits = tf.concat([tf.where(is_start)[:, 0], row_splits[-1:]], 0)
         words_before = tf.concat([[0], tf.cumsum(tf.cast(is_start, tf.int64))], 0)
         splits = (tf.gather(words_before, row_splits), word_splits)
-        return tuple(tf.RaggedTensor.from_nested_row_splits(c.values, splits) for c in columns)
+        return tuple(
+            tf.RaggedTensor.from_nested_row_splits(column.values, splits, validate=False)
+            for column in columns
+        )
 
     def _tokenize_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
         words = _encode_words(characters.code_points, word_splits)
-        return (tf.RaggedTensor.from_row_splits(self._pieces.tokenize(words), row_splits),)
+        return (_rows(self._pieces.tokenize(words), row_splits),)
 
     def _locate_any(self, strings: tf.Tensor) -> _Columns:
         characters, word_splits, row_splits = self._split_words(strings)
@@ -146,7 +149,7 @@ class BertTokenizer(tf.Module):
         first = tf.gather(characters.starts, tf.gather(character_of_byte, first))
         after = tf.gather(characters.ends, tf.gather(character_of_byte, after - 1))
         columns = (ids, ids.with_flat_values(first), ids.with_flat_values(after))
-        return tuple(tf.RaggedTensor.from_row_splits(column, row_splits) for column in columns)
+        return tuple(_rows(column, row_splits) for column in columns)
 
     def _split_words(self, strings: tf.Tensor) -> tuple[_Characters, tf.Tensor, tf.Tensor]:
         """Splits the strings into words.
@@ -305,11 +308,14 @@ def _sort_marks(
     return tf.cond(has_marks, drop, lambda: (characters, kinds))
 
 
+def _rows(values: Any, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Parts values into rows; without the checks, which would be half of the graph."""
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+
 def _encode_words(code_points: tf.Tensor, word_splits: tf.Tensor) -> tf.Tensor:
     """Returns the words as UTF-8, string [W]; one over 200 characters as "[UNK]"."""
-    words = tf.strings.unicode_encode(
-        tf.RaggedTensor.from_row_splits(code_points, word_splits), "UTF-8"
-    )
+    words = tf.strings.unicode_encode(_rows(code_points, word_splits), "UTF-8")
     # No word of a text holds brackets and letters, so [UNK] is not mistaken for one of them.
     return tf.where(word_splits[1:] - word_splits[:-1] > MAX_WORD_CHARACTERS, UNK, words)
 

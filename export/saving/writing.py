@@ -50,6 +50,7 @@ def save(
     samples = {name: tf.constant(SAMPLES[name]) for name in served.texts}
     ids = dict(zip(IDS, served.sample_ids(*samples.values()), strict=True))
     card = {**served.card(), "source": source, "options": options or {}}
+    served.share_model()
     models = {
         ids_folder(folder): (served.id_signatures(), [("serving_default", ids)]),
         # The last to appear: a version of the text model says that both are there.

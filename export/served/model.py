@@ -60,6 +60,13 @@ class Served:
         """Returns the model's outputs for rows of ids, int32 [R, T]."""
         return self.model(batch, training=False)
 
+    def share_model(self) -> None:
+        """Lets the functions made from now on call one graph of the model, where each had its own.
+
+        The files are smaller and load faster; nothing else of the model can be reached any more.
+        """
+        self.model = tf.function(self.model, autograph=False)
+
     def from_ids(self, batch: Batch) -> Outputs:
         """Returns the answers to rows of ids, int32 [B, T]."""
         raise NotImplementedError
@@ -111,7 +118,7 @@ class Served:
         @tf.function(input_signature=serialized, autograph=False)
         def examples(examples: tf.Tensor) -> Outputs:
             parsed = tf.io.parse_example(examples, features)
-            return self.from_texts(*(parsed[name] for name in self.texts))
+            return serving_default(*(parsed[name] for name in self.texts))
 
         ids = self.id_signatures()["serving_default"]
         return {"serving_default": serving_default, "ids": ids, "examples": examples}
@@ -129,7 +136,7 @@ class Served:
         def examples(examples: tf.Tensor) -> Outputs:
             features = {name: tf.io.RaggedFeature(tf.int64) for name in IDS}
             parsed = tf.io.parse_example(examples, features)
-            return self.from_ids({n: tf.cast(parsed[n].to_tensor(), tf.int32) for n in IDS})
+            return ids(*(tf.cast(parsed[name].to_tensor(), tf.int32) for name in IDS))
 
         return {"serving_default": ids, "examples": examples}
 

@@ -89,7 +89,7 @@ def load(
     check_kind(checkpoint, kind)
     model = make_model(checkpoint, kind, unpad)
     if unpad:
-        getattr(model, "bert", model).join_projections()
+        getattr(model, "bert", model).prepare_for_inference()
     return CLASSES[kind](
         model,
         checkpoint.vocab,

@@ -1,5 +1,6 @@
 """Activations of the feed-forward part, in the forms that checkpoints were trained with."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,11 @@ def gelu_exact(x: Any) -> Any:
     return x * share, lambda upstream: upstream * slope
 
 
+# The forms that TensorFlow's optimizer and LiteRT's converter know, and join with the dense layer.
+_WITHOUT_SLOPE = {
+    gelu_tanh: functools.partial(ops.gelu, approximate=True),
+    gelu_exact: functools.partial(ops.gelu, approximate=False),
+}
 _ACTIVATIONS = {
     "gelu_tanh": gelu_tanh,
     "gelu_exact": gelu_exact,
@@ -49,3 +55,8 @@ def activation(name: str) -> Callable[[Any], Any] | None:
     if name not in _ACTIVATIONS:
         raise ValueError(f"hidden_act: received {name!r}, expected one of {sorted(_ACTIVATIONS)}.")
     return _ACTIVATIONS[name]
+
+
+def without_slope(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns the form of an activation for inference alone: the same values up to rounding."""
+    return _WITHOUT_SLOPE.get(function, function)

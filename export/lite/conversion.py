@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling import attention, encoder
-from bert_tf.modeling.activations import activation
+from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
 from export.served import texts as served_texts
 from export.served.model import IDS, Batch, Outputs, Served
@@ -124,15 +124,11 @@ def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
         return tf.expand_dims(tf.expand_dims(padding * padding_bias, 1), 1)  # [B, 1, 1, S]
 
     bert = getattr(model, "bert", model)
-    name = bert.config.hidden_act
-    gelu = {
-        activation("gelu_exact"): lambda x: tf.nn.gelu(x, approximate=False),
-        activation("gelu_tanh"): lambda x: tf.nn.gelu(x, approximate=True),
-    }.get(activation(name))
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(encoder, "attention_bias", bias))
-        for layer in bert.encoder_layers if gelu else ():
-            stack.enter_context(mock.patch.object(layer.intermediate, "activation", gelu))
+        for layer in bert.encoder_layers:
+            act = without_slope(layer.intermediate.activation)
+            stack.enter_context(mock.patch.object(layer.intermediate, "activation", act))
         stack.enter_context(mock.patch.object(served_texts, "pool_tokens", _pool))
         yield
 

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from export.models import load
 from export.saving import version_folders, writing
@@ -74,6 +75,17 @@ def test_examples_are_served(classifier) -> None:
     ]
     call = tf.saved_model.load(str(ids)).signatures["examples"]
     assert_same(call(examples=tf.constant(rows)), expected)
+
+
+def test_all_signatures_call_one_graph_of_the_model(classifier) -> None:
+    _, paths = classifier
+    for path in paths:
+        saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+        functions = saved.meta_graphs[0].graph_def.library.function
+        kinds = [{node.op for node in function.node_def} for function in functions]
+        assert sum("MatMul" in operations for operations in kinds) == 1
+        # What a custom gradient leaves: who loads such a function is warned of it.
+        assert not any("IdentityN" in operations for operations in kinds)
 
 
 def test_card_and_vocabulary(classifier) -> None:

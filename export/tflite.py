@@ -40,6 +40,9 @@ flags.DEFINE_bool("no_gate", False, "Compare on sample texts only, for want of a
 flags.DEFINE_string(
     "calibration_file", "", "Examples, or lines of text, for int8; empty: the run's training set."
 )
+flags.DEFINE_bool(
+    "text_input", False, "Add a signature of texts; needs a runtime with tensorflow-text's kernels."
+)
 
 
 def main(_: list[str]) -> None:

@@ -31,6 +31,7 @@ import tensorflow as tf
 from bert_tf.modeling import attention, encoder
 from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
+from export.lite.text_input import SIGNATURE, check_text_input, make_packer
 from export.served import texts as served_texts
 from export.served.model import IDS, Batch, Outputs, Served
 
@@ -69,26 +70,36 @@ def answer(served: Served, batch: Batch) -> Outputs:
     return {name: answers[name] for name in OUTPUTS[served.kind] if name in answers}
 
 
-def convert(served: Served, form: str, calibration: Sequence[dict[str, np.ndarray]] = ()) -> bytes:
+def convert(
+    served: Served,
+    form: str,
+    calibration: Sequence[dict[str, np.ndarray]] = (),
+    text_input: bool = False,
+) -> bytes:
     """Converts a model; returns the file's bytes, card and vocabulary included.
 
     Args:
       served: of `export.models.load` with `unpad=False`.
       form: of `FORMS`.
       calibration: for int8, batches like those that the model will see, int32 [B, T] by name.
+      text_input: whether there is a second signature, of texts; see `text_input.py`.
 
     Raises:
       ValueError: if the kind has no LiteRT form, there is nothing to calibrate with, or the
         converter fails.
     """
     check_kind(served.kind)
+    if text_input:
+        check_text_input(served, form)
     if form == "int8" and not calibration:
         raise ValueError("int8 needs texts to measure ranges on, and there are none.")
     with tempfile.TemporaryDirectory() as folder:
         bias = INT8_PADDING_BIAS if form == "int8" else attention.PADDING_BIAS
         with _operations_of_litert(served.model, bias):
-            outputs = _save(served, folder)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+            outputs = _save(served, folder, text_input)
+        signatures = ["serving_default"] + [SIGNATURE] * text_input
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=signatures)
+        converter.allow_custom_ops = text_input
         if form != "none":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if form == "float16":
@@ -111,6 +122,7 @@ def convert(served: Served, form: str, calibration: Sequence[dict[str, np.ndarra
         "keep_tail": served.keep_tail,
         "quantize": form,
         "outputs": outputs,
+        "text_input": text_input,
     }
     return _with_files(model, card, served)
 
@@ -145,8 +157,8 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
     return tf.reduce_sum(sequence * is_real, axis=1) / count
 
 
-def _save(served: Served, folder: str) -> list[str]:
-    """Writes a SavedModel with one signature; returns the names of its outputs.
+def _save(served: Served, folder: str, text_input: bool) -> list[str]:
+    """Writes a SavedModel of ids, and of texts if asked for; returns the names of its outputs.
 
     Weights stay variables in it: from concrete functions around a Keras model the converter makes,
     without a word, files that answer NaN.
@@ -158,10 +170,19 @@ def _save(served: Served, folder: str) -> list[str]:
         return answer(served, dict(zip(IDS, columns, strict=True)))
 
     function = ids.get_concrete_function()
+    functions = {"serving_default": function}
+    if text_input:
+        pack = make_packer(served)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
+        def texts(text: tf.Tensor) -> Outputs:
+            return answer(served, pack(text))
+
+        functions[SIGNATURE] = texts.get_concrete_function()
     used = tf.Module()
     used.weights = list(function.variables)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(used, folder, {"serving_default": function}, options)
+    tf.saved_model.save(used, folder, functions, options)
     return sorted(function.structured_outputs)
 
 

@@ -4,6 +4,7 @@ model = LiteModel("sst2.tflite")
 model(["a fine film", "dull"])["probabilities"]  # float32 [2, C], in the order of model.labels
 """
 
+import functools
 import json
 import os
 import zipfile
@@ -44,7 +45,8 @@ class LiteModel:
         self.labels = tuple(self.card["labels"])
         self.vocab = Vocab(tuple(pieces))
         self.tokenizer = WordPiece(self.vocab, self.card["do_lower_case"])
-        self._run = _load(path, num_threads)
+        self._path, self._num_threads = path, num_threads
+        self._run = _load_interpreter(path, num_threads).get_signature_runner("serving_default")
 
     def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Makes the rows of texts or pairs: int32 [B, T], T the longest of them."""
@@ -61,16 +63,41 @@ class LiteModel:
         """Returns the outputs for rows of ids, int32 [B, T], in arrays of their own."""
         return self._run(**batch)
 
+    def from_texts(self, texts: Sequence[str]) -> Arrays:
+        """Returns the outputs for single texts, whose pieces the file itself makes.
+
+        Raises:
+          ValueError: if it was written without --text_input, or tensorflow-text is not installed.
+        """
+        return self._run_texts(text=np.array([text.encode("utf8") for text in texts], object))
+
+    @functools.cached_property
+    def _run_texts(self) -> Any:
+        if not self.card.get("text_input"):
+            raise ValueError(f"{self._path} was written without --text_input.")
+        try:
+            import tensorflow_text as tf_text
+        except ImportError:
+            raise ValueError(
+                "The tokenizer of a LiteRT file needs tensorflow-text: pip install tensorflow-text"
+            ) from None
+        kernels = tf_text.tflite_registrar.SELECT_TFTEXT_OPS
+        return _load_interpreter(self._path, self._num_threads, kernels).get_signature_runner(
+            "text"
+        )
+
     def __call__(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Returns the outputs for texts or pairs."""
         return self.from_ids(self.pack(texts, second_texts))
 
 
-def _load(path: str | os.PathLike, num_threads: int) -> Any:
+def _load_interpreter(
+    path: str | os.PathLike, num_threads: int, kernels: Sequence[Any] = ()
+) -> Any:
     try:
-        from ai_edge_litert.interpreter import Interpreter
+        from ai_edge_litert.interpreter import InterpreterWithCustomOps
     except ImportError:
         raise ValueError(
             "LiteRT files run in ai-edge-litert: pip install ai-edge-litert==2.3.0"
         ) from None
-    return Interpreter(str(path), num_threads=num_threads).get_signature_runner()
+    return InterpreterWithCustomOps(list(kernels), model_path=str(path), num_threads=num_threads)

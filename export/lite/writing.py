@@ -14,6 +14,8 @@ from bert_tf.text.wordpiece import WordPiece
 from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
 from export.lite.conversion import check_kind, convert
 from export.lite.judges import make_judge
+from export.lite.model import LiteModel
+from export.lite.text_input import check_text_input
 from export.models import load
 from export.served.model import Served
 
@@ -39,6 +41,7 @@ class Request:
     calibration_file: str = ""
     max_loss: float | None = None
     no_gate: bool = False
+    text_input: bool = False
 
 
 def write(request: Request) -> Verdict:
@@ -53,21 +56,39 @@ def write(request: Request) -> Verdict:
         raise ValueError(f"{output} exists already; delete it, or give another --output_file.")
     served = load(request.model_dir, request.kind, request.max_seq_length, unpad=False)
     check_kind(served.kind)
+    if request.text_input:
+        check_text_input(served, request.quantize)
     check = make_check(served, request)
     calibration = calibration_batches(served, request) if request.quantize == "int8" else []
     logging.info("Converting ...")
     before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
     try:
-        model = convert(served, request.quantize, calibration)
+        model = convert(served, request.quantize, calibration, request.text_input)
     finally:
         logging.set_verbosity(before)
     with atomic_write(output, "wb") as file:
         file.write(model)
         file.flush()
         verdict = check(pathlib.Path(file.name))
+        if request.text_input:
+            check_same_pieces(pathlib.Path(file.name))
     logging.info("Wrote %s: %s, %.1f MB.", output, served.kind, len(model) / 1e6)
     return verdict
+
+
+def check_same_pieces(path: pathlib.Path) -> None:
+    """Raises ValueError if a file answers sample texts otherwise than their rows of ids."""
+    lite = LiteModel(path)
+    texts = [text for pair in SAMPLE_TEXTS for text in pair]
+    found, expected = lite.from_texts(texts), lite(texts)
+    for name, values in expected.items():
+        difference = float(np.abs(found[name] - values).max())
+        if not difference <= 1e-5 * float(np.abs(values).max()):
+            raise ValueError(
+                f"Its own tokenizer changes {name} of sample texts by {difference:.2g}; this "
+                f"vocabulary is not for --text_input. No file was written."
+            )
 
 
 def make_check(served: Served, request: Request) -> Callable[[pathlib.Path], Verdict]:

@@ -1,8 +1,10 @@
 """LiteRT files of tiny models: equal to Keras, judged before they are kept, whole or absent."""
 
+import dataclasses
 import functools
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -126,6 +128,7 @@ def test_file_takes_texts_and_says_what_it_is():
         "keep_tail": False,
         "quantize": "none",
         "outputs": ["probabilities"],
+        "text_input": False,
     }
     expected = served.from_texts(list(TEXTS))["probabilities"]
     np.testing.assert_allclose(model(TEXTS)["probabilities"], expected, atol=1e-5)
@@ -140,6 +143,89 @@ def test_pairs_are_packed_as_in_training():
     assert found["input_word_ids"].shape == (1, 48)
     for name, column in expected.items():
         np.testing.assert_array_equal(found[name], column)
+
+
+# Texts in ---------------------------------------------------------------------------------------
+
+# The tokenizers differ on control characters and on words over 100 bytes.
+VISIBLE_TEXTS = [text for text in TEXTS if "\x00" not in text]
+
+
+@functools.cache
+def text_file(kind: str, form: str = "none") -> pathlib.Path:
+    path = pathlib.Path(tempfile.mkdtemp()) / f"{kind}_{form}.tflite"
+    path.write_bytes(convert(served_of(kind), form, text_input=True))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["classifier", "embeddings"])
+def test_text_input_answers_as_python(kind):
+    model = LiteModel(text_file(kind))
+    (name,) = OUTPUTS[kind]
+    expected = served_of(kind).from_texts(VISIBLE_TEXTS)[name]
+    assert len(np.unique(np.round(expected, 4), axis=0)) >= 4  # Else any answer would do.
+    np.testing.assert_allclose(model.from_texts(VISIBLE_TEXTS)[name], expected, atol=1e-5)
+    alone = model.from_texts(VISIBLE_TEXTS[:1])[name]
+    np.testing.assert_allclose(alone, expected[:1], atol=1e-5)
+    # Its ids are as good as another file's.
+    np.testing.assert_allclose(model(VISIBLE_TEXTS)[name], expected, atol=1e-5)
+
+
+def test_text_input_with_smaller_weights():
+    model = LiteModel(text_file("classifier", "dynamic"))
+    found, expected = (call(VISIBLE_TEXTS)["probabilities"] for call in (model.from_texts, model))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_without_kernels_a_file_with_text_input_takes_ids():
+    program = f"""
+import sys, numpy as np
+from ai_edge_litert.interpreter import Interpreter
+model = Interpreter({str(text_file("classifier"))!r})
+ids = np.ones([2, 5], np.int32)
+columns = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), ids)
+print(model.get_signature_runner("serving_default")(**columns)["probabilities"].shape)
+model.get_signature_runner("text")(text=np.array([b"a"], object))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [f"(2, {len(served_of('classifier').labels)})"]
+    assert "unresolved custom op: FastBertNormalize" in done.stderr
+
+
+def test_texts_for_a_file_without_text_input():
+    with pytest.raises(ValueError, match="without --text_input"):
+        LiteModel(lite_file("classifier")).from_texts(["a"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "run", "reason"),
+    [
+        ("tagger", "dynamic", {}, "tagger does not"),
+        ("classifier", "int8", {}, "int8 has no form"),
+        ("classifier", "none", {"text_b_column": "b"}, "takes pairs"),
+        ("classifier", "none", {"long_texts": "tail"}, "ends of long texts"),
+    ],
+)
+def test_text_input_is_refused(kind, form, run, reason, tmp_path):
+    folder = str(make_model(tmp_path / "model", kind, run))
+    output = tmp_path / "file.tflite"
+    with pytest.raises(ValueError, match=f"single texts.*{reason}"):
+        write(Request(folder, str(output), form, no_gate=True, text_input=True))
+    assert not output.exists()
+
+
+def test_text_input_with_other_pieces_is_not_written(tmp_path, monkeypatch):
+    output = tmp_path / "file.tflite"
+    given = Request(str(model_folder("classifier")), str(output), "none", no_gate=True)
+    asked = dataclasses.replace(given, text_input=True)
+    monkeypatch.setattr(tflite_writing, "SAMPLE_TEXTS", (("the ri\x07ver", "a b"),))
+    with pytest.raises(ValueError, match="changes probabilities of sample texts"):
+        write(asked)
+    assert not output.exists()
+    monkeypatch.undo()
+    write(asked)
+    assert LiteModel(output).card["text_input"]
 
 
 # Judged, then kept -----------------------------------------------------------------------------

@@ -1,13 +1,13 @@
-"""Texts to scores: our SavedModel beside PyTorch, ONNX Runtime and keras-hub, one model for all.
+"""Texts to scores: our exports beside PyTorch, ONNX Runtime and keras-hub, one model for all.
 
     python -m benchmarks.serving_speed --model_dir=runs/sst2 --texts=dev.tsv
 
---model_dir is a run or checkpoint of a classifier. It is exported as a SavedModel and converted to
-the others' forms: Hugging Face's folder, from that an ONNX file, and keras-hub's preset. Each
-engine runs in a process of its own, on as many cores as threads, tokenizer included; batches of 1
-and 32 texts follow each other in the file's order, so their lengths are mixed. Rounds of all
-engines alternate; shown are medians over the rounds of the median of a batch. Scores of all engines
-must agree to 1e-3 before anything is measured.
+--model_dir is a run or checkpoint of a classifier. It is exported as a SavedModel and as a float32
+LiteRT file, and converted to the others' forms: Hugging Face's folder, from that an ONNX file, and
+keras-hub's preset. Each engine runs in a process of its own, on as many cores as threads, tokenizer
+included; batches of 1 and 32 texts follow each other in the file's order, so their lengths are
+mixed. Rounds of all engines alternate; shown are medians over the rounds of the median of a batch.
+Scores of all engines must agree to 1e-3 before anything is measured.
 
 "first answer" is the time from loading the model to the first scores, without the imports.
 
@@ -39,12 +39,15 @@ ROUNDS = flags.DEFINE_integer("rounds", 5, "Runs of each engine.", lower_bound=1
 MAX_TEXTS = flags.DEFINE_integer("max_texts", 512, "First texts of the file.", lower_bound=32)
 LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Most pieces of a text.", lower_bound=4)
 ENGINES = flags.DEFINE_list(
-    "engines", ["bert_tf", "torch", "onnxruntime", "keras_hub"], "What is measured."
+    "engines",
+    ["bert_tf", "bert_tf_lite", "torch", "onnxruntime", "keras_hub"],
+    "What is measured.",
 )
 THREADS = flags.DEFINE_list("threads", ["1", "2"], "Threads and cores of each engine.")
 # What the parent tells its children.
 ENGINE = flags.DEFINE_string("engine", "", "Set by the program for its processes.")
 
+OURS = ("bert_tf", "bert_tf_lite")
 BATCH_SIZES = (1, 32)
 WARM = 16  # batches before the measured ones
 Score = Callable[[list[str]], np.ndarray]
@@ -59,6 +62,14 @@ def start_bert_tf(folder: pathlib.Path, threads: int) -> Score:
     began()
     call = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
     return lambda texts: call(text=tf.constant(texts))["probabilities"].numpy()
+
+
+def start_bert_tf_lite(folder: pathlib.Path, threads: int) -> Score:
+    from export.lite.model import LiteModel
+
+    began()
+    model = LiteModel(folder / "model.tflite", num_threads=threads)
+    return lambda texts: model(texts)["probabilities"]
 
 
 def start_torch(folder: pathlib.Path, threads: int) -> Score:
@@ -122,6 +133,7 @@ def start_keras_hub(folder: pathlib.Path, threads: int) -> Score:
 
 STARTS = {
     "bert_tf": start_bert_tf,
+    "bert_tf_lite": start_bert_tf_lite,
     "torch": start_torch,
     "onnxruntime": start_onnxruntime,
     "keras_hub": start_keras_hub,
@@ -198,6 +210,11 @@ def make_models(folder: pathlib.Path) -> None:
         subprocess.run(command, check=True)
     if not (folder / "model.onnx").exists():
         write_onnx(folder)
+    lite = folder / "model.tflite"
+    if not lite.exists():
+        command = [sys.executable, "-m", "export.tflite", f"--model_dir={MODEL_DIR.value}"]
+        command += [f"--output_file={lite}", "--quantize=none", "--no_gate"]
+        subprocess.run([*command, f"--max_seq_length={LENGTH.value}"], check=True)
 
 
 def write_onnx(folder: pathlib.Path) -> None:
@@ -274,12 +291,13 @@ def print_table(results: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
             f"| {threads} | {engine} | {row['1']:.1f} | {row['32']:.1f} | {row[columns[2]]:.2f} |"
         )
     for threads in THREADS.value:
-        peers = [row for (name, count), row in table.items() if count == threads]
-        peers = [row for row in peers if row is not table.get(("bert_tf", threads))]
-        if peers and ("bert_tf", threads) in table:
-            ours = table["bert_tf", threads]
-            shown = [f"batch {n}: {min(p[n] for p in peers) / ours[n]:.2f}" for n in columns[:2]]
-            print(f"Best peer's time / ours, {threads} threads: {', '.join(shown)}")
+        here = {name: row for (name, count), row in table.items() if count == threads}
+        peers = [row for name, row in here.items() if name not in OURS]
+        for name in OURS:
+            if peers and name in here:
+                ratios = [min(row[n] for row in peers) / here[name][n] for n in columns[:2]]
+                shown = f"batch 1: {ratios[0]:.2f}, batch 32: {ratios[1]:.2f}"
+                print(f"Best peer's time / {name}'s, {threads} threads: {shown}")
 
 
 if __name__ == "__main__":

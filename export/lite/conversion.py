@@ -31,7 +31,8 @@ import tensorflow as tf
 from bert_tf.modeling import attention, encoder
 from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
-from export.lite.text_input import SIGNATURE, check_text_input, make_packer
+from export.lite.model import TEXT_SIGNATURE
+from export.lite.text_input import check_text_input, make_packer
 from export.served import texts as served_texts
 from export.served.model import IDS, Batch, Outputs, Served
 
@@ -97,7 +98,7 @@ def convert(
         bias = INT8_PADDING_BIAS if form == "int8" else attention.PADDING_BIAS
         with _operations_of_litert(served.model, bias):
             outputs = _save(served, folder, text_input)
-        signatures = ["serving_default"] + [SIGNATURE] * text_input
+        signatures = ["serving_default"] + [TEXT_SIGNATURE] * text_input
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=signatures)
         converter.allow_custom_ops = text_input
         if form != "none":
@@ -178,7 +179,7 @@ def _save(served: Served, folder: str, text_input: bool) -> list[str]:
         def texts(text: tf.Tensor) -> Outputs:
             return answer(served, pack(text))
 
-        functions[SIGNATURE] = texts.get_concrete_function()
+        functions[TEXT_SIGNATURE] = texts.get_concrete_function()
     used = tf.Module()
     used.weights = list(function.variables)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)

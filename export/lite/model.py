@@ -18,6 +18,7 @@ from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
 Arrays = dict[str, np.ndarray]
+TEXT_SIGNATURE = "text"
 
 
 class LiteModel:
@@ -82,9 +83,8 @@ class LiteModel:
                 "The tokenizer of a LiteRT file needs tensorflow-text: pip install tensorflow-text"
             ) from None
         kernels = tf_text.tflite_registrar.SELECT_TFTEXT_OPS
-        return _load_interpreter(self._path, self._num_threads, kernels).get_signature_runner(
-            "text"
-        )
+        interpreter = _load_interpreter(self._path, self._num_threads, kernels)
+        return interpreter.get_signature_runner(TEXT_SIGNATURE)
 
     def __call__(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Returns the outputs for texts or pairs."""

@@ -15,7 +15,6 @@ from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK
 from export.served.model import IDS, SINGLE, Batch, Served
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
-SIGNATURE = "text"
 
 
 def check_text_input(served: Served, form: str) -> None:

@@ -10,8 +10,8 @@ with loading, tokenizing, evaluating. --cores binds the processes to these cores
 take as many threads. Two calls with other cores and --frameworks may fill the same folder side by
 side: runs whose results are there are not repeated. --table prints what there is, as Markdown.
 
-Keras loads scikit-learn wherever it is installed; here it is for the peer's script, and hidden from
-bert_tf, which does not need it.
+Keras loads scikit-learn and TensorFlow loads JAX wherever they are installed; here they are for the
+peers, and hidden from bert_tf, which does not need them.
 
 The learning rate falls on the line from the end of the warm-up, as transformers' does; for SQuAD,
 where the steps are not known before the windows are, on google-research/bert's.
@@ -52,9 +52,9 @@ PERCENT = ("squad1", "squad2")
 GLUE = {"rte": "RTE", "stsb": "STS-B", "mrpc": "MRPC-original", "sst2": "SST-2", "cola": "CoLA"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
 
-WITHOUT_SKLEARN = """
+WITHOUT_PEERS = """
 import runpy, sys
-sys.modules["sklearn"] = None
+sys.modules["sklearn"] = sys.modules["jax"] = None
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
 
@@ -114,7 +114,7 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
     recipe, folder = RECIPES[task], pathlib.Path(OUTPUT_DIR.value, "runs", f"{task}-{seed}")
     program, *given = make_files(task, recipe, pathlib.Path(OUTPUT_DIR.value, "data", task))
     command = [
-        *(sys.executable, "-c", WITHOUT_SKLEARN, f"bert_tf.{program}", *given),
+        *(sys.executable, "-c", WITHOUT_PEERS, f"bert_tf.{program}", *given),
         *("--do_train", "--do_eval", f"--output_dir={folder}", f"--random_seed={seed}"),
         *(f"--init_checkpoint={start_model(task, seed)}", f"--max_seq_length={recipe.max_length}"),
         *(f"--learning_rate={recipe.learning_rate}", f"--num_train_epochs={recipe.epochs}"),

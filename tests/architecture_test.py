@@ -45,7 +45,7 @@ IMPORT_RULES: dict[str, tuple[str, str]] = {
     "optimization": ("config", "keras tensorflow"),
     "task": ("losses", "keras tensorflow"),
     "training": (
-        "checkpoints config data files hosts optimization task",
+        "checkpoints config data files hosts task",
         "absl_py keras matplotlib numpy tensorflow",
     ),
     "tasks": ("config data files losses metrics modeling task text", "keras numpy tensorflow"),

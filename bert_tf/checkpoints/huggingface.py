@@ -213,7 +213,7 @@ def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[
     if others:
         raise ValueError(f"{folder}: weights of {', '.join(others)}; expected floating point.")
     notes = [f"Weights stored as {', '.join(kinds)} are float32 here."] if kinds else []
-    return {name: value.astype(np.float32) for name, value in weights.items()}, notes
+    return {name: value.astype(np.float32, copy=False) for name, value in weights.items()}, notes
 
 
 def _untie(theirs: Weights, start: str, folder: pathlib.Path) -> Weights:

@@ -17,6 +17,7 @@ from absl import logging
 from bert_tf.config import MaskingConfig
 from bert_tf.data import features
 from bert_tf.data.example_order import place_examples
+from bert_tf.data.mapping import map_in_order
 from bert_tf.data.masking import mask_batch
 from bert_tf.data.record_form import RecordForm, check_form, describe_records, find_fault
 from bert_tf.data.tfrecords import RecordFiles
@@ -152,12 +153,7 @@ def _map_steps(
         gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
         return _fill_rows(make_batch(*(tf.ensure_shape(x, [None]) for x in gathered)), num_rows)
 
-    options = tf.data.Options()
-    options.deterministic = True
-    # Each worker already makes its own rows.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    mapped = steps.map(load, num_parallel_calls=tf.data.AUTOTUNE)
-    return mapped.prefetch(tf.data.AUTOTUNE).with_options(options)
+    return map_in_order(steps, load)
 
 
 def _fill_rows(batch: Mapping[str, tf.Tensor], num_rows: int) -> features.PretrainingBatch:

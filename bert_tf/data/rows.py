@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.example_order import place_examples
+from bert_tf.data.mapping import map_in_order
 from bert_tf.text.packing import PackedText
 
 NO_LABEL = -1
@@ -215,12 +216,7 @@ def _batches(
         named = zip(example, values, strict=True)
         return {name: tf.ensure_shape(value, static_shape(name)) for name, value in named}
 
-    options = tf.data.Options()
-    options.deterministic = True
-    # Each worker already makes its own rows.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    mapped = steps.map(load, num_parallel_calls=tf.data.AUTOTUNE)
-    return mapped.prefetch(tf.data.AUTOTUNE).with_options(options)
+    return map_in_order(steps, load)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

@@ -8,11 +8,10 @@ Reference: Srivastava et al. 2014 for dropout; the mixer is the two multiplicati
 Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/).
 """
 
-import math
 from typing import Any
 
 import keras
-from keras import ops
+import tensorflow as tf
 
 
 def _int32(value: int) -> int:
@@ -28,7 +27,7 @@ _GOLDEN_RATIO = 0x9E3779B9
 
 
 def _shift_right(x: Any, count: int) -> Any:
-    return ops.bitwise_and(ops.right_shift(x, count), (1 << (32 - count)) - 1)
+    return tf.bitwise.right_shift(x, count) & ((1 << (32 - count)) - 1)
 
 
 def mix(x: Any) -> Any:
@@ -40,34 +39,39 @@ def mix(x: Any) -> Any:
     Returns:
       int32 [...], evenly spread over all 2**32 values.
     """
-    x = ops.bitwise_xor(x, _shift_right(x, 16)) * _MULTIPLIER_1
-    x = ops.bitwise_xor(x, _shift_right(x, 15)) * _MULTIPLIER_2
-    return ops.bitwise_xor(x, _shift_right(x, 16))
+    x = (x ^ _shift_right(x, 16)) * _MULTIPLIER_1
+    x = (x ^ _shift_right(x, 15)) * _MULTIPLIER_2
+    return x ^ _shift_right(x, 16)
 
 
-def random_bits(shape: tuple[Any, ...], seed: Any, salt: int) -> Any:
+def random_bits(shape: Any, seed: Any, salt: int) -> tf.Tensor:
     """Makes random integers from their position alone.
 
     Two keys made of seed and salt enter, one before and one inside the mixer: with only the first,
     two layers' sequences would be the same values in another order.
 
     Args:
-      shape: tuple of ints or scalar tensors, the shape of the result.
+      shape: ints, or int32 [rank]: the shape of the result.
       seed: int32 [], one per forward pass.
       salt: number of the layer; another salt gives an independent mask.
 
     Returns:
       int32 [shape], of which the upper 16 bits are the better ones.
     """
-    key_1 = mix(seed + _int32(salt * _GOLDEN_RATIO))
-    key_2 = mix(ops.bitwise_xor(key_1, _int32(~salt * _GOLDEN_RATIO)))
-    size = (
-        math.prod(shape) if all(isinstance(n, int) for n in shape) else ops.prod(ops.stack(shape))
-    )
-    x = ops.bitwise_xor(ops.arange(size, dtype="int32"), key_1)
-    x = ops.bitwise_xor(x, _shift_right(x, 16)) * _MULTIPLIER_1
-    x = (ops.bitwise_xor(x, _shift_right(x, 15)) + key_2) * _MULTIPLIER_2
-    return ops.reshape(x, shape)
+    return tf.reshape(_sequence(tf.reduce_prod(shape), seed, salt), shape)
+
+
+# A function of its own is traced once, not for each of a model's dozens of masks.
+@tf.function(input_signature=[tf.TensorSpec([], tf.int32)] * 3, autograph=False)
+def _sequence(size: tf.Tensor, seed: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+    golden_ratio = _int32(_GOLDEN_RATIO)
+    key_1 = mix(seed + salt * golden_ratio)
+    key_2 = mix(key_1 ^ (tf.bitwise.invert(salt) * golden_ratio))
+    # The mixer's first shift, of the key and of the positions apart: the same, and a pass less.
+    key_1 = key_1 ^ _shift_right(key_1, 16)
+    positions = tf.range(size)
+    x = (positions ^ tf.bitwise.right_shift(positions, 16) ^ key_1) * _MULTIPLIER_1
+    return ((x ^ _shift_right(x, 15)) + key_2) * _MULTIPLIER_2
 
 
 def dropout(inputs: Any, rate: float, seed: Any, salt: int) -> Any:
@@ -86,8 +90,8 @@ def dropout(inputs: Any, rate: float, seed: Any, salt: int) -> Any:
         return inputs
     # The lowest share `rate` of all int32 values is dropped.
     threshold = min(round(rate * 2**32) - 2**31, 2**31 - 1)
-    kept = ops.greater_equal(random_bits(tuple(ops.shape(inputs)), seed, salt), threshold)
-    return ops.where(kept, inputs * (1.0 / (1.0 - rate)), ops.zeros((), inputs.dtype))
+    kept = random_bits(tf.shape(inputs), seed, salt) >= threshold
+    return tf.where(kept, inputs * (1.0 / (1.0 - rate)), tf.zeros((), inputs.dtype))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.layer_norm import LayerNorm
 
 
 def initializer(initializer_range: float) -> keras.initializers.Initializer:
@@ -61,7 +62,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.max_position_embeddings = max_position_embeddings
         self.type_vocab_size = type_vocab_size
         self.initializer_range = initializer_range
-        self.layer_norm = keras.layers.LayerNormalization(
+        self.layer_norm = LayerNorm(
             epsilon=layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy
         )
         self.dropout = Dropout(dropout_rate, salt=0, dtype=self.dtype_policy)

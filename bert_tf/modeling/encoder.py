@@ -22,6 +22,7 @@ from bert_tf.modeling.activations import activation, without_slope
 from bert_tf.modeling.attention import SelfAttention, attention_bias
 from bert_tf.modeling.dropout import Dropout, mix
 from bert_tf.modeling.embeddings import BertEmbeddings, initializer
+from bert_tf.modeling.layer_norm import LayerNorm
 from bert_tf.modeling.packed_rows import PackedRows, find_packed_rows
 from bert_tf.modeling.pretrained import FromPretrained
 from bert_tf.modeling.unpadding import Layout, find_pieces
@@ -69,7 +70,7 @@ class ResidualOutput(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
         self.dropout = Dropout(dropout_rate, salt, dtype=self.dtype_policy)
-        self.layer_norm = keras.layers.LayerNormalization(
+        self.layer_norm = LayerNorm(
             epsilon=layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy
         )
 

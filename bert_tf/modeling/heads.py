@@ -13,6 +13,7 @@ from keras import ops
 
 from bert_tf.modeling.activations import activation
 from bert_tf.modeling.embeddings import initializer
+from bert_tf.modeling.layer_norm import LayerNorm
 
 
 def gather_positions(sequence: Any, positions: Any) -> Any:
@@ -73,7 +74,7 @@ class MaskedLMHead(keras.layers.Layer):
             name="dense",
             dtype=self.dtype_policy,
         )
-        self.layer_norm = keras.layers.LayerNormalization(
+        self.layer_norm = LayerNorm(
             epsilon=layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy
         )
 

@@ -20,14 +20,16 @@ TF1's ExponentialMovingAverage with its `num_updates` counted from that copy.
 """
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
+from bert_tf.optimization.clipping import clip_by_global_norm, clip_scale, global_norm
 from bert_tf.optimization.schedules import build_schedule
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
@@ -67,32 +69,6 @@ def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
     return [decay ** (num_layers + 1 - value) for value in depths]
 
 
-def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the norm of all gradients, dense float tensors, as of one vector: float32 []."""
-    halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
-    return tf.sqrt(2.0 * tf.add_n(halves))
-
-
-def clip_by_global_norm(
-    gradients: Sequence[tf.Tensor], clip_norm: float, norm: tf.Tensor | None = None
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Scales all gradients alike so that their global norm is at most `clip_norm`.
-
-    Args:
-      gradients: dense float tensors.
-      clip_norm: largest norm; 0 for no clipping.
-      norm: their `global_norm`, if it is known.
-
-    Returns:
-      The gradients and their norm before clipping, float32 [].
-    """
-    norm = global_norm(gradients) if norm is None else norm
-    if not clip_norm:
-        return list(gradients), norm
-    scale = clip_norm / tf.maximum(norm, clip_norm)
-    return [g * tf.cast(scale, g.dtype) for g in gradients], norm
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AdamWeightDecay(keras.optimizers.Optimizer):
     """google-research/bert's optimizer: Adam without bias correction, decay added to the update.
@@ -112,6 +88,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         `layer_rates`.
       clip_where: "after" the sum over replicas, or "before" it: each replica's own gradient.
       ema_decay: of the average of the weights; 0 for none.
+
+    Attributes:
+      jit_compile: on one device, compile the update of each variable with XLA: one pass over the
+        weights. For a step that is not compiled as a whole.
 
     Reference: google-research/bert optimization.py, AdamWeightDecayOptimizer.
     """
@@ -138,6 +118,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
         self.clip_where, self.ema_decay = clip_where, ema_decay
+        self.jit_compile = False
+        self._updates: dict[Any, Any] = {}
 
     def build(self, variables: Iterable[keras.Variable]) -> None:
         if self.built:
@@ -185,14 +167,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self,
         gradients: Sequence[Any],
         variables: Sequence[keras.Variable],
-        norm: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Clips and applies gradients that are already summed over replicas.
 
         Args:
           gradients: one per variable, the same on every replica; tensors or IndexedSlices.
           variables: Keras variables.
-          norm: the gradients' `global_norm`, if it is known.
 
         Returns:
           Global norm before this clipping, float32 [].
@@ -209,57 +189,93 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.build(variables)
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         is_clipped = self.clip_where == "before" and _num_replicas() > 1
-        clipped, norm = clip_by_global_norm(dense, 0.0 if is_clipped else self.clip_norm, norm)
+        norm = global_norm(dense)
+        scale = clip_scale(norm, 0.0 if is_clipped else self.clip_norm)
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
             tf.distribute.get_strategy(),
-            clipped,
+            dense,
             [variable.value for variable in variables],
-            self.learning_rate,
+            scale,
+            tf.convert_to_tensor(self.learning_rate),
         )
         self.iterations.assign_add(1)
         return norm
 
     def _update_all(
-        self, strategy: Any, gradients: Any, variables: Any, learning_rate: Any
+        self, strategy: Any, gradients: Any, variables: Any, scale: Any, learning_rate: Any
     ) -> None:
-        """Runs `update_step` for every variable, on every replica's copy of it."""
+        """Updates every variable, on every replica its copy."""
+        done = tf.convert_to_tensor(self.iterations.value)
         for gradient, variable in zip(gradients, variables, strict=True):
+            index = self._get_variable_index(variable)
             strategy.extended.update(
                 variable,
-                lambda v, g, rate: self.update_step(g, v, rate),
-                args=(gradient, learning_rate),
+                functools.partial(self._update_with_slots, index),
+                args=(gradient, scale, learning_rate, done),
                 group=False,
             )
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        index = self._get_variable_index(variable)
-        moment, square = self._moments[index], self._squares[index]
+    def _update_with_slots(
+        self, index: int, variable: Any, gradient: Any, scale: Any, learning_rate: Any, done: Any
+    ) -> None:
+        slots = (self._moments, self._squares, self._averages)
+        values = [of_all[index].value for of_all in slots if of_all]
+        rate = learning_rate if self._rates[index] == 1.0 else learning_rate * self._rates[index]
+        self._update_function(index)(variable, gradient, scale, rate, done, *values)
+
+    def _update_function(self, index: int) -> Callable[..., None]:
+        """Returns `_update_variable`; on one device traced once for all variables of a shape."""
+        is_decayed = self._decayed[index]
+        update = functools.partial(self._update_variable, is_decayed)
+        if tf.distribute.has_strategy():  # A trace would hold the first replica's slots.
+            return update
+        variable = self._trainable_variables[index]
+        key = (is_decayed, self.jit_compile, variable.dtype, *variable.shape)
+        if key not in self._updates:
+            self._updates[key] = tf.function(
+                update, autograph=False, jit_compile=self.jit_compile or None
+            )
+        return self._updates[key]
+
+    def _update_variable(
+        self,
+        is_decayed: bool,
+        variable: tf.Variable,
+        gradient: tf.Tensor,
+        scale: tf.Tensor,
+        learning_rate: tf.Tensor,
+        done: tf.Tensor,
+        moment: tf.Variable,
+        square: tf.Variable,
+        average: tf.Variable | None = None,
+    ) -> None:
+        """Updates one variable and its slots; `done` counts the updates before this one."""
         dtype = variable.dtype
-        gradient = tf.cast(gradient, dtype)
-        rate = tf.cast(learning_rate, dtype) * self._rates[index]
+        gradient = tf.cast(gradient, dtype) * tf.cast(scale, dtype)
+        rate = tf.cast(learning_rate, dtype)
         value = tf.convert_to_tensor(variable)
-        new_moment = self.beta_1 * moment.value + (1.0 - self.beta_1) * gradient
-        new_square = self.beta_2 * square.value + (1.0 - self.beta_2) * tf.square(gradient)
-        self.assign(moment, new_moment)
-        self.assign(square, new_square)
+        new_moment = self.beta_1 * moment + (1.0 - self.beta_1) * gradient
+        new_square = self.beta_2 * square + (1.0 - self.beta_2) * tf.square(gradient)
+        moment.assign(new_moment)
+        square.assign(new_square)
         if self.bias_correction:
-            step = tf.cast(self.iterations.value + 1, dtype)
+            step = tf.cast(done + 1, dtype)
             new_moment /= 1.0 - tf.pow(tf.cast(self.beta_1, dtype), step)
             new_square /= 1.0 - tf.pow(tf.cast(self.beta_2, dtype), step)
         update = new_moment / (tf.sqrt(new_square) + self.epsilon)
-        if self._decayed[index]:
+        if is_decayed:
             update += self.weight_decay_rate * value
             if self.trust_ratio:
                 rate *= _trust_ratio(value, update)
-        self.assign_sub(variable, rate * update)
-        if self.ema_decay:
-            self._update_average(self._averages[index], tf.convert_to_tensor(variable))
+        variable.assign_sub(rate * update)
+        if average is not None:
+            self._update_average(average, tf.convert_to_tensor(variable), done)
 
-    def _update_average(self, average: keras.Variable, value: tf.Tensor) -> None:
-        updates = tf.cast(self.iterations.value, average.dtype)
+    def _update_average(self, average: tf.Variable, value: tf.Tensor, done: tf.Tensor) -> None:
+        updates = tf.cast(done, average.dtype)
         decay = tf.minimum(tf.cast(self.ema_decay, average.dtype), updates / (updates + 9.0))
-        self.assign_sub(average, (1.0 - decay) * (average.value - value))
+        average.assign_sub((1.0 - decay) * (average - value))
 
     @contextlib.contextmanager
     def averaged_weights(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
+from bert_tf.data.mapping import map_in_order
 from bert_tf.hosts import place, read_tf_config
 from bert_tf.training.batch_ramp import check_ramp
 
@@ -164,8 +165,7 @@ def distribute(
 def _packed(dataset: tf.data.Dataset, pack: Callable | None) -> tf.data.Dataset:
     if pack is None:
         return dataset
-    packed = dataset.map(pack, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return packed.prefetch(tf.data.AUTOTUNE)
+    return map_in_order(dataset, pack)
 
 
 def split_rows(value: tf.Tensor, count: int) -> tf.Tensor:

@@ -8,8 +8,8 @@ it is cut.
 XLA compiles the work of one replica. On one device that is the whole step; with several, it is
 the forward and backward pass of a micro-batch. The loop over micro-batches, the reduction and the
 update then stay outside: two replicas on one CPU, each in a compiled loop, wait for each other
-forever. Without XLA rows may have any length, another in every batch; on one device the update,
-whose shapes never change, is compiled all the same: it then passes over the weights once.
+forever. Without XLA rows may have any length, another in every batch; on one device the update
+of each variable is compiled all the same: it then passes over the weights once.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.optimization.optimizers import global_norm
 from bert_tf.training.bad_steps import LossGuard
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
@@ -46,7 +45,9 @@ class ReplicaFunction:
         options = {"jit_compile": True} if jit_compile and not is_tpu else {}
         # On a TPU one trace serves all replicas, and their number is a tensor.
         replicas = 1 if is_tpu else strategy.num_replicas_in_sync
-        self._functions = [tf.function(function, **options) for _ in range(replicas)]
+        self._functions = [
+            tf.function(function, autograph=False, **options) for _ in range(replicas)
+        ]
 
     def __call__(self, *args: Any) -> Any:
         if len(self._functions) == 1:
@@ -130,9 +131,8 @@ class TrainStep:
             *(("loss_limit", "is_good") if guard else ()),
         )
         self._run_micro_batch = ReplicaFunction(self._micro_batch, strategy, jit_compile)
-        step = self._whole_step if jit_compile else self._flexible_step
-        self._run_one_device = ReplicaFunction(step, strategy, jit_compile)
-        self._run_update = ReplicaFunction(self._update, strategy, jit_compile=True)
+        self._run_one_device = ReplicaFunction(self._whole_step, strategy, jit_compile)
+        optimizer.jit_compile = not jit_compile  # The shapes of the update never change.
 
     @tf.function
     def __call__(
@@ -153,6 +153,8 @@ class TrainStep:
             rows = rows.write(index, self._step(next(iterator), first_step + index))
         return rows.stack()
 
+    # AutoGraph rewrites the source of all that is called: wanted for the loop above alone.
+    @tf.autograph.experimental.do_not_convert
     def _step(self, batch: Any, step: tf.Tensor) -> tf.Tensor:
         if self.strategy.num_replicas_in_sync == 1:
             return self.strategy.run(self._run_one_device, (batch, step))
@@ -161,16 +163,10 @@ class TrainStep:
         return self._apply(gradients, sums, lambda grads: self.strategy.run(self._update, (grads,)))
 
     def _whole_step(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """One device: forward, backward, clip and update in one compiled function."""
+        """One device: forward, backward, clip and update."""
         weights = self.task.loss_weights(batch)
         gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
         return self._apply(gradients, sums, self._update)
-
-    def _flexible_step(self, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """As `_whole_step`, not compiled but for the update."""
-        weights = self.task.loss_weights(batch)
-        gradients, sums = self._gradients(batch, weights, step, tf.constant(0))
-        return self._apply(gradients, sums, self._compiled_update)
 
     def _reduced_gradients(self, batch: Batch, step: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
         """One of several replicas: the gradients and sums of all of them."""
@@ -195,15 +191,18 @@ class TrainStep:
         if count == 1:
             return self._run_micro_batch(batch, weights, step_seed(self.random_seed, step, part))
         parts = {name: split_rows(value, count) for name, value in batch.items()}
-        gradients = [tf.zeros_like(v) for v in self._variables()]
-        sums = tf.zeros([2 * len(self.task.sum_names)])
-        for index in tf.range(count):
+
+        def add(index: tf.Tensor, gradients: Gradients, sums: tf.Tensor) -> tuple[Any, ...]:
             micro = {name: value[index] for name, value in parts.items()}
             seed = step_seed(self.random_seed, step, part + index)
             more, more_sums = self._run_micro_batch(micro, weights, seed)
             gradients = [old + new for old, new in zip(gradients, more, strict=True)]
-            sums += more_sums
-        return gradients, sums
+            return index + 1, gradients, sums + more_sums
+
+        gradients = [tf.zeros_like(v) for v in self._variables()]
+        sums = tf.zeros([2 * len(self.task.sum_names)])
+        start = (tf.constant(0), gradients, sums)
+        return tf.while_loop(lambda index, *_: index < count, add, start)[1:]
 
     def _micro_batch(
         self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
@@ -263,15 +262,10 @@ class TrainStep:
         places = [self.task.sum_names.index(name) for name in self.task.loss_names]
         return tf.add_n([tf.math.divide_no_nan(totals[p], weights[p]) for p in places])
 
-    def _compiled_update(self, gradients: Gradients) -> tf.Tensor:
-        # On CPUs XLA would hold the squares of all gradients at once to add them up.
-        return self._run_update(gradients, global_norm(gradients))
-
-    def _update(self, gradients: Gradients, norm: tf.Tensor | None = None) -> tf.Tensor:
+    def _update(self, gradients: Gradients) -> tf.Tensor:
         if self.loss_scale:
             gradients = [g / self.loss_scale.scale for g in gradients]
-            norm = None if norm is None else norm / self.loss_scale.scale
-        return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables, norm)
+        return self.optimizer.apply_summed(gradients, self.task.model.trainable_variables)
 
     def _local(self, value: Any) -> Any:
         return self.strategy.experimental_local_results(value)[0]
@@ -290,7 +284,7 @@ class EvalStep:
         self.strategy = strategy
         self._run_sums = ReplicaFunction(self._sums, strategy, jit_compile)
 
-    @tf.function
+    @tf.function(autograph=False)
     def __call__(self, batch: Any) -> tf.Tensor:
         """Returns float32 [2 * sums] of one global batch: all totals, then all weights."""
         return self.strategy.reduce(SUM, self.strategy.run(self._run_sums, (batch,)), axis=None)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.dropout import Dropout, dropout, mix, random_bits
+from bert_tf.modeling.dropout import Dropout, _sequence, dropout, mix, random_bits
 
 SHAPE = (64, 8, 32, 32)
 SIZE = np.prod(SHAPE)
@@ -33,6 +33,25 @@ def test_mixer_is_the_published_one():
     values = [0, 1, 2, 12345, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
     received = mix(tf.constant(np.array(values, np.uint32).view(np.int32))).numpy().view(np.uint32)
     assert received.tolist() == [lowbias32(value) for value in values]
+
+
+def slow_bits(index: int, seed: int, salt: int) -> int:
+    """The sequence in Python integers: the published mixer up to its last shift, with two keys."""
+    word, golden_ratio = 0xFFFFFFFF, 0x9E3779B9
+    key_1 = lowbias32(seed + salt * golden_ratio & word)
+    key_2 = lowbias32(key_1 ^ (~salt * golden_ratio & word))
+    x = index ^ key_1
+    x ^= x >> 16
+    x = x * 0x7FEB352D & word
+    x ^= x >> 15
+    return (x + key_2) * 0x846CA68B & word
+
+
+def test_bits_are_those_of_the_slow_twin():
+    for seed, salt in [(0, 0), (7, 3), (2**31 - 1, 40)]:
+        bits = random_bits((2, 70_000), tf.constant(seed), salt).numpy().ravel().view(np.uint32)
+        for index in (0, 1, 2, 40_000, 65_535, 65_536, 99_999, 139_999):
+            assert int(bits[index]) == slow_bits(index, seed, salt)
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
@@ -67,6 +86,14 @@ def test_no_two_layers_share_a_sequence():
         for two in range(one):
             common = np.intersect1d(bits[one], bits[two]).size
             assert common < 10  # chance: 2**32 / 2**32 = 1 expected
+
+
+def test_masks_of_all_shapes_and_layers_are_traced_once():
+    random_bits((3,), tf.constant(1), 0)
+    traced = _sequence.experimental_get_tracing_count()  # more than one after other tests' devices
+    for salt, shape in enumerate([(2, 5), (4, 1, 2), (6,)]):
+        assert random_bits(shape, tf.constant(1), salt).shape == shape
+    assert _sequence.experimental_get_tracing_count() == traced
 
 
 def test_spectrum_is_flat():

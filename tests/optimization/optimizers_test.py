@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.modeling.models import BertPretrainer
+from bert_tf.optimization.clipping import clip_by_global_norm
 from bert_tf.optimization.optimizers import (
     LAMB,
     AdamW,
     AdamWeightDecay,
     build_optimizer,
-    clip_by_global_norm,
     decays,
 )
 from tests.reference import optimizers as reference
@@ -66,6 +66,23 @@ def test_first_step_by_hand():
     variable = keras.Variable(np.array([2.0], np.float32), name="kernel")
     AdamWeightDecay(0.1).apply_summed([tf.constant([1.0])], [variable])
     np.testing.assert_allclose(variable.numpy(), 2.0 - 0.318218, rtol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_update_is_traced_once_for_a_shape(jit_compile):
+    names = ["a", "b", "bias", "c"]
+    variables = [keras.Variable(np.ones((2, 3), np.float32), name=name) for name in names]
+    gradients = [tf.fill((2, 3), float(value)) for value in (1, 2, 3, 4)]
+    optimizer = AdamW(0.1, clip_norm=0.0)
+    optimizer.jit_compile = jit_compile
+    tf.function(lambda g: optimizer.apply_summed(g, variables))(gradients)
+    traced = [function.experimental_get_tracing_count() for function in optimizer._updates.values()]
+    assert traced == [1, 1]  # One is for what is not decayed.
+    for variable, gradient in zip(variables, gradients, strict=True):
+        other = keras.Variable(np.ones((2, 3), np.float32), name=variable.name)
+        alone = AdamW(0.1, clip_norm=0.0)
+        alone.apply_summed([gradient], [other])
+        np.testing.assert_allclose(variable.numpy(), other.numpy(), rtol=1e-6)
 
 
 def test_decayed_variables_by_path():

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
+from bert_tf.data.mapping import map_in_order
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.text.vocab import Vocab
@@ -79,7 +80,7 @@ class ToyTask(PretrainingTask):
                 for name, value in zip(example, values, strict=True)
             }
 
-        return tf.data.Dataset.range(start_step, 10**6).map(load)
+        return map_in_order(tf.data.Dataset.range(start_step, 10**6), load)
 
     def eval_dataset(self, batch_size, max_steps, worker_index, num_workers):
         data = self.train_dataset(batch_size, 10**5, worker_index, num_workers)

@@ -151,7 +151,7 @@ def test_loss_scale_skips_an_overflow_and_halves():
 
 
 def test_overflow_changes_no_weight():
-    """A scale of 2 ** 127 makes gradients infinite; one of 2 ** 10 is divided out again."""
+    """A scale of 2 ** 127 and a large head: infinite gradients; 2 ** 10 is divided out again."""
     keras.utils.set_random_seed(3)
     task, scale = ToyTask(), LossScale()
     optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-2, num_warmup_steps=0))
@@ -165,12 +165,16 @@ def test_overflow_changes_no_weight():
         loss_scale=scale,
     )
     batches = iter(task.train_dataset(4, 0, 0, 1))
+    head = next(v for v in task.model.trainable_variables if v.path.endswith("output_weights"))
+    usual = head.numpy()
+    head.assign(1e4 * usual)
     before = [variable.numpy() for variable in task.model.trainable_variables]
     scale.scale.assign(2.0**127)
     step(batches, tf.constant(0), tf.constant(1))
     assert float(scale.scale) == 2.0**126 and int(optimizer.iterations) == 0
     for variable, value in zip(task.model.trainable_variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
+    head.assign(usual)
     scale.scale.assign(2.0**10)
     columns, _ = run(tf.distribute.get_strategy(), 2, batch_size=4, jit_compile=False)
     (row,) = step(batches, tf.constant(1), tf.constant(1)).numpy()

@@ -14,23 +14,3 @@ def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 def clip_scale(norm: tf.Tensor, clip_norm: float) -> tf.Tensor | float:
     """Returns the factor that brings gradients of this norm to at most `clip_norm`; 0: no limit."""
     return clip_norm / tf.maximum(norm, clip_norm) if clip_norm else 1.0
-
-
-def clip_by_global_norm(
-    gradients: Sequence[tf.Tensor], clip_norm: float, norm: tf.Tensor | None = None
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Scales all gradients alike so that their global norm is at most `clip_norm`.
-
-    Args:
-      gradients: dense float tensors.
-      clip_norm: largest norm; 0 for no clipping.
-      norm: their `global_norm`, if it is known.
-
-    Returns:
-      The gradients and their norm before clipping, float32 [].
-    """
-    norm = global_norm(gradients) if norm is None else norm
-    if not clip_norm:
-        return list(gradients), norm
-    scale = clip_scale(norm, clip_norm)
-    return [g * tf.cast(scale, g.dtype) for g in gradients], norm

@@ -29,7 +29,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.optimization.clipping import clip_by_global_norm, clip_scale, global_norm
+from bert_tf.optimization.clipping import clip_scale, global_norm
 from bert_tf.optimization.schedules import build_schedule
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
@@ -161,7 +161,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self.clip_where == "after":
             return list(gradients)
         own_norm = global_norm(gradients) * _num_replicas() / loss_scale
-        return clip_by_global_norm(gradients, self.clip_norm, own_norm)[0]
+        scale = clip_scale(own_norm, self.clip_norm)
+        return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
     def apply_summed(
         self,

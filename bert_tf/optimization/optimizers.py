@@ -189,9 +189,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
         self.build(variables)
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        is_clipped = self.clip_where == "before" and _num_replicas() > 1
         norm = global_norm(dense)
-        scale = clip_scale(norm, 0.0 if is_clipped else self.clip_norm)
+        # No longer than this if each replica's share is: clipped "before", they pass unchanged.
+        scale = clip_scale(norm, self.clip_norm)
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
             tf.distribute.get_strategy(),

@@ -78,6 +78,8 @@ def test_update_is_traced_once_for_a_shape(jit_compile):
     tf.function(lambda g: optimizer.apply_summed(g, variables))(gradients)
     traced = [function.experimental_get_tracing_count() for function in optimizer._updates.values()]
     assert traced == [1, 1]  # One is for what is not decayed.
+    compiled = [bool(function._jit_compile) for function in optimizer._updates.values()]
+    assert compiled == [jit_compile] * 2
     for variable, gradient in zip(variables, gradients, strict=True):
         other = keras.Variable(np.ones((2, 3), np.float32), name=variable.name)
         alone = AdamW(0.1, clip_norm=0.0)

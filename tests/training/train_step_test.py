@@ -101,6 +101,15 @@ def test_sixteen_bits_train_like_thirty_two(whole_batch, policy, strategy):
     assert losses(columns)[-1] < losses(columns)[0] - 0.1
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_update_is_compiled_once_alone_or_with_the_step(jit_compile):
+    task = ToyTask()
+    optimizer = build_optimizer(RECIPE)
+    strategy = tf.distribute.get_strategy()
+    TrainStep(task, optimizer, strategy, random_seed=1, jit_compile=jit_compile)
+    assert optimizer.jit_compile is not jit_compile
+
+
 def test_rows_are_those_of_the_model_called_by_hand():
     columns, _ = run(tf.distribute.get_strategy(), 1)
     keras.utils.set_random_seed(3)

@@ -272,7 +272,9 @@ def test_predictions_alone(folder, plain):
     np.testing.assert_allclose(
         np.loadtxt(labelled[:9]), np.loadtxt(found[0].splitlines()), rtol=1e-4
     )
-    assert not (copy / "eval_results.txt").exists()
+    # Its labels are known, so it is judged as well, as what the run evaluates.
+    for name in ("eval_results.txt", "report.txt", "worst_errors.tsv"):
+        assert (copy / name).read_bytes() == (plain / name).read_bytes()
 
 
 def test_a_head_without_names_has_numbers(folder, plain):

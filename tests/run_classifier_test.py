@@ -6,7 +6,9 @@ import pytest
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     FLAGS,
+    files_of,
     fine_tune,
+    log_of,
     read_results,
     read_tsv,
     refuse,
@@ -45,7 +47,7 @@ def flags_of(folder, output_dir):
 
 @pytest.fixture(scope="module")
 def own(folder):
-    """A run on one's own table, in a process; returns (its directory, what it printed)."""
+    """A run on one's own table, in a process of its own: (its directory, what it printed)."""
     printed = finish(start("run_classifier", **flags_of(folder, "own")))
     return folder / "own", printed
 
@@ -54,6 +56,8 @@ def test_answers_of_one_table(folder, own):
     path, printed = own
     rows, predictions = texts(25), read_tsv(path / "predictions.tsv")
     answers = [row["answer"] for row in predictions]
+    assert list(predictions[0]) == ["id", "answer", "score", "text"]
+    assert [row["text"] for row in predictions] == [row["text"] for row in rows]
     assert [row["id"] for row in predictions] == [str(number) for number in range(25)]
     # One word tells the class: every answer is right, but for the two labels that are wrong.
     assert answers == [row["label"] for row in rows]
@@ -87,6 +91,9 @@ def test_results_and_reports_of_one_table(folder, own):
     )
     assert results["eval_accuracy"] == 23 / 25
     report = [line.split() for line in (path / "report.txt").read_text().splitlines()]
+    assert report[0] == [f"{folder / 'dev.csv'},", "step", f"{results['global_step']:.0f}"]
+    named = (path / "eval_results.txt").read_text().splitlines()[0]
+    assert named == f"# Evaluated: {folder / 'dev.csv'}"
     for name, row in zip(NAMES, metrics.confusion_matrix(true, answers, labels=NAMES), strict=True):
         assert [name, *map(str, row)] in report
     for name, *scores in zip(
@@ -112,7 +119,7 @@ def read_csv(path):
 def test_the_best_checkpoint_is_used_and_the_others_noted(own):
     path, printed = own
     lines = read_metrics(path / "eval_metrics.jsonl")
-    assert [line["step"] for line in lines] == [10, 20, 30]
+    assert [line["step"] for line in lines] == [10, 20, 30, 36]  # The last is one, too.
     best = max(lines, key=lambda line: (line["accuracy"], -line["step"]))
     results = read_results(path)
     assert results["global_step"] == best["step"]
@@ -124,16 +131,15 @@ def test_the_best_checkpoint_is_used_and_the_others_noted(own):
 
 def test_the_record_repeats_the_run(folder, own):
     record = f"--flagfile={own[0] / 'run.flags'}"
-    finish(start("run_classifier", record, output_dir=folder / "again"))
+    assert fine_tune("run_classifier", record, output_dir=folder / "again") == 0
     for name in ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt", "test_results.tsv"):
         assert (folder / "again" / name).read_bytes() == (own[0] / name).read_bytes(), name
 
 
 def test_the_same_command_on_a_finished_run_changes_nothing(own):
-    names = [path for path in own[0].iterdir() if path.is_file() and path.suffix != ".png"]
-    before = {path.name: path.read_bytes() for path in names}
-    finish(start("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
-    assert {path.name: path.read_bytes() for path in names} == before
+    before = files_of(own[0])
+    assert fine_tune("run_classifier", f"--flagfile={own[0] / 'run.flags'}") == 0
+    assert files_of(own[0]) == before
 
 
 # Other labels, pairs, GLUE -----------------------------------------------------------------------
@@ -212,8 +218,9 @@ def test_numbers(folder):
     assert not (path / "labels.txt").exists() and not (path / "report.txt").exists()
     for source in (path, path / "model.ckpt-80"):
         alone = {"do_train": "false", "init_checkpoint": source, "output_dir": folder / "as_class"}
+        alone["label_kind"] = "class"
         message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **alone})
-        assert f"{path} was trained with --label_kind=number; give it again." in message
+        assert f"{path} was trained with labels of kind number, not class" in message
     worst = read_tsv(path / "worst_errors.tsv")
     np.testing.assert_allclose(
         [float(row["loss"]) for row in worst], np.sort(squares)[::-1][:3], atol=1e-4

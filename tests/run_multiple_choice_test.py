@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.run_multiple_choice import MultipleChoice
+from bert_tf.fine_tuning.multiple_choice import MultipleChoice
 from bert_tf.tasks.multiple_choice import ChoiceExamples
 from bert_tf.tasks.swag import ChoiceExample
 from tests.fine_tune import (
@@ -105,7 +105,7 @@ def trained(folder):
 
 def test_answers_and_scores(folder, trained):
     rows, answers = make_rows(2, 41), read_tsv(trained / "predictions.tsv")
-    assert list(answers[0]) == ["id", "answer", "scores"]
+    assert list(answers[0]) == ["id", "answer", "scores", "context", "chosen"]
     assert [row["id"] for row in answers] == [str(number) for number in range(41)]
     scores = np.array([[float(value) for value in row["scores"].split()] for row in answers])
     chosen = [int(row["answer"]) for row in answers]
@@ -216,7 +216,7 @@ def test_what_is_wrong_is_one_line(folder, trained):
     assert printed.splitlines()[-1] == expected
 
 
-def test_the_worst_answers_come_first(tmp_path):
+def test_the_worst_answers_come_first():
     examples = [
         ChoiceExample("a\tb", "c", ("right", "left", "up"), 0, "0", "f line 2"),
         ChoiceExample("d", "", ("right", "left", "up"), 2, "1", "f line 3"),
@@ -225,9 +225,9 @@ def test_the_worst_answers_come_first(tmp_path):
     made = ChoiceExamples(examples, None, np.array([0, 2, 1]), 0)
     logits = [np.array(row) for row in ([0.0, 2.0, 1.0], [0.0, 1.0, 9.0], [0.0, 0.0, 5.0])]
     outputs = {"logits": logits, "loss": [1.25, 7.0, 5.5]}
-    MultipleChoice().report(tmp_path, None, "", made, outputs)
-    assert (tmp_path / "worst_errors.tsv").read_text().splitlines() == [
+    texts = MultipleChoice(None, {}).report(None, made, outputs)
+    assert texts["worst_errors.tsv"].splitlines() == [
         "loss\tlabel\tanswer\tsource\tcontext\tright\tchosen",
         "5.5000\t1\t2\tf line 4\te\tleft\tup",
-        "1.2500\t0\t1\tf line 2\ta b c\tright\tleft",
+        "1.2500\t0\t1\tf line 2\ta\\tb c\tright\tleft",
     ]

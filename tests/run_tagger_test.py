@@ -11,8 +11,8 @@ import pytest
 
 from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
 from tests import entity_twin
-from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
-from tests.programs import fail, finish, start
+from tests.fine_tune import check_packed_rows, files_of, fine_tune, read_results, read_tsv, refuse
+from tests.programs import finish, start
 from tests.tiny_model import write_tiny_model
 
 FIRST_NAMES, LAST_NAMES, PLACES = ("anna", "ben", "carla"), ("stone", "mill"), ("oslo", "lima")
@@ -166,6 +166,7 @@ def test_names(folder, names):
     assert labels == ["O", "B-LOC", "B-PER", "I-PER"]
 
 
+@pytest.mark.slow
 def test_names_in_iob1(folder):
     assert fine_tune("run_tagger", **flags_of(folder, "iob1", "iob1")) == 0
     check_names(folder / "iob1", folder / "dev.iob1", " ", make_sentences(2, 40), 50)
@@ -200,6 +201,7 @@ def test_parts_of_speech(folder):
         assert [float(value) for value in row[1:]] == pytest.approx(values, abs=0.006)
 
 
+@pytest.mark.slow
 def test_packed_rows_give_the_same_losses(folder, tmp_path):
     flags = flags_of(folder, "", "txt", attention_probs_dropout_prob=0)
     check_packed_rows("run_tagger", tmp_path, **flags)
@@ -285,8 +287,20 @@ def test_tags_and_heads_that_do_not_fit(folder, names):
     assert "The weights name no tags" in message(do_eval="false", do_predict="true")
 
 
-def test_what_is_wrong_is_one_line(folder, names):
-    (folder / "bad.txt").write_text("Anna B-PER\nBen\n")
-    flags = {"do_eval": "true", "output_dir": names, "eval_file": folder / "bad.txt"}
-    printed = fail(start("run_tagger", **flags))
-    assert f"ERROR: {folder}/bad.txt, line 2: 'Ben' has 1 columns" in printed.splitlines()[-1]
+def test_a_labelled_file_is_judged_as_well_as_tagged(folder, names):
+    """With the columns of the run, which are not said again."""
+    before = files_of(names, "predictions.txt")
+    (folder / "test.txt").write_text("Anna O\n\nOslo B-LOC\nsleeps O\n")
+    out = f"--output_dir={names}"
+    assert fine_tune("run_tagger", "--do_predict", out, predict_file=folder / "test.txt") == 0
+    tagged = "Anna O B-PER\n\nOslo B-LOC B-LOC\nsleeps O O\n"
+    assert (names / "predictions.txt").read_text() == tagged
+    results = read_results(names, "eval_results_test.txt")
+    assert (results["eval_precision"], results["eval_recall"]) == (50, 100)
+    assert len(read_tsv(names / "worst_errors_test.tsv")) == 1
+    assert "FB1:" in (names / "report_test.txt").read_text()
+    for text in ("Anna O\nOslo O\n", "Anna\n", "Anna X\nOslo Y\n"):  # Nothing to judge by.
+        (folder / "bare.txt").write_text(text)
+        assert fine_tune("run_tagger", "--do_predict", out, predict_file=folder / "bare.txt") == 0
+    assert files_of(names).items() >= before.items()
+    assert len(files_of(names)) == len(before) + 4

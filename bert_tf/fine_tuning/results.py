@@ -1,7 +1,8 @@
 """The files of results in a run directory, each of one file of examples.
 
 `eval_results.txt`, `report.txt` and `worst_errors.tsv` are of the file that the run evaluates.
-Those of another, test.csv say, are `eval_results_test.txt`, `report_test.txt`, `worst_errors_test.tsv`.
+Those of another, test.csv say, are `eval_results_test.txt`, `report_test.txt` and
+`worst_errors_test.tsv`.
 """
 
 import pathlib

@@ -125,7 +125,7 @@ def run_ours(task: str, seed: int) -> dict[str, Any]:
     ]
     result = measure(command, f"{task}-{seed}-bert_tf")
     lines = (folder / "eval_results.txt").read_text().splitlines()
-    values = dict(line.split(" = ") for line in lines)
+    values = dict(line.split(" = ") for line in lines if not line.startswith("# "))
     metrics = {name.removeprefix("eval_"): float(value) for name, value in values.items()}
     return {"metrics": metrics, **result}
 

@@ -339,7 +339,9 @@ class TrainingConfig(Config):
     batch_ramp_steps: int = option(0, "Steps of the ramp of the batch.", lower=0)
     eval_batch_size: int = option(8, "Examples per evaluation step over all replicas.", lower=1)
     max_eval_steps: int = option(100, "Most evaluation steps.", lower=1)
-    eval_steps: int = option(0, "Steps between evaluations while training; 0: none.", lower=0)
+    eval_steps: int = option(
+        0, "Steps between evaluations while training; the last step has one, too. 0: none.", lower=0
+    )
     early_stopping_evaluations: int = option(
         0, "Stop after this many evaluations in a row that are no better; 0: never.", lower=0
     )

@@ -10,7 +10,7 @@ class FineTuningConfig(Config):
     """What all fine-tuning programs share (google-research/bert's names where it has them)."""
 
     train_file: str = option("", "Examples to train on.")
-    predict_file: str = option("", "Examples to predict; their labels are not used.")
+    predict_file: str = option("", "Examples to predict; judged, too, if all have known labels.")
     do_predict: bool = option(False, "Predict predict_file, or the task's test set.")
     predict_batch_size: int = option(8, "Examples per prediction step.", lower=1)
     num_train_epochs: float = option(

@@ -7,6 +7,7 @@ only a process of its own can show is run by `tests/programs.py`.
 import csv
 import importlib
 import json
+import logging
 import pathlib
 from typing import Any
 from unittest import mock
@@ -77,6 +78,7 @@ def read_tsv(path: pathlib.Path) -> list[dict[str, str]]:
 def read_results(folder: pathlib.Path, name: str = "eval_results.txt") -> dict[str, float]:
     """Returns the values of eval_results.txt by name."""
     lines = (folder / name).read_text(encoding="utf8").splitlines()
+    lines = lines[lines[0].startswith("# ") :]
     return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
 
 
@@ -90,6 +92,20 @@ def fine_tune(program: str, *arguments: str, **values: Any) -> int:
     with flagsaver.flagsaver():
         flags.FLAGS([program, *arguments, *(f"--{name}={value}" for name, value in given.items())])
         return module.main([])
+
+
+def log_of(caplog: pytest.LogCaptureFixture, program: str, *arguments: str, **values: Any) -> str:
+    """Does a run, which must end well; returns what it logged."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="absl"):
+        assert fine_tune(program, *arguments, **values) == 0
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+def files_of(folder: pathlib.Path, *but: str) -> dict[str, bytes]:
+    """Returns the contents of a folder's files by name, without those of some names."""
+    paths = [path for path in folder.iterdir() if path.is_file() and path.name not in but]
+    return {path.name: path.read_bytes() for path in paths if path.suffix != ".png"}
 
 
 def check_packed_rows(program: str, folder: pathlib.Path, **values: Any) -> None:

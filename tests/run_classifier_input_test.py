@@ -6,7 +6,6 @@ import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_tsv, refuse, texts, write_folder, write_table
-from tests.programs import fail, start
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ GOOD = "text,label\nthe film,pos\n"
             "x.jsonl",
             '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n{"text": "c"}\n',
             {},
-            "train: 1 of 3 examples have no label, the first is",
+            "1 of 3 examples have no label, the first is",
         ),
         ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' is more than a line"),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
@@ -86,12 +85,10 @@ def test_bad_tables(folder, tmp_path, name, content, changed, expected):
 
 
 def test_a_label_that_training_lacks(folder):
-    """As a user sees it: one line, status 1."""
     rows = [{"text": "the film", "label": label} for label in ("pos", "odd", "odd")]
     table = write_table(folder / "unknown.csv", rows)
-    printed = fail(start("run_classifier", **flags_of(folder, eval_file=table)))
-    assert printed.splitlines()[-1] == (
-        f"ERROR: {table} line 3: label 'odd' is none of the known ones, 'neg', 'pos', 'so-so'; "
+    assert refuse("run_classifier", **flags_of(folder, eval_file=table)) == (
+        f"{table} line 3: label 'odd' is none of the known ones, 'neg', 'pos', 'so-so'; "
         "2 of 3 rows have such a label. Correct them, or add the label."
     )
 
@@ -120,9 +117,23 @@ def test_empty_and_endless_texts_are_counted(folder, caplog):
     lines = [record.getMessage() for record in caplog.records]
     assert "train: 8 examples; labels: neg 3, pos 3, so-so 2; 1 with an empty text" in lines
     cut = [line for line in lines if "1 examples (12.5 %) cut to 16." in line]
-    assert len(cut) == 3 and all("the longest 16;" in line for line in cut)
+    assert len(cut) == 2 and all("the longest 16;" in line for line in cut)
     assert len(read_tsv(folder / "odd/predictions.tsv")) == 8
     assert len(read_metrics(folder / "odd/metrics.jsonl")) == 2
+
+
+def test_columns_that_are_swapped(folder):
+    """160 questions are no 160 classes; 20 classes of one example each may be."""
+    rows = [{"text": f"{n % 6}", "label": f"what is {n}?"} for n in range(160)]
+    message = refuse(
+        "run_classifier", **flags_of(folder, train_file=write_table(folder / "swapped.csv", rows))
+    )
+    assert "160 training examples have 160 labels, say 'what is 0?'" in message
+    assert "--text_column is 'text' and --label_column 'label': exchange them" in message
+    assert "--label_kind=number" in message
+    table = write_table(folder / "few.csv", rows[:20])
+    message = refuse("run_classifier", **flags_of(folder, train_file=table))
+    assert "is none of the known ones" in message  # of dev.csv: nothing else is wrong
 
 
 def test_a_loss_that_is_no_number_ends_the_run(folder):

@@ -1,11 +1,14 @@
 """The classifier as a user runs it: tables in, answers, scores and reports out."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     FLAGS,
+    files_of,
     fine_tune,
     read_results,
     read_tsv,
@@ -45,7 +48,7 @@ def flags_of(folder, output_dir):
 
 @pytest.fixture(scope="module")
 def own(folder):
-    """A run on one's own table, in a process; returns (its directory, what it printed)."""
+    """A run on one's own table, in a process of its own: (its directory, what it printed)."""
     printed = finish(start("run_classifier", **flags_of(folder, "own")))
     return folder / "own", printed
 
@@ -54,6 +57,8 @@ def test_answers_of_one_table(folder, own):
     path, printed = own
     rows, predictions = texts(25), read_tsv(path / "predictions.tsv")
     answers = [row["answer"] for row in predictions]
+    assert list(predictions[0]) == ["id", "answer", "score", "text"]
+    assert [row["text"] for row in predictions] == [row["text"] for row in rows]
     assert [row["id"] for row in predictions] == [str(number) for number in range(25)]
     # One word tells the class: every answer is right, but for the two labels that are wrong.
     assert answers == [row["label"] for row in rows]
@@ -87,6 +92,9 @@ def test_results_and_reports_of_one_table(folder, own):
     )
     assert results["eval_accuracy"] == 23 / 25
     report = [line.split() for line in (path / "report.txt").read_text().splitlines()]
+    assert report[0] == [f"{folder / 'dev.csv'},", "step", f"{results['global_step']:.0f}"]
+    named = (path / "eval_results.txt").read_text().splitlines()[0]
+    assert named == f"# Evaluated: {folder / 'dev.csv'}"
     for name, row in zip(NAMES, metrics.confusion_matrix(true, answers, labels=NAMES), strict=True):
         assert [name, *map(str, row)] in report
     for name, *scores in zip(
@@ -112,7 +120,7 @@ def read_csv(path):
 def test_the_best_checkpoint_is_used_and_the_others_noted(own):
     path, printed = own
     lines = read_metrics(path / "eval_metrics.jsonl")
-    assert [line["step"] for line in lines] == [10, 20, 30]
+    assert [line["step"] for line in lines] == [10, 20, 30, 36]  # The last is one, too.
     best = max(lines, key=lambda line: (line["accuracy"], -line["step"]))
     results = read_results(path)
     assert results["global_step"] == best["step"]
@@ -122,18 +130,61 @@ def test_the_best_checkpoint_is_used_and_the_others_noted(own):
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == list(range(1, 37))
 
 
+@pytest.mark.slow
 def test_the_record_repeats_the_run(folder, own):
     record = f"--flagfile={own[0] / 'run.flags'}"
-    finish(start("run_classifier", record, output_dir=folder / "again"))
+    assert fine_tune("run_classifier", record, output_dir=folder / "again") == 0
     for name in ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt", "test_results.tsv"):
         assert (folder / "again" / name).read_bytes() == (own[0] / name).read_bytes(), name
 
 
 def test_the_same_command_on_a_finished_run_changes_nothing(own):
-    names = [path for path in own[0].iterdir() if path.is_file() and path.suffix != ".png"]
-    before = {path.name: path.read_bytes() for path in names}
-    finish(start("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
-    assert {path.name: path.read_bytes() for path in names} == before
+    before = files_of(own[0])
+    assert fine_tune("run_classifier", f"--flagfile={own[0] / 'run.flags'}") == 0
+    assert files_of(own[0]) == before
+
+
+def use(path, *arguments, **values):
+    """Uses a finished run as one does by hand: what it knows is not said again."""
+    assert fine_tune("run_classifier", *arguments, f"--output_dir={path}", **values) == 0
+
+
+def test_another_file_has_results_of_its_own(folder, own):
+    """A labelled file that is predicted is judged, too; nothing of the run is overwritten."""
+    path = shutil.copytree(own[0], folder / "other")
+    before = files_of(path, "predictions.tsv", "test_results.tsv")
+    for place, count in enumerate(("there", "elsewhere"), 5):
+        (folder / count).mkdir()
+        rows = [{**row, "label": "pos"} for row in texts(place)] + texts(4)
+        write_table(folder / count / "test.csv", rows)
+        use(path, "--do_predict", f"--predict_file={folder / count / 'test.csv'}")
+        end = "_test" if count == "there" else "_test_2"
+        answers = [row["answer"] for row in read_tsv(path / "predictions.tsv")]
+        assert answers == [row["label"] for row in texts(place) + texts(4)]
+        results = read_results(path, f"eval_results{end}.txt")
+        right = np.mean([a == row["label"] for a, row in zip(answers, rows, strict=True)])
+        assert results["eval_accuracy"] == right < 1
+        assert results["global_step"] == read_results(path)["global_step"]
+        first = (path / f"eval_results{end}.txt").read_text().splitlines()[0]
+        assert first == f"# Evaluated: {folder / count / 'test.csv'}"
+        wrong = read_tsv(path / f"worst_errors{end}.tsv")
+        assert len(wrong) == np.round((1 - right) * len(rows))
+        assert f"{count}/test.csv line" in wrong[0]["source"]
+        assert str(folder / count) in (path / f"report{end}.txt").read_text()
+        assert files_of(path).items() >= before.items()
+    assert len(files_of(path)) == len(before) + 2 + 6
+    # An evaluation of the same file, of the run's own file, and a file that cannot be judged.
+    known = files_of(path)
+    use(path, "--do_eval", f"--eval_file={folder / 'elsewhere/test.csv'}")
+    use(path, "--do_eval")
+    assert files_of(path) == known
+    text = "a\tb\nc\rd\\n"
+    for labels in ((None,), ("odd", "pos"), ("pos", None, "neg"), ("pos", "pos")):
+        rows = [{"text": text, "label": label} for label in labels]
+        table = write_table(folder / "bare.jsonl", rows)
+        use(path, "--do_predict", f"--predict_file={table}")
+        assert files_of(path).keys() == known.keys()
+    assert read_tsv(path / "predictions.tsv")[0]["text"] == r"a\tb\nc\rd\\n"
 
 
 # Other labels, pairs, GLUE -----------------------------------------------------------------------
@@ -146,7 +197,7 @@ def tune(folder, output_dir, **changed):
     return folder / output_dir
 
 
-def use(folder, name, suffix, rows):
+def table_of(folder, name, suffix, rows):
     """Writes the rows as a table; returns the flags that train on it, judge it and predict it."""
     path = write_table(folder / f"{name}{suffix}", rows)
     return dict.fromkeys(["train_file", "eval_file", "predict_file"], path)
@@ -159,7 +210,7 @@ def test_several_labels_of_each_text(folder):
         chosen = [word for place, word in enumerate(words) if number >> place & 1]
         text = f"the film was {' '.join(chosen)}"
         rows.append({"id": number, "said": text, "of": [words[word] for word in chosen]})
-    files = use(folder, "several", ".jsonl", rows)
+    files = table_of(folder, "several", ".jsonl", rows)
     columns = {"text_column": "said", "label_column": "of", "label_kind": "several"}
     path = tune(folder, "several", **files, **columns, num_train_epochs=40)
     names = (path / "labels.txt").read_text().splitlines()
@@ -195,7 +246,7 @@ def test_numbers(folder):
         {"text": f"the film was {words[number % 3]}", "label": f"{number % 3 * 1.25}"}
         for number in range(32)
     ]
-    files = use(folder, "numbers", ".csv", rows)
+    files = table_of(folder, "numbers", ".csv", rows)
     flags = {"label_kind": "number", "num_train_epochs": 20, "num_worst_errors": 3}
     path = tune(folder, "numbers", **files, **flags)
     true = [float(row["label"]) for row in rows]
@@ -212,12 +263,17 @@ def test_numbers(folder):
     assert not (path / "labels.txt").exists() and not (path / "report.txt").exists()
     for source in (path, path / "model.ckpt-80"):
         alone = {"do_train": "false", "init_checkpoint": source, "output_dir": folder / "as_class"}
+        alone["label_kind"] = "class"
         message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **alone})
-        assert f"{path} was trained with --label_kind=number; give it again." in message
+        assert f"{path} was trained with labels of kind number, not class" in message
     worst = read_tsv(path / "worst_errors.tsv")
     np.testing.assert_allclose(
         [float(row["loss"]) for row in worst], np.sort(squares)[::-1][:3], atol=1e-4
     )
+    before = (path / "test_results.tsv").read_bytes()
+    (path / "test_results.tsv").unlink()
+    use(path, "--do_predict", f"--predict_file={files['predict_file']}")
+    assert (path / "test_results.tsv").read_bytes() == before
 
 
 def test_pairs_with_weights_of_classes(folder):
@@ -230,12 +286,16 @@ def test_pairs_with_weights_of_classes(folder):
         }
         for number in range(32)
     ]
-    files = use(folder, "pairs", ".tsv", rows)
+    files = table_of(folder, "pairs", ".tsv", rows)
     columns = {"text_column": "first", "text_b_column": "second", "label_column": "is"}
     path = tune(folder, "pairs", **files, **columns, num_train_epochs=20)
     assert read_results(path)["eval_accuracy"] == 1
     answers = [row["answer"] for row in read_tsv(path / "predictions.tsv")]
     assert answers == [row["is"] for row in rows]
+    before = files_of(path)
+    use(path, "--do_eval", "--do_predict")  # With the columns of the run, and its files.
+    assert files_of(path) == before
+    assert read_tsv(path / "predictions.tsv")[0]["text_b"] == "bad"
 
     # A step over all of a table with wrong labels, without dropout: its losses' weighted mean.
     probabilities = np.loadtxt(path / "test_results.tsv", delimiter="\t")
@@ -292,7 +352,18 @@ def test_mnli_and_the_diagnostic_set(folder):
     path = tune(folder, "ax", **alone, do_train="false", do_eval="false")
     assert (path / "AX.tsv").read_text() == "index\tprediction\n7\tcontradiction\n"
 
+    rows = [{"sentence1": "the film was", "sentence2": f"very {w}"} for w in ("good", "bad")]
+    rows = [{**row, "gold_label": names[1]} for row in rows] + [{**rows[0], "gold_label": names[0]}]
+    mine, run = write_table(folder / "mine.csv", rows), folder / "mnli"
+    before = (run / "MNLI-m.tsv").read_bytes()
+    use(run, "--do_predict", f"--predict_file={mine}")
+    found = [row["answer"] for row in read_tsv(run / "predictions.tsv")]
+    assert found == [names[1], names[0], names[1]]
+    assert read_results(run, "eval_results_mine.txt")["eval_accuracy"] == pytest.approx(1 / 3)
+    assert (run / "MNLI-m.tsv").read_bytes() == before
 
+
+@pytest.mark.slow
 def test_what_stays_of_long_texts(folder, own):
     """The word that tells the class stands first, last or amid; 40 others surround it."""
     label = dict(zip(["good", "bad", "fine"], ["pos", "neg", "so-so"], strict=True))
@@ -316,6 +387,7 @@ def test_what_stays_of_long_texts(folder, own):
     assert losses["tail", "windows"] < losses["tail", "head"]
 
 
+@pytest.mark.slow
 def test_a_task_of_numbers_in_glues_files(folder):
     head = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
     lines = [

@@ -11,8 +11,16 @@ import time
 import pytest
 
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
-from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
-from tests.programs import fail, finish, start
+from tests.fine_tune import (
+    check_packed_rows,
+    files_of,
+    fine_tune,
+    log_of,
+    read_results,
+    read_tsv,
+    refuse,
+)
+from tests.programs import finish, start
 from tests.tiny_model import write_tiny_model
 
 PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi")
@@ -179,6 +187,7 @@ def test_the_threshold_that_was_found_gives_the_best_f1(folder, second):
     assert (second / "nbest_predictions.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_packed_rows_give_the_same_losses(folder, tmp_path):
     flags = flags_of(folder, "", attention_probs_dropout_prob=0, do_train="true", do_eval="true")
     check_packed_rows("run_squad", tmp_path, **flags)
@@ -193,6 +202,7 @@ def test_answers_alone_from_the_run_directory(folder, first):
     assert {name: (first / name).read_bytes() for name in before} == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_results(folder, first):
     out, flags = folder / "killed", flags_of(folder, "killed", **ALL)
     process = start("run_squad", **flags)
@@ -256,8 +266,21 @@ def test_a_bad_evaluation(folder, first):
     assert not (folder / "refused/run.flags").exists()
 
 
-def test_what_is_wrong_is_one_line(folder):
-    (folder / "broken.json").write_text("{")
-    flags = flags_of(folder, "refused", do_train="true", train_file=folder / "broken.json")
-    printed = fail(start("run_squad", **flags))
-    assert "ERROR: " + f"{folder}/broken.json is not JSON" in printed.splitlines()[-1]
+def test_a_labelled_file_is_judged_as_well_as_answered(folder, first):
+    before = files_of(first, "predictions.json", "nbest_predictions.json")
+    content = make_data(6, 5)
+    (folder / "test.json").write_text(json.dumps(content))
+    flags = {"output_dir": first, "predict_file": folder / "test.json"}
+    assert fine_tune("run_squad", "--do_predict", **flags) == 0
+    results = read_results(first, "eval_results_test.txt")
+    assert results["eval_f1"] == evaluate_v1(content, read(first / "predictions.json"))["f1"]
+    assert files_of(first).items() >= before.items()
+    assert "worst_errors_test.tsv" in files_of(first)
+
+
+def test_answers_that_are_all_empty_are_warned_of(folder, second, caplog):
+    flags = {"output_dir": second, "predict_file": folder / "dev2.json"}
+    flags["null_score_diff_threshold"] = -99
+    printed = log_of(caplog, "run_squad", "--do_predict", **flags)
+    assert set(read(second / "predictions.json").values()) == {""}
+    assert "All 39 answers are empty; --null_score_diff_threshold=-99 lies below" in printed

@@ -6,11 +6,13 @@ Sentences are up to three windows long.
 
 import random
 
+import numpy as np
 import pytest
 
 from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
-from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
-from tests.programs import fail, finish, start
+from tests import entity_twin
+from tests.fine_tune import check_packed_rows, files_of, fine_tune, read_results, read_tsv, refuse
+from tests.programs import finish, start
 from tests.tiny_model import write_tiny_model
 
 FIRST_NAMES, LAST_NAMES, PLACES = ("anna", "ben", "carla"), ("stone", "mill"), ("oslo", "lima")
@@ -120,8 +122,7 @@ def names(folder):
 
 
 def check_names(path, source, separator, expected, least):
-    """Compares scores and report with seqeval's of predictions.txt, and that with its input."""
-    seqeval = pytest.importorskip("seqeval.metrics")
+    """Compares scores and report with those of predictions.txt, and that with its input."""
     lines = (path / "predictions.txt").read_bytes().decode().split("\n")
     rows = [line.rstrip("\r").split(separator) for line in lines]
     assert [separator.join(row[:-1]) if row != [""] else "" for row in rows] == [
@@ -140,20 +141,19 @@ def check_names(path, source, separator, expected, least):
     assert set(results) == {"global_step", "loss"} | {
         f"eval_{name}" for name in ("loss", "precision", "recall", "f1", "accuracy")
     }
+    scores = entity_twin.scores(true, found)
     for name in ("precision", "recall", "f1"):
-        score = getattr(seqeval, f"{name}_score")(true, found, zero_division=0)
-        assert results[f"eval_{name}"] == pytest.approx(100 * score)
-    assert results["eval_accuracy"] == pytest.approx(seqeval.accuracy_score(true, found))
+        assert results[f"eval_{name}"] == pytest.approx(scores[name])
+    same = [a == b for pair in zip(true, found, strict=True) for a, b in zip(*pair, strict=True)]
+    assert results["eval_accuracy"] == pytest.approx(np.mean(same))
     assert least < results["eval_f1"]
     report = (path / "report.txt").read_text()
     phrases = sum(row[-1].startswith("B") for rows in expected for row in rows)
     assert f"processed {sum(map(len, true))} tokens with {phrases} phrases;" in report
     assert f"FB1: {results['eval_f1']:6.2f}" in report
-    for name, scores in seqeval.classification_report(
-        true, found, output_dict=True, zero_division=0
-    ).items():
-        line = [line for line in report.splitlines() if line.strip().startswith(f"{name}:")]
-        assert "avg" in name or f"FB1: {100 * scores['f1-score']:6.2f}" in line[0]
+    for name in ("LOC", "PER"):
+        line = next(line for line in report.splitlines() if line.strip().startswith(f"{name}:"))
+        assert f"FB1: {entity_twin.scores(true, found, name)['f1']:6.2f}" in line
     pairs = zip(true, found, strict=True)
     wrong = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in pairs]
     table = read_tsv(path / "worst_errors.tsv")
@@ -166,6 +166,7 @@ def test_names(folder, names):
     assert labels == ["O", "B-LOC", "B-PER", "I-PER"]
 
 
+@pytest.mark.slow
 def test_names_in_iob1(folder):
     assert fine_tune("run_tagger", **flags_of(folder, "iob1", "iob1")) == 0
     check_names(folder / "iob1", folder / "dev.iob1", " ", make_sentences(2, 40), 50)
@@ -200,6 +201,7 @@ def test_parts_of_speech(folder):
         assert [float(value) for value in row[1:]] == pytest.approx(values, abs=0.006)
 
 
+@pytest.mark.slow
 def test_packed_rows_give_the_same_losses(folder, tmp_path):
     flags = flags_of(folder, "", "txt", attention_probs_dropout_prob=0)
     check_packed_rows("run_tagger", tmp_path, **flags)
@@ -285,8 +287,20 @@ def test_tags_and_heads_that_do_not_fit(folder, names):
     assert "The weights name no tags" in message(do_eval="false", do_predict="true")
 
 
-def test_what_is_wrong_is_one_line(folder, names):
-    (folder / "bad.txt").write_text("Anna B-PER\nBen\n")
-    flags = {"do_eval": "true", "output_dir": names, "eval_file": folder / "bad.txt"}
-    printed = fail(start("run_tagger", **flags))
-    assert f"ERROR: {folder}/bad.txt, line 2: 'Ben' has 1 columns" in printed.splitlines()[-1]
+def test_a_labelled_file_is_judged_as_well_as_tagged(folder, names):
+    """With the columns of the run, which are not said again."""
+    before = files_of(names, "predictions.txt")
+    (folder / "test.txt").write_text("Anna O\n\nOslo B-LOC\nsleeps O\n")
+    out = f"--output_dir={names}"
+    assert fine_tune("run_tagger", "--do_predict", out, predict_file=folder / "test.txt") == 0
+    tagged = "Anna O B-PER\n\nOslo B-LOC B-LOC\nsleeps O O\n"
+    assert (names / "predictions.txt").read_text() == tagged
+    results = read_results(names, "eval_results_test.txt")
+    assert (results["eval_precision"], results["eval_recall"]) == (50, 100)
+    assert len(read_tsv(names / "worst_errors_test.tsv")) == 1
+    assert "FB1:" in (names / "report_test.txt").read_text()
+    for text in ("Anna O\nOslo O\n", "Anna\n", "Anna X\nOslo Y\n"):  # Nothing to judge by.
+        (folder / "bare.txt").write_text(text)
+        assert fine_tune("run_tagger", "--do_predict", out, predict_file=folder / "bare.txt") == 0
+    assert files_of(names).items() >= before.items()
+    assert len(files_of(names)) == len(before) + 4

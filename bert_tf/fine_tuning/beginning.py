@@ -8,13 +8,12 @@ from typing import NamedTuple
 from absl import logging
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.google import read_labels
+from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.config import ModelConfig, TrainingConfig
-from bert_tf.fine_tuning.program import Configs, Program
-from bert_tf.run_record import recorded
+from bert_tf.fine_tuning.program import Configs, Program, has_own_weights
 from bert_tf.text.vocab import Vocab
-
-if typing.TYPE_CHECKING:
-    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
 class Beginning(NamedTuple):
@@ -24,33 +23,21 @@ class Beginning(NamedTuple):
     vocab: Vocab
     labels: tuple[str, ...]  # of the head; () if it is new or has no names
     num_labels: int  # 0 if the head is new
-    weights: "Checkpoint | None"  # None: the run directory's own, or random ones
+    weights: Checkpoint | None  # None: the run directory's own, or random ones
 
 
 def begin(configs: Configs, program: Program) -> Beginning:
     """Finds what the run goes on from: its own checkpoints, else --init_checkpoint.
 
-    Where nothing is trained, an --init_checkpoint that the run did not start from is meant itself.
-
     Raises:
-      ValueError: if there is neither weights nor a vocabulary, or the weights contradict the flags.
+      ValueError: if the weights contradict the flags.
     """
     training, data = configs.training, configs.data
-    folder = pathlib.Path(training.output_dir)
-    named = training.init_checkpoint
-    has_own = any(folder.glob("model.ckpt-*.index"))
-    if not training.do_train and named != recorded(training.output_dir, "init_checkpoint"):
-        has_own &= not named
-    if not (has_own or named or data.vocab_file and training.do_train):
-        raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
-
-    from bert_tf.checkpoints.google import read_labels
-    from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
-
+    folder, named = pathlib.Path(training.output_dir), training.init_checkpoint
     given = config_flags.given(ModelConfig)
     if training.do_train:
         check_output_dir(training.output_dir)
-    if has_own:
+    if has_own_weights(training, folder):
         record = folder / "bert_config.json"
         config = merge(ModelConfig.read(record), given, str(record))
         labels = read_labels(folder)

@@ -1,15 +1,22 @@
-"""What a fine-tuning program says of itself, and the configuration it gets."""
+"""What a fine-tuning program says of itself, and the configuration it gets.
 
+No TensorFlow: it takes seconds to load, and what is wrong with flags is said before.
+"""
+
+import abc
 import dataclasses
 import pathlib
 import typing
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
-from bert_tf.run_record import recorded
+from bert_tf.run_record import recorded, shared_values
 from bert_tf.text.wordpiece import WordPiece
+from bert_tf.training.roll_call import together
+from bert_tf.training.stopping import stoppable
 
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.fine_tuning import RowsTask
@@ -19,11 +26,9 @@ if typing.TYPE_CHECKING:
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
-# What weights get used to: an evaluation or a prediction takes it from the run that made them.
-TRAINED_WITH = (
-    *("max_seq_length", "long_texts"),
-    *("doc_stride", "max_query_length", "version_2_with_negative"),
-)
+# What an evaluation or a prediction takes from the run that made the weights, beside all of the
+# program's own group.
+TAKEN_OVER = ("max_seq_length", "eval_file", "predict_file")
 
 
 class Configs(NamedTuple):
@@ -38,16 +43,31 @@ class Configs(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """All examples of a run, each an object with `rows`; empty where nothing is asked for."""
+    """All examples of a run; empty where nothing is asked for.
+
+    Each is an object with `rows` and, of those to predict, `is_labelled`: they are judged, too.
+    """
 
     train: Any  # None if nothing is trained
     eval: dict[str, Any]  # by name; the first is evaluated while training
     predict: dict[str, Any]
     labels: tuple[str, ...]
 
+    @classmethod
+    def of_files(cls, made: dict[str, Any], labels: tuple[str, ...] = ()) -> "Examples":
+        """Makes them of one file each, by what they are for."""
+        evaluated, predicted = (
+            {"": made[use]} if use in made else {} for use in ("eval", "predict")
+        )
+        return cls(made.get("train"), evaluated, predicted, labels)
 
-class Program(Protocol):
-    """What a fine-tuning program adds.
+
+class Program(abc.ABC):
+    """What a fine-tuning program adds to `fine_tuning.run`.
+
+    Args:
+      configs: of the command; a run's own may differ in the seed and in what follows from it.
+      files: what the examples are read from, by what they are for: train, eval, predict.
 
     Attributes:
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
@@ -59,46 +79,88 @@ class Program(Protocol):
     needs_pooler: bool
     panels: dict[str, str]
 
-    def files(self, configs: Configs) -> dict[str, str]:
-        """Returns the files that the flags ask for, by what they are for; see `asked_files`."""
+    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
+        self.configs = configs
+        self.files = files
 
-    def read(self, configs: Configs, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read_files(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
+        """Returns `read(use, file)` of each file by use; one object where eval is predict."""
+        made: dict[str, Any] = {}
+        for use, file in self.files.items():
+            is_again = use == "predict" and file == self.files.get("eval")
+            made[use] = made["eval"] if is_again else read(use, file)
+        return made
+
+    @abc.abstractmethod
+    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
         """Reads and tokenizes the examples; `labels`: those of the weights, if they have any."""
 
+    @abc.abstractmethod
     def make_task(
         self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
     ) -> "RowsTask":
         """Makes the model, with `options`, and the task around it, under the strategy's scope."""
 
-    def report(
-        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
-    ) -> None:
-        """Writes what an evaluation shows beside its numbers."""
+    @abc.abstractmethod
+    def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
+        """Returns what an evaluation shows beside its numbers, by the name of the file."""
 
+    @abc.abstractmethod
     def write_predictions(
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
     ) -> None:
         """Writes the predictions."""
 
 
+def run(
+    task_config: type[Config],
+    find_files: Callable[[Configs], dict[str, str]],
+    execute: Callable[[Configs, dict[str, str]], int],
+) -> int:
+    """Does what the flags ask for; returns the exit status, `PREEMPTED` after a notice.
+
+    Args:
+      task_config: the program's own group.
+      find_files: see `asked_files`.
+      execute: the run itself, which loads TensorFlow.
+
+    Raises:
+      ValueError: with what is wrong with flags, input or numbers.
+    """
+
+    def work() -> int:
+        configs = read_configs(task_config)
+        files = find_files(configs)
+        check_start(configs)
+        with together(configs.training.distribution, shared_values(*configs)):
+            return execute(configs, files)
+
+    return stoppable(work)
+
+
+def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
+    """Returns the directory of the run whose weights are used where nothing is trained."""
+    source, folder = training.init_checkpoint, str(pathlib.Path(training.output_dir, seed_folder))
+    if source in ("", recorded(folder, "init_checkpoint")):
+        return folder
+    return source if pathlib.Path(source).is_dir() else str(pathlib.Path(source).parent)
+
+
 def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
-    Where nothing is trained, `TRAINED_WITH` is what the run of the weights recorded, if no flag
-    says otherwise.
+    Where nothing is trained, what no flag says is as the run of the weights recorded it.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory.
     """
     training = config_flags.from_flags(TrainingConfig)
     if not training.do_train:
-        source = training.init_checkpoint
-        if source in ("", recorded(training.output_dir, "init_checkpoint")):
-            source = training.output_dir
-        elif not pathlib.Path(source).is_dir():  # runs/my_task/model.ckpt-90
-            source = str(pathlib.Path(source).parent)
-        own = {field.name for cls in (DataConfig, task_config) for field in dataclasses.fields(cls)}
-        before = {name: recorded(source, name) for name in TRAINED_WITH if name in own}
+        tuning = config_flags.from_flags(FineTuningConfig)
+        seed = config_flags.from_flags(DataConfig).random_seed
+        several = f"seed-{seed}" if tuning.num_seeds > 1 else ""
+        names = (*(field.name for field in dataclasses.fields(task_config)), *TAKEN_OVER)
+        before = {name: recorded(source_of(training, several), name) for name in names}
         config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
     configs = Configs(*map(config_flags.from_flags, (*groups, task_config)))
@@ -109,9 +171,46 @@ def read_configs(task_config: type[Config]) -> Configs:
     return configs
 
 
+def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
+    """True if a run goes on from its own checkpoints.
+
+    Where nothing is trained, an --init_checkpoint that the run did not start from is meant itself.
+    """
+    named = training.init_checkpoint
+    if named and not training.do_train and named != recorded(str(folder), "init_checkpoint"):
+        return False
+    return any(folder.glob("model.ckpt-*.index"))
+
+
+def check_start(configs: Configs) -> None:
+    """Raises ValueError if there is neither weights nor a vocabulary to begin with."""
+    training, folder = configs.training, pathlib.Path(configs.training.output_dir)
+    folders = (folder, *folder.glob("seed-*"))
+    has_own = any(has_own_weights(training, path) for path in folders)
+    is_new = configs.data.vocab_file and training.do_train
+    if not (has_own or training.init_checkpoint or is_new):
+        raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
+
+
 def is_watched(training: TrainingConfig) -> bool:
     """True if there are evaluations while training."""
     return bool(training.eval_steps or training.early_stopping_evaluations)
+
+
+def asked_for(configs: Configs) -> dict[str, str]:
+    """Returns the flag that asks for examples, "" for none, by use: train, eval, predict."""
+    training, asked = configs.training, {"train": "", "eval": "", "predict": ""}
+    if training.do_train:
+        asked["train"] = "--do_train"
+        if is_watched(training):
+            names = ("eval_steps", "early_stopping_evaluations")
+            name = next(name for name in names if getattr(training, name))
+            asked["eval"] = f"--{name}={getattr(training, name)}"
+    if training.do_eval:
+        asked["eval"] = "--do_eval"
+    if configs.tuning.do_predict:
+        asked["predict"] = "--do_predict"
+    return asked
 
 
 def asked_files(configs: Configs) -> dict[str, str]:
@@ -120,16 +219,14 @@ def asked_files(configs: Configs) -> dict[str, str]:
     Raises:
       ValueError: if one of them is not named.
     """
-    training, tuning = configs.training, configs.tuning
-    asked = {
-        "train": (training.do_train, tuning.train_file),
-        "eval": (
-            training.do_eval or training.do_train and is_watched(training),
-            configs.data.eval_file,
-        ),
-        "predict": (tuning.do_predict, tuning.predict_file),
+    tuning = configs.tuning
+    named = {
+        "train": tuning.train_file,
+        "eval": configs.data.eval_file,
+        "predict": tuning.predict_file,
     }
-    missing = [name for name, (is_asked, path) in asked.items() if is_asked and not path]
-    if missing:
-        raise ValueError(f"--{missing[0]}_file is empty; name the file.")
-    return {name: path for name, (is_asked, path) in asked.items() if is_asked}
+    asked = {use: flag for use, flag in asked_for(configs).items() if flag}
+    for use, flag in asked.items():
+        if not named[use]:
+            raise ValueError(f"--{use}_file is empty; name the file, which {flag} needs.")
+    return {use: named[use] for use in asked}

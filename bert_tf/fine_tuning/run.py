@@ -10,48 +10,41 @@ judged; see `Program`.
 import contextlib
 import dataclasses
 import pathlib
-import typing
 from typing import Any
 
+import keras
 from absl import logging
 
-from bert_tf.config import Config
+from bert_tf.checkpoints.google import write_labels
+from bert_tf.checkpoints.start import starts_of_names
+from bert_tf.data.rows import length_buckets
 from bert_tf.files import exclusive
 from bert_tf.fine_tuning.beginning import begin, check_head
-from bert_tf.fine_tuning.program import Configs, Examples, Program, read_configs
+from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
-from bert_tf.run_record import check_same_run, shared_values, write_run_record
+from bert_tf.modeling.pretrained import assign_checkpoint
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.run_record import check_same_run, write_run_record
 from bert_tf.text.wordpiece import WordPiece
-from bert_tf.training.roll_call import together
-from bert_tf.training.stopping import Stopped, stoppable
+from bert_tf.training.curves import draw_curves
+from bert_tf.training.distribution import is_chief, make_strategy
+from bert_tf.training.fine_tuner import FineTuner, Outputs
+from bert_tf.training.freezing import freeze
+from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.reporting import Progress
+from bert_tf.training.seeds import write_summary
+from bert_tf.training.stopping import Stopped
+from bert_tf.training.trainer import note_evaluation
 
-if typing.TYPE_CHECKING:
-    from bert_tf.training.fine_tuner import FineTuner, Outputs
 
+def run_program(program: Program, configs: Configs) -> int:
+    """Does a run for each seed; returns the exit status.
 
-def run(program: Program, task_config: type[Config]) -> int:
-    """Does what the flags ask for; returns the exit status, `PREEMPTED` after a notice.
-
-    Raises:
-      ValueError: with what is wrong with flags, input or numbers.
+    Of several, the mean and the spread of their results are written.
     """
-    return stoppable(lambda: run_program(program, task_config))
-
-
-def run_program(program: Program, task_config: type[Config]) -> int:
-    """As `run`, without the notices."""
-    configs = read_configs(task_config)
-    program.files(configs)  # Before TensorFlow, which takes seconds to load.
-    with together(configs.training.distribution, shared_values(*configs)):
-        if configs.tuning.num_seeds == 1:
-            return Run(program, configs).execute()
-        return run_seeds(program, configs)
-
-
-def run_seeds(program: Program, configs: Configs) -> int:
-    """Does a run for each seed, then writes the mean and the spread of the results."""
-    from bert_tf.training.seeds import write_summary
-
+    if configs.tuning.num_seeds == 1:
+        return Run(program, configs).execute()
     folder, first = pathlib.Path(configs.training.output_dir), configs.data.random_seed
     results: dict[int, dict[str, float]] = {}
     strategy = None  # One for all: TensorFlow mixes up the all-reduces of several in one process.
@@ -91,8 +84,6 @@ class Run:
 
     def execute(self, strategy: Any = None) -> int:
         """Trains, evaluates, predicts; returns the exit status. Without a strategy it makes one."""
-        from bert_tf.training.distribution import is_chief, make_strategy
-
         self.strategy = strategy = strategy or make_strategy(self.configs.training)
         with contextlib.ExitStack() as stack:
             if self.configs.training.do_train and is_chief(strategy):
@@ -111,23 +102,14 @@ class Run:
                 raise ValueError(error) from error
         return 0
 
-    def prepare(self, strategy: Any) -> tuple["FineTuner", Examples]:
+    def prepare(self, strategy: Any) -> tuple[FineTuner, Examples]:
         """Reads the examples and builds model, optimizer and trainer."""
-        import keras
-
-        from bert_tf.checkpoints.google import write_labels
-        from bert_tf.data.rows import length_buckets
-        from bert_tf.optimization.optimizers import build_optimizer
-        from bert_tf.training.distribution import is_chief
-        from bert_tf.training.fine_tuner import FineTuner
-        from bert_tf.training.freezing import freeze
-
         start = self.start
         tokenizer = WordPiece(start.vocab, start.config.do_lower_case)
         labels = start.labels
         if start.num_labels > 1 and not labels and not self.configs.training.do_train:
             labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.
-        examples = self.program.read(self.configs, tokenizer, labels)
+        examples = self.program.read(tokenizer, labels)
         check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         configs = self.configs = with_sizes(self.configs, num_rows, strategy)
@@ -162,11 +144,8 @@ class Run:
             write_run_record(training.output_dir, start.vocab, *configs)
         return trainer, examples
 
-    def load_weights(self, trainer: "FineTuner") -> None:
+    def load_weights(self, trainer: FineTuner) -> None:
         """Loads the run's newest checkpoint, else the weights to start from."""
-        from bert_tf.checkpoints.start import starts_of_names
-        from bert_tf.modeling.pretrained import assign_checkpoint
-
         training = self.configs.training
         if self.start.weights is None:
             if not trainer.restore() and not training.do_train:
@@ -189,7 +168,7 @@ class Run:
             weights=dataclasses.replace(self.start.weights, weights={})
         )
 
-    def train_and_use(self, trainer: "FineTuner", examples: Examples) -> None:
+    def train_and_use(self, trainer: FineTuner, examples: Examples) -> None:
         """Trains, then evaluates and predicts with the chosen checkpoint."""
         _, _, _, training, tuning, _ = self.configs
         if training.do_train:
@@ -199,63 +178,72 @@ class Run:
             if step := trainer.directory.restore_best():
                 logging.info("Using the best checkpoint, of step %d.", step)
                 trainer.step = step
-        evaluated = self.evaluate(trainer, examples) if training.do_eval else {}
+        outputs: dict[int, Outputs] = {}  # By the id() of the examples: a file may be both.
+        if training.do_eval:
+            if not examples.eval:
+                raise ValueError("--do_eval needs examples with labels; give --eval_file.")
+            for chosen in examples.eval.values():
+                outputs[id(chosen)] = trainer.predict(chosen.rows, training.eval_batch_size)
+            self.results = self.judge(trainer, "eval", examples.eval, outputs)
+        labelled = {}
         for name, chosen in examples.predict.items() if tuning.do_predict else ():
-            # A file may be both.
-            outputs = evaluated.get(id(chosen)) or trainer.predict(
+            if chosen.is_labelled and id(chosen) not in outputs:
+                labelled[name] = chosen
+            found = outputs.get(id(chosen)) or trainer.predict(
                 chosen.rows, tuning.predict_batch_size
             )
+            outputs[id(chosen)] = found
             if trainer.is_chief:
-                self.program.write_predictions(self.folder, trainer.task, name, chosen, outputs)
+                self.program.write_predictions(self.folder, trainer.task, name, chosen, found)
+        if labelled:
+            self.judge(trainer, "predict", labelled, outputs)
 
-    def evaluate(self, trainer: "FineTuner", examples: Examples) -> dict[int, "Outputs"]:
-        """Evaluates every set; writes eval_results.txt, curves.png and the program's reports.
+    def judge(
+        self, trainer: FineTuner, use: str, chosen: dict[str, Any], outputs: dict[int, Outputs]
+    ) -> dict[str, float]:
+        """Judges examples of a file; writes its results, and curves.png if it is the run's own.
+
+        Args:
+          trainer: whose step the results are of.
+          use: eval or predict.
+          chosen: examples by name.
+          outputs: of the model, by the id() of the examples.
 
         Returns:
-          The outputs by the id() of the examples.
+          Metrics by name, those of the second examples and so on behind the examples' name.
         """
-        if not examples.eval:
-            raise ValueError("--do_eval needs examples with labels; give --eval_file.")
-        collected = {}
-        for name, chosen in examples.eval.items():
-            outputs = trainer.predict(chosen.rows, self.configs.training.eval_batch_size)
-            collected[id(chosen)] = outputs
-            results = trainer.task.metrics(chosen, outputs)
-            self.results |= {f"{name}_{key}" if name else key: results[key] for key in results}
+        file = self.program.files[use]
+        results: dict[str, float] = {}
+        ending = ending_of(self.folder, file, use)
+        for name, examples in chosen.items():
+            found = trainer.task.metrics(examples, outputs[id(examples)])
+            results |= {f"{name}_{key}" if name else key: value for key, value in found.items()}
             if trainer.is_chief:
-                self.program.report(self.folder, trainer.task, name, chosen, outputs)
+                texts = self.program.report(trainer.task, examples, outputs[id(examples)])
+                if "report.txt" in texts:
+                    texts["report.txt"] = f"{file}, step {trainer.step}\n{texts['report.txt']}"
+                write_texts(self.folder, texts, f"{ending}_{name}" if name else ending)
         if trainer.is_chief:
-            self.write_results(trainer)
-        return collected
+            text = results_text(file, trainer.step, results)
+            write_texts(self.folder, {"eval_results.txt": text}, ending)
+            if not ending:
+                self.note(trainer.step, results)
+            logging.info("Evaluation of %s at step %d:", file, trainer.step)
+            for name, value in results.items():
+                logging.info("  %-24s %.4f", name, value)
+        return results
 
-    def write_results(self, trainer: "FineTuner") -> None:
-        """Writes and logs the results of all sets."""
-        from bert_tf.training.curves import draw_curves
-        from bert_tf.training.metrics_log import read_metrics
-        from bert_tf.training.reporting import write_eval_results
-        from bert_tf.training.trainer import note_evaluation
-
+    def note(self, step: int, results: dict[str, float]) -> None:
+        """Notes an evaluation of the run's own file beside those while training, in curves.png."""
         if self.configs.training.do_train:
-            note_evaluation(self.folder, trainer.step, self.results)
-        shown = {f"eval_{key}": value for key, value in self.results.items()}
-        write_eval_results(
-            self.folder / "eval_results.txt",
-            trainer.step,
-            {"loss": self.results["loss"], **shown} if "loss" in self.results else shown,
-            {},
-        )
+            note_evaluation(self.folder, step, results)
         names = ("metrics.jsonl", "eval_metrics.jsonl")
         steps, evaluations = (read_metrics(self.folder / name) for name in names)
         draw_curves(self.folder / "curves.png", self.program.panels, steps, evaluations, {})
-        logging.info("Evaluation at step %d:", trainer.step)
-        for name, value in self.results.items():
-            logging.info("  %-24s %.4f", name, value)
 
 
-def make_progress(configs: Configs, examples: Examples) -> Any:
+def make_progress(configs: Configs, examples: Examples) -> Progress:
     """Makes the report of rates; tokens are pieces without padding."""
-    from bert_tf.training.reporting import Progress
-
     steps, batch_size = configs.optimizer.num_train_steps, configs.training.train_batch_size
     rows = examples.train.rows if examples.train else None
     tokens = rows.num_pieces / len(rows) if rows else 0

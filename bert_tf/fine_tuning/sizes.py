@@ -3,10 +3,15 @@
 import dataclasses
 from typing import Any
 
+from absl import logging
+
 from bert_tf import config_flags
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning.program import Configs
 from bert_tf.run_record import recorded
+from bert_tf.training.distribution import check_batch_sizes
+from bert_tf.training.flops import has_accelerator
+from bert_tf.training.memory import activation_bytes, choose_micro_batches
 
 
 def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
@@ -15,10 +20,6 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
     Raises:
       ValueError: if there is no row to train on, or batches do not fit.
     """
-    from bert_tf.training.distribution import check_batch_sizes
-    from bert_tf.training.flops import has_accelerator
-    from bert_tf.training.memory import activation_bytes, choose_micro_batches
-
     model, data, optimization, training, tuning, _ = configs
     if data.max_seq_length > model.max_position_embeddings:
         raise ValueError(
@@ -49,6 +50,11 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
     optimization = dataclasses.replace(optimization, num_train_steps=steps, num_warmup_steps=warmup)
     if training.early_stopping_evaluations and not training.eval_steps:
         training = dataclasses.replace(training, eval_steps=max(1, round(epoch)))
+        logging.info(
+            "--eval_steps=0 with --early_stopping_evaluations=%d: evaluates after each epoch, "
+            "every %d steps. Give --eval_steps for another interval.",
+            *(training.early_stopping_evaluations, training.eval_steps),
+        )
     check_batch_sizes(training, replicas)
     example = activation_bytes(model, data.max_seq_length, 0, training.recompute)
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)

@@ -1,7 +1,4 @@
-"""Pearson's and Spearman's correlation, GLUE's scores for STS-B.
-
-Both compute in SciPy's order, so that results equal its own to the last digit.
-"""
+"""Pearson's and Spearman's correlation, GLUE's scores for STS-B."""
 
 import math
 
@@ -31,6 +28,8 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     true, predicted = _number_pair(labels, predictions)
     if np.ptp(true) == 0 or np.ptp(predicted) == 0:
         return math.nan
+    if true.size == 2:  # A line through two points: rounding would only blur it.
+        return float(np.sign(true[1] - true[0]) * np.sign(predicted[1] - predicted[0]))
     product = np.dot(_unit(true), _unit(predicted))
     return float(np.clip(product, -1.0, 1.0))
 
@@ -54,9 +53,7 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     Reference: scipy.stats.spearmanr, which GLUE's script calls.
     """
     true, predicted = _number_pair(labels, predictions)
-    if np.ptp(true) == 0 or np.ptp(predicted) == 0:
-        return math.nan
-    return float(np.corrcoef(_ranks(true), _ranks(predicted))[1, 0])
+    return pearson(_ranks(true), _ranks(predicted))
 
 
 def pearson_and_spearman(labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
@@ -82,6 +79,7 @@ def pearson_and_spearman(labels: ArrayLike, predictions: ArrayLike) -> dict[str,
 def _unit(values: np.ndarray) -> np.ndarray:
     """Returns the deviations from the mean, [N], scaled to length 1."""
     deviations = values - values.mean()
+    deviations -= deviations.mean()  # The mean of close values is rounded; what is left of it.
     largest = np.max(np.abs(deviations))  # before squaring: no overflow
     return deviations / (largest * np.linalg.vector_norm(deviations / largest, axis=-1))
 

@@ -44,6 +44,7 @@ class TextExamples(NamedTuple):
     owners: np.ndarray  # int [N], which example a row is of
     labels: np.ndarray  # int32 [E], float32 [E] or float32 [E, C]; see `label_array`
     num_cut: int  # examples that lost pieces
+    is_labelled: bool = True
 
 
 def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: str) -> np.ndarray:
@@ -61,6 +62,7 @@ def make_examples(
     max_seq_length: int,
     long_texts: str = "head",
     weights: np.ndarray | None = None,
+    is_labelled: bool = True,
 ) -> TextExamples:
     """Tokenizes and packs examples.
 
@@ -72,6 +74,7 @@ def make_examples(
       max_seq_length: most pieces of a row.
       long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.
       weights: float32 [C], weight of each class in the loss; None: 1.
+      is_labelled: whether the labels mean something.
     """
     texts, owners, num_cut = [], [], 0
     for index, example in enumerate(examples):
@@ -89,7 +92,8 @@ def make_examples(
     columns = {LABEL_NAMES[kind]: row_labels}
     if weights is not None:
         columns["example_weights"] = weights[row_labels].astype(np.float32)
-    return TextExamples(examples, Rows(texts, columns), np.array(owners), labels, num_cut)
+    rows = Rows(texts, columns)
+    return TextExamples(examples, rows, np.array(owners), labels, num_cut, is_labelled)
 
 
 def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarray | None:

@@ -22,6 +22,7 @@ class ChoiceExamples(NamedTuple):
     rows: Rows
     labels: np.ndarray  # int32 [E]
     num_cut: int  # texts that lost pieces
+    is_labelled: bool = True
 
 
 def make_examples(
@@ -39,7 +40,8 @@ def make_examples(
     labels = np.array([example.label or 0 for example in examples], np.int32)
     num_choices = len(examples[0].choices)
     rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices)
-    return ChoiceExamples(examples, rows, labels, num_cut)
+    is_labelled = all(example.label is not None for example in examples)
+    return ChoiceExamples(examples, rows, labels, num_cut, is_labelled)
 
 
 class MultipleChoiceTask(RowsTask):

@@ -25,7 +25,7 @@ class SquadExamples(NamedTuple):
     questions: list[SquadQuestion]
     features: list[SquadFeature]
     rows: Rows
-    has_answers: bool  # whether an evaluation can be made
+    is_labelled: bool  # whether an evaluation can be made
 
 
 def make_examples(
@@ -51,8 +51,9 @@ def make_examples(
         "end_positions": [feature.end_position for feature in features],
     }
     labels = {name: np.array(values, np.int32) for name, values in positions.items()}
-    has_answers = any(question.answers for question in questions)
-    return SquadExamples(questions, features, Rows(texts, labels), has_answers)
+    answered = [bool(question.answers) for question in questions]
+    is_labelled = any(answered) if config.version_2_with_negative else all(answered)
+    return SquadExamples(questions, features, Rows(texts, labels), is_labelled)
 
 
 class SquadTask(RowsTask):

@@ -28,6 +28,7 @@ class TaggedExamples(NamedTuple):
     sentences: list[TaggedSentence]
     tag_rows: list[TagRow]
     rows: Rows
+    is_labelled: bool
 
 
 def make_examples(
@@ -51,7 +52,7 @@ def make_examples(
         for row in tag_rows
     ]
     rows = Rows([row.text for row in tag_rows], piece_labels={"tag_ids": pieces})
-    return TaggedExamples(sentences, tag_rows, rows)
+    return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 
 def are_entities(labels: Sequence[str]) -> bool:

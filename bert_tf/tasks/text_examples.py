@@ -38,7 +38,12 @@ class TextExample(NamedTuple):
 
 
 def read_text_examples(
-    path: str, text_column: str, text_b_column: str = "", label_column: str = ""
+    path: str,
+    text_column: str,
+    text_b_column: str = "",
+    label_column: str = "",
+    *,
+    must_label: bool = True,
 ) -> list[TextExample]:
     """Reads texts and labels from the columns of tables.
 
@@ -49,6 +54,8 @@ def read_text_examples(
       label_column: column of the label, or "". White space around a label is dropped. In JSON it
         is a string, a number, true or false, a list of such for several labels, or null or missing
         for an unlabelled row; a number's text is Python's, true is "true".
+      must_label: whether a missing column of the label, or a label that is none of the above, is an
+        error; if not, the rows are unlabelled.
 
     Raises:
       ValueError: naming file and line, if a file cannot be read as a table, a column is missing, a
@@ -63,10 +70,15 @@ def read_text_examples(
         for where, row in read_rows(table):
             text_a = _text(row, text_column, "--text_column", where)
             text_b = text_b_column and _text(row, text_b_column, "--text_b_column", where)
-            label = _label(row.get(label_column), where) if label_column else None
+            try:
+                label = _label(row.get(label_column), where) if label_column else None
+            except ValueError:
+                if must_label:
+                    raise
+                label = None
             has_label |= label_column in row
             examples.append(TextExample(text_a, text_b, label, str(len(examples)), where))
-        if label_column and row and not has_label:
+        if must_label and label_column and row and not has_label:
             raise ValueError(_missing_column(row, label_column, "--label_column", table))
     if not examples:
         raise ValueError(f"{path} has no row; expected texts below the line that names columns.")

@@ -234,8 +234,9 @@ class Trainer:
             )
 
     def _evaluation_is_due(self) -> bool:
-        """True at a step of `eval_steps` that has no evaluation yet."""
-        if not self.config.eval_steps or self.step % self.config.eval_steps:
+        """True at a step of `eval_steps`, and at the last, that has no evaluation yet."""
+        is_last = self.step == self.num_train_steps
+        if not self.config.eval_steps or (self.step % self.config.eval_steps and not is_last):
             return False
         lines = read_metrics(self.directory.path / EVALUATIONS)
         return self.step not in [line["step"] for line in lines]

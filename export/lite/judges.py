@@ -171,7 +171,7 @@ def _judge_answers(served: Any, file: str, tokenizer: WordPiece) -> Judge:
     )
     questions = read_squad(file, False, served.version_2)
     made = squad.make_examples(questions, tokenizer, served.max_seq_length, config)
-    if not made.has_answers:
+    if not made.is_labelled:
         raise ValueError(f"{file} has no answers to judge by.")
     return Judge(file, squad.SquadTask(*_UNUSED, config=config), made)
 

@@ -1,5 +1,6 @@
 """Correlations: numbers worked by hand, then SciPy beside ours."""
 
+import fractions
 import math
 from collections.abc import Callable
 
@@ -14,6 +15,37 @@ def test_pearson_by_hand() -> None:
     assert regression.pearson([1, 2, 3], [9, 7, 5]) == pytest.approx(-1.0)
     # Deviations -1 0 1 and -2 -2 4: 6 / sqrt(2 * 24)
     assert regression.pearson([1, 2, 3], [0, 0, 6]) == pytest.approx(6 / 48**0.5)
+
+
+def exact_pearson(x: np.ndarray, y: np.ndarray) -> float:
+    """Returns the coefficient, rounded at the end alone."""
+
+    def deviations(values: np.ndarray) -> list[fractions.Fraction]:
+        exact = [fractions.Fraction(value) for value in values]
+        return [value - sum(exact) / len(exact) for value in exact]
+
+    a, b = deviations(x), deviations(y)
+    aa, ab, bb = (
+        sum(p * q for p, q in zip(u, v, strict=True)) for u, v in ((a, a), (a, b), (b, b))
+    )
+    return float(ab / aa) * math.sqrt(aa / bb)
+
+
+def test_pearson_of_close_values_is_exact() -> None:
+    """Their mean is rounded, and the deviations from it with it."""
+    random = np.random.default_rng(0)
+    for count in (2, 3, 10):
+        for offset in (1, 1e3, 1e7):
+            for spread in (1, 1e-3, 1e-7):
+                x, y = offset + spread * random.normal(size=count), random.normal(size=count)
+                assert regression.pearson(x, y) == pytest.approx(exact_pearson(x, y), abs=1e-15)
+
+
+def test_two_points_lie_on_a_line() -> None:
+    for sign in (1, -1):
+        for pair in ([0.1, 0.3], [1e7, 1e7 + 1e-8], [-1e300, 1e300]):
+            for function in (regression.pearson, regression.spearman):
+                assert function(pair, [5, 5 + sign * 1e-3]) == sign
 
 
 def test_spearman_by_hand() -> None:

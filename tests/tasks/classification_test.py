@@ -237,6 +237,7 @@ def test_labels_of_each_kind():
     assert label_array(examples[:1], (), "number").dtype == np.float32
 
 
+@pytest.mark.slow
 def test_it_learns_a_batch(tiny_config, tokenizer):
     labels = np.array([0, 1, 1, 0], np.int32)
     made = make(tokenizer, ["the mill", "a boat", "open boat", "mill"], labels=labels)

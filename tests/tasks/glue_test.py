@@ -242,6 +242,7 @@ def classes(*names):
     return lambda tfds: tfds.features.ClassLabel(names=names)
 
 
+@pytest.mark.slow
 def test_tensorflow_datasets(store):
     acceptable = classes("unacceptable", "acceptable")
     store("cola", {"train": [1, 0], "test": [-1]}, acceptable, ["sentence"])

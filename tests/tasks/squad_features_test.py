@@ -311,6 +311,7 @@ def uncased() -> WordPiece:
     return WordPiece(vocab, do_lower_case=True)
 
 
+@pytest.mark.slow
 def test_every_answer_of_train36_is_recovered(uncased):
     # google-research/bert's read_squad_examples and convert_examples_to_features keep as many
     # questions and windows. The 33 are parts of words: "Japan" in "Japanese", "4" in "12-4".

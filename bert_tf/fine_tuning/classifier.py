@@ -1,0 +1,292 @@
+"""Classification as a program: tables or GLUE's files in; answers, scores and reports out."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.fine_tuning.program import Configs, Examples, Program, source_of
+from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.modeling.models import BertClassifier
+from bert_tf.run_record import recorded
+from bert_tf.tasks.classification import (
+    METRICS,
+    ClassificationTask,
+    TextExamples,
+    class_weights,
+    label_array,
+    make_examples,
+)
+from bert_tf.tasks.classification_report import (
+    class_report_text,
+    several_report_text,
+    worst_errors_text,
+)
+from bert_tf.tasks.glue import glue_submission_name, glue_submission_rows, glue_task, read_glue
+from bert_tf.tasks.text_examples import TextExample, describe, label_names, read_text_examples
+from bert_tf.text.wordpiece import WordPiece
+
+MOST_OWN_LABELS, FEW_LABELS = 0.75, 20
+
+
+class Classifier(Program):
+    """See `Program`.
+
+    Args:
+      configs, files: of `Program`.
+      reads_glue: whether the files are GLUE's task in --data_dir.
+    """
+
+    head = "classifier"
+    needs_pooler = True
+    panels = {
+        "loss": "loss",
+        "accuracy": "accuracy",
+        "f1": "F1",
+        "macro_f1": "macro F1",
+        "micro_f1": "micro F1",
+        "matthews": "Matthews' correlation",
+        "pearson": "Pearson's correlation",
+        "spearman": "Spearman's correlation",
+    }
+
+    def __init__(self, configs: Configs, files: dict[str, str], reads_glue: bool) -> None:
+        super().__init__(configs, files)
+        given: ClassifierConfig = configs.task
+        self.reads_glue = reads_glue
+        self.glue = glue_task(given.task_name) if given.task_name else None
+        self.kind = given.label_kind
+        self.columns = given.text_column, given.text_b_column, given.label_column
+        if self.glue:
+            self.kind = "class" if self.glue.labels else "number"
+            if not {"text_column", "text_b_column"} & config_flags.given(ClassifierConfig).keys():
+                self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
+        if not configs.training.do_train:
+            check_kind(source_of(configs.training), self.kind)
+
+    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+        """Reads the splits that the flags ask for."""
+        splits = self._read_splits()
+        names = self._choose_labels(splits, labels)
+
+        def make(split: str) -> TextExamples:
+            examples = splits[split]
+            logging.info("%s: %s", split, describe(examples, names))
+            is_labelled = self._is_labelled(examples, names, split.startswith("test"))
+            empty = np.zeros(
+                [len(examples), len(names)] if self.kind == "several" else len(examples)
+            )
+            values = empty.astype(np.int32 if self.kind == "class" else np.float32)
+            if is_labelled:
+                values = label_array(examples, names, self.kind)
+            weights, given = None, self.configs.task
+            if split == "train" and self.kind == "class":
+                weights = class_weights(given.class_weights, values, names)
+            length = self.configs.data.max_seq_length
+            made = make_examples(
+                *(examples, values, self.kind, tokenizer, length, given.long_texts, weights),
+                is_labelled=is_labelled,
+            )
+            log_lengths(made, length)
+            return made
+
+        made = {split: make(split) for split in splits}
+        if "dev" in made and self.files["eval"] == self.files.get("predict"):
+            made["test"] = made["dev"]
+
+        def sets(start: str) -> dict[str, TextExamples]:
+            return {name.partition("_")[2]: made[name] for name in made if name.startswith(start)}
+
+        return Examples(made.get("train"), sets("dev"), sets("test"), names)
+
+    def _read_splits(self) -> dict[str, list[TextExample]]:
+        """Returns the examples by the name that GLUE gives the split.
+
+        Raises:
+          ValueError: if the task has no such split.
+        """
+        names = {"train": "train", "eval": "dev", "predict": "test"}
+        if not self.reads_glue or not self.glue:
+            files = {names[use]: file for use, file in self.files.items()}
+            if files.get("dev") == files.get("test"):
+                files.pop("test", None)
+            return {
+                split: read_text_examples(file, *self.columns, must_label=split != "test")
+                for split, file in files.items()
+            }
+        wanted = [
+            split
+            for split in self.glue.splits
+            if split.partition("_")[0] in [names[use] for use in self.files]
+        ]
+        if not wanted:
+            raise ValueError(f"{self.glue.name} has only the splits {list(self.glue.splits)}.")
+        data_dir = self.configs.task.data_dir
+        return {split: read_glue(self.glue, data_dir, split) for split in wanted}
+
+    def _choose_labels(
+        self, splits: dict[str, list[TextExample]], labels: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Returns the names of the classes in the order of the head; () for numbers.
+
+        Those of the weights, unless the training examples have others.
+
+        Raises:
+          ValueError: if no example has a label, all training examples the same, or nearly each its
+            own.
+        """
+        if self.kind == "number":
+            return ()
+        if self.glue:
+            return self.glue.labels
+        if "train" not in splits and labels:
+            return labels
+        source = splits.get("train") or next(iter(splits.values()))
+        found = label_names(source, self.kind == "several")
+        if "train" in splits and self.kind == "class":
+            if len(found) == 1:
+                raise ValueError(
+                    f"--train_file: all training examples have the label {found[0]!r}; there is "
+                    f"nothing to tell apart."
+                )
+            if len(found) > max(FEW_LABELS, MOST_OWN_LABELS * len(source)):
+                text, _, label = self.columns
+                raise ValueError(
+                    f"--train_file: {len(source)} training examples have {len(found)} labels, say "
+                    f"{source[0].label!r:.80}: nearly each its own. --text_column is {text!r} and "
+                    f"--label_column {label!r}: exchange them if they are swapped; if labels are "
+                    f"numbers to be predicted, give --label_kind=number."
+                )
+        return labels if sorted(found) == sorted(labels) else found
+
+    def _is_labelled(
+        self, examples: list[TextExample], names: tuple[str, ...], is_predicted: bool
+    ) -> bool:
+        """Tells whether all examples have labels that are known.
+
+        Of examples to be predicted, labels that are all the same only fill the column.
+
+        Raises:
+          ValueError: naming an example without label, unless they are to be predicted.
+        """
+        if is_predicted and len({example.label for example in examples} - {None}) < 2:
+            return False
+        try:
+            if bare := [example.source for example in examples if example.label is None]:
+                raise ValueError(
+                    f"{len(bare)} of {len(examples)} examples have no label, the first is "
+                    f"{bare[0]}; label them, or leave them out."
+                )
+            label_array(examples, names, self.kind)
+        except ValueError as error:
+            if not is_predicted:
+                raise
+            logging.info("Predicted, but not judged: %s", error)
+            return False
+        return True
+
+    def make_task(
+        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+    ) -> ClassificationTask:
+        """Makes the classifier and its task."""
+        metrics = METRICS[self.kind]
+        if self.glue:
+            best = self.glue.best_metric
+            metrics = (best, *(name for name in self.glue.metrics if name != best))
+        best = configs.task.best_metric or metrics[0]
+        known = ("loss", *metrics)
+        if best not in known:
+            raise ValueError(f"--best_metric={best}: expected one of {list(known)}.")
+        task = ClassificationTask(
+            BertClassifier(configs.model, max(1, len(examples.labels)), **options),
+            examples.train.rows if examples.train else None,
+            next(iter(examples.eval.values()), None),
+            buckets,
+            configs.data.random_seed,
+            kind=self.kind,
+            labels=examples.labels,
+            metric_names=metrics,
+        )
+        task.best_metric = best
+        return task
+
+    def report(
+        self, task: ClassificationTask, examples: TextExamples, outputs: Any
+    ) -> dict[str, str]:
+        """Returns report.txt (with classes) and worst_errors.tsv."""
+        answers, true, texts = task.answers(examples, outputs), examples.labels, {}
+        if task.kind != "number":
+            make = class_report_text if task.kind == "class" else several_report_text
+            texts["report.txt"] = make(true.astype(int), answers, task.labels)
+        is_wrong = (true != answers).reshape(len(true), -1).any(axis=-1)
+        counts = np.bincount(examples.owners)
+        losses = np.bincount(examples.owners, np.array(outputs["loss"])) / counts
+        shown, most = answer_texts(task, answers), self.configs.task.num_worst_errors
+        worst = worst_errors_text(examples.examples, losses, shown, is_wrong, most)
+        return {**texts, "worst_errors.tsv": worst}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: ClassificationTask,
+        name: str,
+        examples: TextExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes Google's test_results.tsv, predictions.tsv with names, GLUE's submission file."""
+        probabilities = task.probabilities(examples, outputs)
+        classes = task.answers(examples, outputs)
+        rows = zip(examples.examples, answer_texts(task, classes), probabilities, strict=True)
+        has_pairs = any(example.text_b for example in examples.examples)
+        cells = [
+            (e.id, answer, f"{row.max():.6f}", e.text_a, *[e.text_b] * has_pairs)
+            for e, answer, row in rows
+        ]
+        header = "id answer score text" + " text_b" * has_pairs
+        lines = ("\t".join(map(str, row)) + "\n" for row in probabilities)
+        texts = {"predictions.tsv": table_text(header, cells), "test_results.tsv": "".join(lines)}
+        write_texts(folder, texts, f"_{name}" if name else "")
+        if self.glue and self.reads_glue:
+            ids = [example.id for example in examples.examples]
+            lines = (f"{line}\n" for line in glue_submission_rows(self.glue, ids, classes))
+            name = glue_submission_name(self.glue, f"test_{name}" if name else "test")
+            write_texts(folder, {name: "".join(lines)})
+
+
+def check_kind(source: str, kind: str) -> None:
+    """Raises ValueError if a run was trained on labels of another kind."""
+    before, task = recorded(source, "label_kind"), recorded(source, "task_name")
+    if task:
+        before = "class" if glue_task(task).labels else "number"
+    if before and before != kind:
+        raise ValueError(
+            f"{source} was trained with labels of kind {before}, not {kind}: leave --label_kind "
+            f"and --task_name out, they are taken from the run."
+        )
+
+
+def log_lengths(made: TextExamples, max_seq_length: int) -> None:
+    """Logs how long the texts are and how many were cut."""
+    rows, count = made.rows, len(made.examples)
+    logging.info(
+        "  %d rows, %.1f pieces on average, the longest %d; %d examples (%.1f %%) cut to %d.",
+        len(rows),
+        rows.num_pieces / max(1, len(rows)),
+        rows.lengths.max(initial=0),
+        made.num_cut,
+        100.0 * made.num_cut / max(1, count),
+        max_seq_length,
+    )
+
+
+def answer_texts(task: ClassificationTask, answers: np.ndarray) -> list[str]:
+    """Returns the answers by name; several are separated by |."""
+    if task.kind == "number":
+        return [f"{value:.6g}" for value in answers]
+    if task.kind == "class":
+        return [task.labels[answer] for answer in answers]
+    names = np.array(task.labels, object)
+    return ["|".join(names[row == 1]) for row in answers]

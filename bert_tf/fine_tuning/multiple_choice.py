@@ -1,0 +1,100 @@
+"""Multiple choice as a program: SWAG's tables or JSONL in; answers, scores and accuracy out."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
+from bert_tf.tasks.swag import read_swag
+from bert_tf.text.wordpiece import WordPiece
+
+MAX_ERRORS = 50
+
+
+class MultipleChoice(Program):
+    """See `Program`."""
+
+    head = "classifier"
+    needs_pooler = True
+    panels = {"loss": "loss", "accuracy": "accuracy"}
+
+    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+        """Reads the files that the flags ask for."""
+        length = self.configs.data.max_seq_length
+
+        def make(use: str, file: str) -> ChoiceExamples:
+            examples = read_swag(file)
+            bare = [example.source for example in examples if example.label is None]
+            if bare and use != "predict":
+                raise ValueError(f"{bare[0]}: no label; expected the place of the right choice.")
+            made = make_examples(examples, tokenizer, length)
+            logging.info(
+                "%s: %d examples of %d choices; %d texts cut to %d pieces.",
+                *(use, len(examples), len(examples[0].choices), made.num_cut, length),
+            )
+            return made
+
+        return Examples.of_files(self.read_files(make))
+
+    def make_task(
+        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+    ) -> MultipleChoiceTask:
+        """Makes the model and its task."""
+        return MultipleChoiceTask(
+            BertMultipleChoice(configs.model, **options),
+            examples.train.rows if examples.train else None,
+            next(iter(examples.eval.values()), None),
+            buckets,
+            configs.data.random_seed,
+        )
+
+    def report(
+        self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Any
+    ) -> dict[str, str]:
+        """Returns worst_errors.tsv: wrong answers, the highest loss first."""
+        answers = np.stack(outputs["logits"]).argmax(axis=-1)
+        losses = np.array(outputs["loss"])
+        wrong = np.flatnonzero(answers != examples.labels)
+        rows = []
+        for index in wrong[np.argsort(-losses[wrong], kind="stable")][:MAX_ERRORS]:
+            example, right, chosen = (
+                examples.examples[index],
+                examples.labels[index],
+                answers[index],
+            )
+            rows.append(
+                (
+                    *(f"{losses[index]:.4f}", right, chosen, example.source, text_before(example)),
+                    *(example.choices[right], example.choices[chosen]),
+                )
+            )
+        header = "loss label answer source context right chosen"
+        return {"worst_errors.tsv": table_text(header, rows)}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: MultipleChoiceTask,
+        name: str,
+        examples: ChoiceExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes predictions.tsv: the number of the chosen ending, all scores, and the texts."""
+        rows = []
+        for example, logits in zip(examples.examples, outputs["logits"], strict=True):
+            scores, chosen = " ".join(f"{value:.6f}" for value in logits), logits.argmax()
+            texts = text_before(example), example.choices[chosen]
+            rows.append((example.id, chosen, scores, *texts))
+        write_texts(
+            folder, {"predictions.tsv": table_text("id answer scores context chosen", rows)}
+        )
+
+
+def text_before(example: Any) -> str:
+    """Returns what the choices follow."""
+    return f"{example.context} {example.start}".strip()

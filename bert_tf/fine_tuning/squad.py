@@ -1,0 +1,104 @@
+"""SQuAD as a program: official JSON in; answers, n-best lists, null odds and scores out."""
+
+import json
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.fine_tuning.results import write_texts
+from bert_tf.modeling.models import BertSpanLabeler
+from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
+from bert_tf.tasks.squad_answers import SquadPredictions
+from bert_tf.tasks.squad_features import read_squad
+from bert_tf.tasks.squad_report import worst_answers_text
+from bert_tf.text.wordpiece import WordPiece
+
+
+class Squad(Program):
+    """See `Program`."""
+
+    head = "squad"
+    needs_pooler = False
+    panels = {
+        "loss": "loss",
+        "f1": "F1 (%)",
+        "exact_match": "exact match (%)",
+        "exact": "exact match (%)",
+        "best_f1": "F1 at the best threshold (%)",
+    }
+
+    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+        """Reads the files that the flags ask for."""
+        given, length = self.configs.task, self.configs.data.max_seq_length
+
+        def make(use: str, file: str) -> SquadExamples:
+            questions = read_squad(file, use == "train", given.version_2_with_negative)
+            made = make_examples(questions, tokenizer, length, given)
+            logging.info(
+                "%s: %d questions, %d windows of up to %d pieces.",
+                *(use, len(questions), len(made.features), length),
+            )
+            return made
+
+        made = self.read_files(make)
+        if "eval" in made and not made["eval"].is_labelled:
+            bare = next(question for question in made["eval"].questions if not question.answers)
+            has_some = any(question.answers for question in made["eval"].questions)
+            raise ValueError(
+                f"{self.files['eval']}, question {bare.id}: no answer to judge by; if it has none, "
+                "give --version_2_with_negative."
+                if has_some
+                else f"{self.files['eval']} has no answers to judge by; leave --do_eval out."
+            )
+        return Examples.of_files(made)
+
+    def make_task(
+        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+    ) -> SquadTask:
+        """Makes the model and its task."""
+        return SquadTask(
+            BertSpanLabeler(configs.model, **options),
+            examples.train.rows if examples.train else None,
+            next(iter(examples.eval.values()), None),
+            buckets,
+            configs.data.random_seed,
+            config=configs.task,
+        )
+
+    def report(self, task: SquadTask, examples: SquadExamples, outputs: Any) -> dict[str, str]:
+        """Returns worst_errors.tsv: the questions with the lowest F1."""
+        found = task.answers(examples, outputs)
+        warn_of_silence(found, task.config.null_score_diff_threshold)
+        return {"worst_errors.tsv": worst_answers_text(examples.questions, found)}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: SquadTask,
+        name: str,
+        examples: SquadExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes the three files of the original."""
+        found = task.answers(examples, outputs)
+        warn_of_silence(found, task.config.null_score_diff_threshold)
+        files = {"predictions.json": found.predictions, "nbest_predictions.json": found.nbest}
+        if task.config.version_2_with_negative:
+            files["null_odds.json"] = found.null_odds
+        write_texts(folder, {name: json.dumps(files[name], indent=4) + "\n" for name in files})
+
+
+def warn_of_silence(found: SquadPredictions, threshold: float) -> None:
+    """Warns if no question got an answer."""
+    if any(found.predictions.values()):
+        return
+    remedy = "train longer, or look at the training file"
+    if found.null_odds:
+        remedy = (
+            f"--null_score_diff_threshold={threshold:g} lies below all null odds, from "
+            f"{min(found.null_odds.values()):.3g} on: raise it, train longer, or look at the "
+            "training file"
+        )
+    logging.warning("All %d answers are empty; %s.", len(found.predictions), remedy)

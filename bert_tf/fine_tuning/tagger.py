@@ -1,0 +1,122 @@
+"""Tagging as a program: files of words and tags in, reports and tagged files out."""
+
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.metrics.entities import format_conlleval
+from bert_tf.modeling.models import BertTokenClassifier
+from bert_tf.tasks.tagging import TaggedExamples, TaggingTask, make_examples
+from bert_tf.tasks.tagging_features import truncation_report
+from bert_tf.tasks.tagging_files import (
+    TaggedSentence,
+    read_tagged,
+    tag_ids,
+    tag_names,
+    write_tagged,
+)
+from bert_tf.tasks.tagging_report import tag_report_text, worst_sentences_text
+from bert_tf.text.wordpiece import WordPiece
+
+
+class Tagger(Program):
+    """See `Program`."""
+
+    head = "tagger"
+    needs_pooler = False
+    panels = {"loss": "loss", "accuracy": "accuracy", "f1": "F1 of entities (%)"}
+
+    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+        """Reads the files that the flags ask for."""
+        column, length = self.configs.task.word_column, self.configs.data.max_seq_length
+        tag_column = column_of(self.configs.task.tag_column)
+        labelled = {
+            use: read_tagged(file, column, tag_column)
+            for use, file in self.files.items()
+            if use != "predict"
+        }
+        if "train" in labelled or not labels:
+            source = labelled.get("train") or labelled.get("eval")
+            if source is None:
+                raise ValueError(
+                    "The weights name no tags, so predictions would be numbers: give a model with "
+                    "labels.txt."
+                )
+            found = tag_names(source)
+            labels = labels if sorted(found) == sorted(labels) else found
+
+        def make(use: str, file: str) -> TaggedExamples:
+            sentences, is_labelled = labelled.get(use), True
+            if sentences is None:
+                sentences, is_labelled = read_to_tag(file, column, tag_column, labels)
+            cut = truncation_report(sentences, tokenizer, length)
+            logging.info(
+                "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
+                "without a piece.",
+                *(use, len(sentences), sum(len(s.words) for s in sentences)),
+                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_pieces),
+            )
+            return make_examples(sentences, labels, tokenizer, length, is_labelled)
+
+        return Examples.of_files(self.read_files(make), labels)
+
+    def make_task(
+        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+    ) -> TaggingTask:
+        """Makes the tagger and its task."""
+        return TaggingTask(
+            BertTokenClassifier(configs.model, len(examples.labels), **options),
+            examples.train.rows if examples.train else None,
+            next(iter(examples.eval.values()), None),
+            buckets,
+            configs.data.random_seed,
+            labels=examples.labels,
+        )
+
+    def report(self, task: TaggingTask, examples: TaggedExamples, outputs: Any) -> dict[str, str]:
+        """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""
+        tags = task.answers(examples, outputs)
+        if task.best_metric == "f1":
+            text = format_conlleval(task.entity_report(examples, tags))
+        else:
+            text = tag_report_text(examples.sentences, tags, task.labels)
+        worst = worst_sentences_text(examples.sentences, tags)
+        return {"report.txt": text, "worst_errors.tsv": worst}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: TaggingTask,
+        name: str,
+        examples: TaggedExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes the input again, with a tag behind each word."""
+        path, column = folder / "predictions.txt", self.configs.task.word_column
+        write_tagged(self.files["predict"], path, task.answers(examples, outputs), column)
+        logging.info("Wrote %s", path)
+
+
+def read_to_tag(
+    file: str, word_column: int, tag_column: int | str, labels: tuple[str, ...]
+) -> tuple[list[TaggedSentence], bool]:
+    """Returns sentences, and whether all their tags are known, so that they can be judged.
+
+    Tags that are all the same only fill the column.
+    """
+    try:
+        sentences = read_tagged(file, word_column, tag_column)
+        if sentences[0].tags is not None:
+            tag_ids(sentences, labels)
+            if len(tag_names(sentences)) > 1:
+                return sentences, True
+    except ValueError as error:
+        logging.info("Tagged, but not judged: %s", error)
+    return read_tagged(file, word_column, None), False
+
+
+def column_of(text: str) -> int | str:
+    """Returns a column's number where it is one, else its name."""
+    return int(text) if text.removeprefix("-").isdecimal() else text

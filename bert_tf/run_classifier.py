@@ -21,6 +21,7 @@ from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 config_flags.define_flags(*FLAG_GROUPS, ClassifierConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 
 SPLITS = {"train": "train", "eval": "dev", "predict": "test"}  # GLUE's names
 
@@ -137,6 +139,10 @@ class Classifier:
             metric_names=metrics,
         )
         task.best_metric = best
+        if kind == "number" and examples.train:
+            # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
+            # that has a head replaces this.
+            task.model.head.output_bias.assign([examples.train.labels.mean()])
         self.num_worst_errors, self.glue = given.num_worst_errors, glue
         return task
 

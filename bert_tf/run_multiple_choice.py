@@ -17,6 +17,7 @@ from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 config_flags.define_flags(*FLAG_GROUPS, ChoiceConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 
 
 class MultipleChoice:

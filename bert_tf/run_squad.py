@@ -20,6 +20,7 @@ from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 config_flags.define_flags(*FLAG_GROUPS, SquadConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.set_defaults(max_seq_length=384)
+config_flags.set_defaults(max_seq_length=384, optimizer=DEFAULT_OPTIMIZER)
 
 
 class Squad:

@@ -19,6 +19,7 @@ from bert_tf.config import DataConfig
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 config_flags.define_flags(*FLAG_GROUPS, TaggerConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 
 
 class Tagger:

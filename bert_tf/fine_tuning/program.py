@@ -18,6 +18,9 @@ if typing.TYPE_CHECKING:
 # A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+# With bias correction: without it, as in google-research/bert, the first hundred steps are up to six
+# times as long. configs/google_fine_tuning.flags gives the original; see docs/results.md.
+DEFAULT_OPTIMIZER = "adamw"
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
 # What weights get used to: an evaluation or a prediction takes it from the run that made them.
 TRAINED_WITH = (
@@ -84,14 +87,17 @@ class Program(Protocol):
 def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
-    Where nothing is trained, `TRAINED_WITH` is what the run of the weights recorded, if no flag
-    says otherwise.
+    If no flag says otherwise, a run goes on with the optimizer that it recorded; where nothing is
+    trained, `TRAINED_WITH` is what the run of the weights recorded.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory.
     """
     training = config_flags.from_flags(TrainingConfig)
-    if not training.do_train:
+    if training.do_train:
+        if before := recorded(first_run_directory(training), "optimizer"):
+            config_flags.set_defaults(optimizer=before)
+    else:
         source = training.init_checkpoint
         if source in ("", recorded(training.output_dir, "init_checkpoint")):
             source = training.output_dir
@@ -107,6 +113,14 @@ def read_configs(task_config: type[Config]) -> Configs:
     if not (training.do_train or training.do_eval or configs.tuning.do_predict):
         raise ValueError("At least one of --do_train, --do_eval, --do_predict must be true.")
     return configs
+
+
+def first_run_directory(training: TrainingConfig) -> str:
+    """Returns where the run, of several seeds the first, records what it is."""
+    if config_flags.from_flags(FineTuningConfig).num_seeds == 1:
+        return training.output_dir
+    seed = config_flags.from_flags(DataConfig).random_seed
+    return str(pathlib.Path(training.output_dir, f"seed-{seed}"))
 
 
 def is_watched(training: TrainingConfig) -> bool:

@@ -14,6 +14,7 @@ from bert_tf import config_flags
 from bert_tf.config import DataConfig
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -25,6 +26,7 @@ from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 
 config_flags.define_flags(*FLAG_GROUPS, ClassifierConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 
 
 def reads_glue(configs: Configs) -> bool:

@@ -14,6 +14,7 @@ from bert_tf import config_flags
 from bert_tf.config import DataConfig
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -24,7 +25,7 @@ from bert_tf.fine_tuning_config import SquadConfig
 
 config_flags.define_flags(*FLAG_GROUPS, SquadConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.set_defaults(max_seq_length=384)
+config_flags.set_defaults(max_seq_length=384, optimizer=DEFAULT_OPTIMIZER)
 
 
 def find_files(configs: Configs) -> dict[str, str]:

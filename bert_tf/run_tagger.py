@@ -13,6 +13,7 @@ from bert_tf import config_flags
 from bert_tf.config import DataConfig
 from bert_tf.fine_tuning.program import (
     DATA_FLAGS,
+    DEFAULT_OPTIMIZER,
     FLAG_GROUPS,
     WITHOUT_EFFECT,
     Configs,
@@ -23,6 +24,7 @@ from bert_tf.fine_tuning_config import TaggerConfig
 
 config_flags.define_flags(*FLAG_GROUPS, TaggerConfig, without=WITHOUT_EFFECT)
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:

@@ -211,6 +211,10 @@ class Classifier(Program):
             metric_names=metrics,
         )
         task.best_metric = best
+        if self.kind == "number" and examples.train:
+            # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
+            # that has a head replaces this.
+            task.model.head.output_bias.assign([examples.train.labels.mean()])
         return task
 
     def report(

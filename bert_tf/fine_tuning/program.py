@@ -25,8 +25,8 @@ if typing.TYPE_CHECKING:
 # A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
-# With bias correction: without it, as in google-research/bert, the first hundred steps are up to six
-# times as long. configs/google_fine_tuning.flags gives the original; see docs/results.md.
+# With bias correction: without it, as in google-research/bert, the first hundred steps are up to
+# six times as long. configs/google_fine_tuning.flags gives the original; see docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
 # What an evaluation or a prediction takes from the run that made the weights, beside all of the

@@ -31,6 +31,9 @@ WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates 
 TAKEN_OVER = ("max_seq_length", "eval_file", "predict_file")
 
 
+RowsTaskData = tuple[Any, Any, list[int], int]
+
+
 class Configs(NamedTuple):
     """The groups of a run."""
 
@@ -97,9 +100,15 @@ class Program(abc.ABC):
 
     @abc.abstractmethod
     def make_task(
-        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> "RowsTask":
-        """Makes the model, with `options`, and the task around it, under the strategy's scope."""
+        """Makes the model, with `options`, and the task around it, under the strategy's scope.
+
+        Args:
+          config: of the encoder.
+          labels: of `Examples`.
+          data: what follows the model in the arguments of `RowsTask`.
+        """
 
     @abc.abstractmethod
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
+from bert_tf import flagfiles
 from bert_tf.config import Config
 
 ConfigType = TypeVar("ConfigType", bound=Config)
@@ -134,4 +135,14 @@ def run(main: Callable[[list[str]], int | None]) -> None:
             print("Interrupted. What was finished is kept.", file=sys.stderr)
             return 130
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=parse)
+
+
+def parse(arguments: list[str]) -> list[str]:
+    """Parses a command line, with the flagfiles of the package; returns what is no flag."""
+    try:
+        arguments = flagfiles.expanded(arguments)
+    except (ValueError, OSError) as error:
+        print(f"ERROR: --flagfile: {error}", file=sys.stderr)
+        sys.exit(1)
+    return app.parse_flags_with_usage(arguments)

@@ -1,8 +1,12 @@
 """Fixtures of all tests, and the TensorFlow they run on: two CPUs, few threads, fixed seeds."""
 
+import importlib.abc
+import importlib.util
 import os
 import pathlib
 import random
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -73,18 +77,31 @@ He winds it twice a week.
 """.strip()
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Gives TensorFlow two CPUs, before anything uses it.
+class TwoCpus(importlib.abc.MetaPathFinder):
+    """Gives TensorFlow two CPUs as soon as it is loaded, by whatever test: before it computes.
 
-    The process that only deals out tests to others loads no TensorFlow.
+    Tests that need no TensorFlow do not wait for it.
     """
-    deals_out = getattr(session.config.option, "numprocesses", None)
-    if deals_out and not hasattr(session.config, "workerinput"):
-        return
-    import tensorflow as tf
 
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            load(module)
+            cpu = module.config.list_physical_devices("CPU")[0]
+            module.config.set_logical_device_configuration(
+                cpu, [module.config.LogicalDeviceConfiguration()] * 2
+            )
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, TwoCpus())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -98,16 +115,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def _same_start() -> None:
     """Starts every test from the same seeds and from float32, whatever ran before it."""
-    import keras
-    import tensorflow as tf
-
     random.seed(1)
     np.random.seed(1)
-    keras.utils.set_random_seed(1)
-    keras.config.set_dtype_policy("float32")
-    # Mirrored strategies number their all-reduces from the same start: TensorFlow would mix up
-    # those of two tests in one process, as its own tests would without this line.
-    tf.distribute.MirroredStrategy._collective_key_base += 100_000
+    if "keras" in sys.modules:
+        import keras
+
+        keras.utils.set_random_seed(1)
+        keras.config.set_dtype_policy("float32")
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        tf.random.set_seed(1)
+        # Mirrored strategies number their all-reduces from the same start: TensorFlow would mix
+        # up those of two tests in one process, as its own tests would without this line.
+        tf.distribute.MirroredStrategy._collective_key_base += 100_000
 
 
 @pytest.fixture

@@ -1,8 +1,24 @@
-"""Runs the programs as a user does, in processes of their own."""
+"""Runs the programs as a user does: in this process, or in one of their own.
 
+`run` is for most tests: TensorFlow is loaded already, which is most of what a program of a few
+steps waits for. `start` is for what only a process can show: signals, start-up, memory.
+"""
+
+import contextlib
+import dataclasses
+import io
+import logging as python_logging
 import os
+import runpy
+import signal
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from unittest import mock
+
+from absl import app, flags, logging
+from absl.testing import flagsaver
 
 # Flags of pre-training a model of seconds.
 SMALL_BERT = {
@@ -18,28 +34,143 @@ SMALL_BERT = {
 }
 
 
-def start(program, *arguments, environment=(), **flags):
-    """Starts a program; returns its process."""
-    given = [f"--{name}={value}" for name, value in flags.items()]
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """What a program that ran in this process left.
+
+    Attributes:
+      returncode: its exit status.
+      stdout: what it wrote to standard output.
+      printed: what it wrote to standard output and error, in order.
+    """
+
+    returncode: int
+    stdout: str
+    printed: str
+
+
+def run(program: str, *arguments: str, **values) -> Done:
+    """Runs `python -m bert_tf.PROGRAM` in this process, with flags and logging of its own.
+
+    Args:
+      program: name of a module of bert_tf, or with its package, as "export.tflite".
+      arguments: command line before the flags.
+      values: flags by name.
+    """
+    module, given = command(program, arguments, values)
+    printed, stdout = io.StringIO(), io.StringIO()
+    tee = _Tee(stdout, printed)
+    with (
+        own_flags(),
+        mock.patch.object(sys, "argv", [module, *given]),
+        contextlib.redirect_stdout(tee),
+        contextlib.redirect_stderr(printed),
+        own_logging(),
+        warnings.catch_warnings(),
+    ):
+        # That another test imported the program's module does not matter: it is executed again.
+        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+            status = 0
+        except SystemExit as end:
+            status = end.code
+            if isinstance(status, str):
+                printed.write(status + "\n")
+                status = 1
+    return Done(int(status or 0), stdout.getvalue(), printed.getvalue())
+
+
+class _Tee(io.TextIOBase):
+    """Writes to several files."""
+
+    def __init__(self, *files: io.TextIOBase) -> None:
+        self.files = files
+
+    def write(self, text: str) -> int:
+        return [file.write(text) for file in self.files][0]
+
+
+@contextlib.contextmanager
+def own_flags() -> Iterator[None]:
+    """Gives absl's flags as a new process has them: those of no program, at their defaults."""
+    app.define_help_flags()
+    fresh = flags.FlagValues()
+    for module, found in flags.FLAGS.flags_by_module_dict().items():
+        for flag in found if module.startswith("absl.") else ():
+            fresh[flag.name] = flag
+            fresh.register_flag_by_module(module, flag)
+    state = vars(flags.FLAGS)  # The object stays: every DEFINE of absl holds it.
+    with flagsaver.flagsaver():
+        old = dict(state)
+        state.update(vars(fresh))
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+        try:
+            yield
+        finally:
+            state.clear()
+            state.update(old)
+
+
+@contextlib.contextmanager
+def own_logging() -> Iterator[None]:
+    """Gives absl its handler as a program's start does, and puts back what the program changes."""
+    root, handler = python_logging.getLogger(), logging.get_absl_handler().python_handler
+    handlers, level = root.handlers[:], root.level
+    stream, formatter = handler.stream, handler.formatter
+    logging.use_absl_handler()  # absl does so at its first start only.
+    handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        handler.setFormatter(formatter)
+        handler.setStream(stream)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def start(program: str, *arguments: str, environment=(), **values) -> subprocess.Popen:
+    """Starts a program in a process of its own, which Ctrl-C interrupts; returns the process."""
+    module, given = command(program, arguments, values)
     return subprocess.Popen(
-        [sys.executable, "-m", f"bert_tf.{program}", *arguments, *given],
+        [sys.executable, "-m", module, *given],
         env={**os.environ, **dict(environment)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=interruptible,
     )
 
 
-def finish(process):
+def interruptible() -> None:
+    """For `preexec_fn`: lets SIGINT end the process, although a background job ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def command(program: str, arguments: tuple[str, ...], values: dict) -> tuple[str, list[str]]:
+    """Returns the name of a program's module, and its command line."""
+    module = program if "." in program else f"bert_tf.{program}"
+    return module, [*arguments, *(f"--{name}={value}" for name, value in values.items())]
+
+
+def finish(process: subprocess.Popen | Done) -> str:
     """Returns what the program printed; its exit status must be 0."""
-    printed = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, printed
+    status, printed = _end(process)
+    assert status == 0, printed
     return printed
 
 
-def fail(process):
+def fail(process: subprocess.Popen | Done) -> str:
     """Returns what the program printed; it must end with status 1 and one clear line."""
-    printed = process.communicate(timeout=300)[0]
-    assert process.returncode == 1, printed
+    status, printed = _end(process)
+    assert status == 1, printed
     assert "Traceback" not in printed and "ERROR: " in printed
     return printed
+
+
+def _end(process: subprocess.Popen | Done) -> tuple[int, str]:
+    if isinstance(process, Done):
+        return process.returncode, process.printed
+    printed = process.communicate(timeout=300)[0]
+    return process.returncode, printed

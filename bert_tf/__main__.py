@@ -1,0 +1,47 @@
+"""The programs by short names: `bert-tf pretrain` is `python -m bert_tf.run_pretraining`."""
+
+import runpy
+import sys
+
+PROGRAMS = {
+    "pretrain": "bert_tf.run_pretraining",
+    "classify": "bert_tf.run_classifier",
+    "tag": "bert_tf.run_tagger",
+    "squad": "bert_tf.run_squad",
+    "choose": "bert_tf.run_multiple_choice",
+    "fill-mask": "bert_tf.fill_mask",
+    "features": "bert_tf.extract_features",
+    "vocab": "bert_tf.build_vocab",
+    "examples": "bert_tf.create_pretraining_data",
+    "show-examples": "bert_tf.show_examples",
+    "convert": "bert_tf.convert_checkpoint",
+    "doctor": "bert_tf.doctor",
+    "launch": "bert_tf.launch",
+    "export": "export.saved_model",
+    "tflite": "export.tflite",
+    "check": "export.check",
+    "ask": "export.ask",
+    "client": "export.serving_client",
+    "demo": "export.demo",
+}
+
+
+def main() -> None:
+    """Runs the program that the first argument names, with the others as its flags."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in PROGRAMS:
+        del sys.argv[1]
+        runpy.run_module(PROGRAMS[name], run_name="__main__", alter_sys=True)
+        return
+    width = max(map(len, PROGRAMS)) + 2
+    lines = [f"  {name:{width}}python -m {module}" for name, module in PROGRAMS.items()]
+    text = "\n".join(["bert-tf PROGRAM FLAGS; the flags: bert-tf PROGRAM --help", *lines])
+    if name in ("--help", "-h", "help"):
+        print(text)
+        return
+    print(f"ERROR: no program {name!r}.\n{text}", file=sys.stderr)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

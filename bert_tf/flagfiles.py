@@ -1,0 +1,60 @@
+"""`--flagfile`, found in the current folder, beside the file that names it, or in the package."""
+
+import pathlib
+from collections.abc import Sequence
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+# An installed package carries the flagfiles inside it; in the source tree they stand beside it.
+SHIPPED = next((f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()), None)
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+    """Puts the lines of flagfiles in the place of the arguments that name them.
+
+    As absl does it, the lines stand where the flagfile was named, so that the last value wins, `#`
+    and `//` begin comments, and a flagfile may name others. Differs from absl in where it looks:
+    `base.flags` and `configs/base.flags` are found in any folder.
+
+    Args:
+      arguments: a command line, the program's name first. `--` ends what is looked at.
+
+    Raises:
+      OSError: if a flagfile cannot be read; ValueError: if one names itself.
+    """
+    given = list(arguments)
+    end = given.index("--") if "--" in given else len(given)
+    return [*given[:1], *_lines(given[1:end], ()), *given[end:]]
+
+
+def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[str]:
+    result: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name not in ("--flagfile", "-flagfile"):
+            result.append(argument)
+            continue
+        path = _found(value if equals else next(rest, ""), inside)
+        if path.resolve() in inside:
+            raise ValueError(f"{inside[-1]} includes {path}, by which it was included: remove one.")
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}; the package has {_shipped_names()}.")
+        lines = (line.strip() for line in path.read_text(encoding="utf8").splitlines())
+        flags = [line for line in lines if line and not line.startswith(("#", "//"))]
+        result += _lines(flags, (*inside, path.resolve()))
+    return result
+
+
+def _found(name: str, inside: tuple[pathlib.Path, ...]) -> pathlib.Path:
+    """Returns the first place that has the file, or the name as it came."""
+    path = pathlib.Path(name).expanduser()
+    places = [path]
+    if inside:
+        places.append(inside[-1].parent / path)
+    if SHIPPED and path.parent in (pathlib.Path(), pathlib.Path("configs")):
+        places.append(SHIPPED / path.name)
+    return next((place for place in places if place.is_file()), path)
+
+
+def _shipped_names() -> str:
+    return ", ".join(sorted(path.name for path in SHIPPED.glob("*.flags"))) if SHIPPED else "none"

@@ -1,0 +1,67 @@
+"""Flagfiles: absl's own expansion beside ours, and the places where absl does not look."""
+
+import os
+import pathlib
+
+import pytest
+from absl import flags
+
+from bert_tf import __main__ as programs
+from bert_tf import config_flags, flagfiles
+from tests.shared_data import ROOT
+
+
+def test_shipped_flagfiles_expand_as_with_absl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    paths = sorted(ROOT.glob("configs/*.flags"))
+    assert len(paths) > 25
+    for path in paths:
+        name = f"configs/{path.name}"
+        given = ["program", "--a=1", f"--flagfile={name}", "--b=2", "--flagfile", name, "--", "-x"]
+        assert flagfiles.expanded(given) == flags.FlagValues().read_flags_from_files(given), name
+
+
+def test_found_in_any_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    expected = flagfiles.expanded(["program", "--flagfile=configs/base_lamb.flags"])
+    monkeypatch.chdir(tmp_path)
+    for name in ("base_lamb.flags", "configs/base_lamb.flags"):
+        assert flagfiles.expanded(["program", f"--flagfile={name}"]) == expected
+    # One of the folder comes first, and names what stands beside it, then what is shipped.
+    (tmp_path / "own").mkdir()
+    (tmp_path / "base_lamb.flags").write_text("// mine\n  --mine\n--flagfile=own/more.flags\n")
+    (tmp_path / "own" / "more.flags").write_text("--flagfile=last.flags\n--flagfile=tiny.flags\n")
+    (tmp_path / "own" / "last.flags").write_text("\n# nothing\n--last=a = b\n")
+    tiny = flagfiles.expanded(["program", "--flagfile=tiny.flags"])[1:]
+    mine = flagfiles.expanded(["program", "--flagfile=base_lamb.flags"])
+    assert mine == ["program", "--mine", "--last=a = b", *tiny]
+
+
+def test_errors_name_the_file(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:
+    circle = tmp_path / "circle.flags"
+    circle.write_text(f"--flagfile={circle}\n")
+    for name in (str(circle), "no_such.flags", os.fspath(tmp_path)):
+        with pytest.raises(SystemExit) as ended:
+            config_flags.parse(["program", f"--flagfile={name}"])
+        printed = capsys.readouterr().err
+        assert ended.value.code == 1 and printed.count("\n") == 1
+        assert printed.startswith("ERROR: --flagfile") and name in printed
+
+
+def test_every_program_has_a_short_name(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [path for folder in ("bert_tf", "export") for path in (ROOT / folder).glob("*.py")]
+    mains = {
+        f"{path.parent.name}.{path.stem}"
+        for path in paths
+        if "config_flags.run(" in path.read_text(encoding="utf8")
+    }
+    assert set(programs.PROGRAMS.values()) >= mains and len(mains) > 15
+    monkeypatch.setattr("sys.argv", ["bert-tf"])
+    programs.main()
+    assert all(f"  {name} " in capsys.readouterr().out for name in ["pretrain"])
+    monkeypatch.setattr("sys.argv", ["bert-tf", "pretain", "--help"])
+    with pytest.raises(SystemExit, match="1"):
+        programs.main()
+    assert "'pretain'" in capsys.readouterr().err

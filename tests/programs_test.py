@@ -1,0 +1,46 @@
+"""Programs that run in this process behave as in their own, and leave nothing behind."""
+
+import logging
+
+import absl.logging
+from absl import app, flags
+
+from tests.programs import fail, finish, run, start
+
+
+def test_flags_are_those_of_one_program():
+    """--do_lower_case of these two has different definitions, --max_seq_length two defaults."""
+    app.define_help_flags()
+
+    def state():
+        values = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+        return values, logging.getLogger().handlers[:], absl.logging.get_verbosity()
+
+    before = state()
+    defaults = {"create_pretraining_data": 128, "run_squad": 384}
+    for program in (*defaults, *defaults):
+        printed = run(program, "--helpfull").printed
+        assert "--[no]alsologtostderr" in printed
+        length = printed.split("--max_seq_length:")[1].split("--")[0]
+        assert f"(default: '{defaults[program]}')" in length
+        assert ("--doc_stride" in printed) == (program == "run_squad")
+        assert state() == before
+
+
+def test_errors_are_those_of_a_process(tmp_path):
+    given = {"init_checkpoint": tmp_path / "nowhere", "text": "a [MASK]"}
+    in_process, in_its_own = (
+        fail(way("fill_mask", **given)).splitlines()[-1] for way in (run, start)
+    )
+    assert in_process == in_its_own
+    done = run("fill_mask", "--txet=a")
+    assert done.returncode == 1 and "Did you mean: text" in done.printed
+
+
+def test_output_is_captured(tmp_path, capfd):
+    (tmp_path / "text.txt").write_text("one two three\n" * 50)
+    given = {"input_file": tmp_path / "text.txt", "vocab_size": 60, "num_workers": 1}
+    for name in ("a", "b"):
+        printed = finish(run("build_vocab", vocab_file=tmp_path / name, **given))
+        assert f"rows to {tmp_path / name}" in printed
+    assert capfd.readouterr() == ("", "")

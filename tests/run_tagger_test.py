@@ -248,7 +248,7 @@ def test_tags_of_a_file_to_be_tagged_do_not_matter(folder, names):
 
 
 BAD = [
-    ("Anna X B-PER\nBen X\n", {}, "bad.txt, line 2: 'Ben X' has 2 columns, expected 3 parted by s"),
+    ("Anna X B-PER\nBen X\n", {}, "bad.txt, line 2: 'Ben X' has 2 columns, expected 3 separated"),
     ("Anna\tB-PER\n\tO\n", {}, "bad.txt, line 2: '\\tO' has no word, expected one in column 0"),
     ("Anna\tB-PER\nBen\t\n", {}, "bad.txt, line 2: 'Ben\\t' has no tag, expected one in column 1"),
     ("Anna\n", {}, "bad.txt line 1: a sentence without tags"),

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from absl import flags
+
 from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
@@ -22,10 +24,12 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.fine_tuning import RowsTask
     from bert_tf.training.fine_tuner import Outputs
 
-# A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
+# Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
-FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
-WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
+WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")
+
+# The flags that are defined here are those of the program, for its --help.
+flags.disclaim_key_flags()
 # What an evaluation or a prediction takes from the run that made the weights, beside all of the
 # program's own group.
 TAKEN_OVER = ("max_seq_length", "eval_file", "predict_file")
@@ -119,6 +123,13 @@ class Program(abc.ABC):
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
     ) -> None:
         """Writes the predictions."""
+
+
+def define_flags(task_config: type[Config]) -> None:
+    """Defines the flags of a program whose own group this is."""
+    groups = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig, task_config)
+    config_flags.define_flags(*groups, without=WITHOUT_EFFECT)
+    config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 
 
 def run(

@@ -244,7 +244,7 @@ class OptimizerConfig(Config):
     optimizer: str = option(
         "adam_weight_decay",
         "adam_weight_decay: google-research/bert's (no bias correction); adamw: with bias "
-        "correction; lamb: You et al. 2020.",
+        "correction, what fine-tuning takes; lamb: You et al. 2020.",
         choices=OPTIMIZERS,
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)

@@ -1,8 +1,7 @@
 """Looks at a corpus, at prepared data or at a run, and says what is wrong with it.
 
     python -m bert_tf.doctor 'my_text/*.txt' --vocab_file=vocab.txt
-    python -m bert_tf.doctor runs/my_bert --report_file=my_bert.html
-    python -m bert_tf.doctor runs/my_bert runs/bert_tf_cache --measure
+    python -m bert_tf.doctor runs/my_bert runs/bert_tf_cache --report_file=my_bert.html
 
 Prints one screen, the worst first: what was measured, what was expected, what to do. The page
 named by --report_file has all of it, with plots. Which of the three a place is, it finds out.
@@ -10,6 +9,8 @@ named by --report_file has all of it, with plots. Which of the three a place is,
 Exit status: 0 if no finding is serious, 2 if one is, 1 if something could not be looked at.
 """
 
+import glob
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -17,25 +18,24 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
+from bert_tf.data.corpus_format import is_tfrecord
+from bert_tf.diagnosis.corpus import diagnose_corpus
+from bert_tf.diagnosis.findings import Diagnosis, Severity
+from bert_tf.diagnosis.report import page, screen
+from bert_tf.diagnosis.run import diagnose_run, is_run
 from bert_tf.files import atomic_write
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import WordPiece
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))
 config_flags.define_flags(DataConfig, only=("vocab_file", "input_format", "text_field"))
-config_flags.define_flags(
-    MaskingConfig, only=("masked_lm_prob", "max_predictions_per_seq", "do_whole_word_mask")
-)
-flags.DEFINE_string(
+config_flags.define_flags(MaskingConfig, only=("masked_lm_prob", "max_predictions_per_seq"))
+flags.DEFINE_list(
     "paths",
-    "",
-    "Comma-separated: text as of --input_file, folders of TFRecords, run directories; these may "
-    "stand alone.",
+    [],
+    "Text as of --input_file, folders of TFRecords, run directories; these may stand alone.",
 )
 flags.DEFINE_string("report_file", "doctor.html", "HTML page to write; empty: none.")
-flags.DEFINE_bool(
-    "measure",
-    False,
-    "Time the input of prepared data; with a run among the places, its steps on them, too.",
-)
 FLAGS = flags.FLAGS
 SERIOUS_STATUS = 2
 
@@ -45,49 +45,71 @@ def main(_: list[str]) -> int:
         raise ValueError("Name what to look at: python -m bert_tf.doctor runs/my_bert")
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
-
-    from bert_tf.diagnosis.findings import Severity
-    from bert_tf.diagnosis.places import diagnose
-    from bert_tf.diagnosis.report import page, screen
-
-    diagnoses = diagnose(
-        FLAGS.paths,
-        config_flags.from_flags(DataConfig),
-        config_flags.from_flags(MaskingConfig),
-        FLAGS.do_lower_case,
-        FLAGS.measure,
-    )
-    print(screen(diagnoses, sys.stdout.isatty()))
+    vocab = Vocab.read(FLAGS.vocab_file) if FLAGS.vocab_file else None
+    diagnoses = [found for name in FLAGS.paths for found in diagnose(name, vocab)]
+    print(screen(diagnoses))
     if FLAGS.report_file:
         with atomic_write(FLAGS.report_file) as file:
             file.write(page(diagnoses))
         print(f"Report: {FLAGS.report_file}")
-    findings = [finding for diagnosis in diagnoses for finding in diagnosis.findings]
-    is_serious = any(finding.severity == Severity.SERIOUS for finding in findings)
-    return SERIOUS_STATUS if is_serious else 0
+    severities = [finding.severity for found in diagnoses for finding in found.findings]
+    return SERIOUS_STATUS if Severity.SERIOUS in severities else 0
+
+
+def diagnose(name: str, vocab: Vocab | None) -> list[Diagnosis]:
+    """Looks at a place; a folder of several seeds, or of folders of records, has several parts.
+
+    Raises:
+      ValueError: if it is not there, or is none of what can be looked at.
+    """
+    path = pathlib.Path(name)
+    if is_run(path):
+        seeds = sorted(filter(is_run, path.glob("seed-*")))
+        return [diagnose_run(folder) for folder in (path, *seeds)]
+    if folders := record_folders(name):
+        # TensorFlow takes seconds to load: text and runs are looked at without it.
+        from bert_tf.diagnosis.examples import diagnose_examples
+
+        masking = config_flags.from_flags(MaskingConfig)
+        return [diagnose_examples(*place, vocab, masking) for place in folders.items()]
+    tokenizer = WordPiece(vocab, FLAGS.do_lower_case) if vocab else None
+    text = f"{name}/*" if path.is_dir() else name
+    return [diagnose_corpus(text, config_flags.from_flags(DataConfig), tokenizer)]
+
+
+def record_folders(name: str) -> dict[str, list[pathlib.Path]]:
+    """Returns the TFRecord files of a place by folder; {} if there are none."""
+    path = pathlib.Path(name)
+    if not path.is_dir():
+        files = [pathlib.Path(match) for match in sorted(glob.glob(name))]  # noqa: PTH207
+        return {name: files} if files and all(map(_holds_records, files)) else {}
+    places = [path, *sorted(sub for sub in path.iterdir() if sub.is_dir())]
+    found = {str(place): sorted(filter(_holds_records, place.iterdir())) for place in places}
+    return {place: files for place, files in found.items() if files}
+
+
+def _holds_records(path: pathlib.Path) -> bool:
+    """True for TFRecords, by their first bytes; damaged ones by their name."""
+    if not path.is_file() or path.name.startswith(".") or path.suffix == ".json":
+        return False
+    with path.open("rb") as file:
+        return is_tfrecord(file.read(12)) or ".tfrecord" in path.name
 
 
 def gather_paths(arguments: Sequence[str]) -> list[str]:
-    """Returns the program's arguments with the words that stand alone as one flag, --paths."""
+    """Parses the program's arguments; words that stand alone become --paths.
+
+    Returns:
+      What is left to be parsed: the program's name, or all of it if a flag is wrong or not ours
+      (--help): the program says so when it parses them again.
+    """
     FLAGS.set_gnu_getopt(True)  # flags may follow such a word
     try:
-        program, *rest = FLAGS(arguments, known_only=True)
-    except flags.Error:  # the program says so when it parses them again
+        program, *words = FLAGS(list(arguments))
+    except flags.Error:
         return list(arguments)
-    FLAGS.unparse_flags()
-    words = [word for word in rest if not word.startswith("-")]
-    if not words:
-        return list(arguments)
-    others = _without(arguments[1:], words)
-    return [program, *others, f"--paths={','.join(words)}"]
-
-
-def _without(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Returns the arguments less the last of each word: what a flag takes stands before it."""
-    kept = list(arguments)
-    for word in reversed(words):
-        del kept[len(kept) - 1 - kept[::-1].index(word)]
-    return kept
+    FLAGS["paths"].value = [*FLAGS.paths, *words]
+    return [program]
 
 
 if __name__ == "__main__":

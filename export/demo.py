@@ -1,5 +1,6 @@
 """Shows a trained model on a web page of this machine, to try it with texts of one's own.
 
+    pip install 'bert_tf[demo]'
     python -m export.demo --model_dir=runs/sst2
     python -m export.demo --model_dir=runs/base --kind=embeddings --port=8001 --open
 
@@ -9,51 +10,69 @@ http://127.0.0.1:8000/?text=Fine!&run=1 brings its text along. Nothing leaves th
 ends the program.
 """
 
-import pathlib
+import contextlib
+import dataclasses
+import signal
 import webbrowser
 
-from absl import flags, logging
+from absl import logging
 
 from bert_tf import config_flags
-from export.page.server import DemoServer, is_loopback
+from bert_tf.config import Config, option
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
-flags.DEFINE_string("kind", "", "What it is shown as, as of saved_model; empty: told by its heads.")
-flags.DEFINE_integer(
-    "max_seq_length", 0, "Most pieces of a row; 0: as in training, or all positions.", lower_bound=0
-)
-flags.DEFINE_integer("port", 8000, "Port of the page; 0: a free one.", 0, 65535)
-flags.DEFINE_string("host", "127.0.0.1", "Address to listen at; another may let others in.")
-flags.DEFINE_bool("open", False, "Open the page in a browser.")
+
+@dataclasses.dataclass(frozen=True)
+class DemoConfig(Config):
+    """Flags of this program."""
+
+    model_dir: str = option("", "Run directory, or checkpoint in any form.")
+    kind: str = option("", "What it is shown as, as of saved_model; empty: told by its heads.")
+    max_seq_length: int = option(
+        0, "Most pieces of a row; 0: as in training, or all positions.", lower=0
+    )
+    port: int = option(8000, "Port of the page; 0: a free one.", lower=0, upper=65535)
+    host: str = option("127.0.0.1", "Address to listen at; another may let others in.")
+    open: bool = option(False, "Open the page in a browser.")
 
 
 def main(_: list[str]) -> int:
-    if not FLAGS.model_dir:
-        raise ValueError("Give a trained model as --model_dir.")
-    with DemoServer(FLAGS.host, FLAGS.port) as server:
-        # Behind the port, which is told to be in use at once.
-        from export.models import load
-        from export.page.model import DemoModel
+    return show(config_flags.from_flags(DemoConfig))
 
-        served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length)
-        server.model = model = DemoModel(
-            served, pathlib.Path(FLAGS.model_dir).resolve().name, in_graph=True
-        )
-        model.warm_up()
-        if not is_loopback(FLAGS.host):
-            logging.warning(
-                "Whoever reaches %s can use this page; it asks for no name.", FLAGS.host
-            )
-        print(f"{served.kind}: open {server.url} in a browser; Ctrl-C ends.", flush=True)
-        if FLAGS.open:
-            webbrowser.open(server.url)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print("\nEnded.")
+
+def show(config: DemoConfig) -> int:
+    """Serves the page until a signal ends it; returns the exit status.
+
+    Raises:
+      ValueError: if there is no model, or Starlette or uvicorn is not installed.
+      OSError: if the address is no address of this machine, or the port is in use.
+    """
+    if not config.model_dir:
+        raise ValueError("Give a trained model as --model_dir.")
+    try:
+        from export.page import server
+    except ModuleNotFoundError as error:
+        raise ValueError(f"The page needs {error.name}: pip install 'bert_tf[demo]'") from None
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends it as Ctrl-C does.
+    with server.listen(config.host, config.port) as listener:
+        # TensorFlow, behind the port, which is told to be in use at once.
+        from export.page.model import load_model
+
+        model = load_model(config.model_dir, config.kind, config.max_seq_length)
+        if not server.is_loopback(config.host):
+            logging.warning("Whoever reaches %s can use this page.", config.host)
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        url = f"http://{host}:{listener.getsockname()[1]}/"
+        print(f"{model.kind}: open {url} in a browser; Ctrl-C ends.", flush=True)
+        if config.open:
+            webbrowser.open(url)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.make_server(model, config.host).run(sockets=[listener])
+        print("\nEnded.")
     return 0
 
 
 if __name__ == "__main__":
+    # Not when the module is imported: another program may have flags of the same names.
+    config_flags.define_flags(DemoConfig)
     config_flags.run(main)

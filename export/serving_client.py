@@ -17,12 +17,11 @@ From Python:
 """
 
 import dataclasses
-import itertools
 import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self, TypeVar
 
 from absl import logging
@@ -30,13 +29,13 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.config import Config, option
 from bert_tf.files import atomic_write
-from export.client.grpc_transport import GrpcTransport
 from export.client.protocol import (
     ServingError,
     Signature,
-    Transport,
     as_array,
-    empty_outputs,
+    empty_output,
+    one_line,
+    printable,
     read_signatures,
 )
 from export.client.rest import RestTransport
@@ -65,7 +64,7 @@ class ClientConfig(Config):
     output_file: str = option("", "Where answers go as .jsonl; empty for the terminal.")
     batch_size: int = option(32, "Texts a request, at most the server's max_batch_size.", lower=1)
     timeout: float = option(10.0, "Seconds for one try of a request.", lower=0.001)
-    deadline: float = option(60.0, "Seconds for all tries of a request together.", lower=0.001)
+    deadline: float = option(60.0, "Seconds for a whole call, all its tries.", lower=0.001)
     retries: int = option(3, "Tries after the first, where another may succeed.", lower=0)
     grpc: bool = option(False, "Use gRPC; needs tensorflow-serving-api.")
 
@@ -84,7 +83,7 @@ class ServingClient:
     Tries again after a lost connection, no answer in time, and the answers that mean "later"
     (HTTP 429, 502, 503, 504; gRPC UNAVAILABLE, DEADLINE_EXCEEDED), each time after about twice the
     wait, with some chance in it so that many clients do not come back at once. Other errors are
-    raised as they come.
+    raised as they come. All requests are safe to repeat: none changes the server.
 
     Args:
       server: "http://HOST:PORT", or "HOST:PORT" for gRPC.
@@ -92,12 +91,12 @@ class ServingClient:
       version: None for the one the server chooses, as a rule the highest.
       signature: which of the model's signatures `predict` calls.
       timeout: seconds for one try.
-      deadline: seconds for all tries of a request together.
-      retries: tries after the first.
+      deadline: seconds for a whole call: all its requests and tries.
+      retries: tries of a request after the first.
       grpc: use gRPC.
 
     Raises:
-      ValueError: if the address is of another form.
+      ValueError: if the address is of another form, or gRPC's package is missing.
     """
 
     def __init__(
@@ -112,11 +111,9 @@ class ServingClient:
         retries: int = 3,
         grpc: bool = False,
     ) -> None:
-        self._transport: Transport = (GrpcTransport if grpc else RestTransport)(
-            server, model, version
-        )
-        self._server, self._model, self._version = server, model, version
-        self._signature = signature
+        kind = _grpc_transport() if grpc else RestTransport
+        self._transport = kind(server, model, version)
+        self._server, self._model, self._signature = server, model, signature
         self._timeout, self._deadline, self._retries = timeout, deadline, retries
         self._known: dict[str, Signature] = {}
 
@@ -136,10 +133,7 @@ class ServingClient:
         Raises:
           ServingError: if the server cannot be asked or knows no such model.
         """
-        try:
-            return self._read_status(self._try(self._transport.status))
-        except ServingError as error:
-            raise self._explain(error) from None
+        return _rows(self._try(self._end(), self._transport.status))
 
     def metadata(self) -> dict[str, Signature]:
         """Returns the signatures of the model by name.
@@ -147,10 +141,7 @@ class ServingClient:
         Raises:
           ServingError: if the server cannot be asked or serves no such model or version.
         """
-        try:
-            return read_signatures(self._try(self._transport.metadata))
-        except ServingError as error:
-            raise self._explain(error) from None
+        return self._metadata(self._end())
 
     def predict(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the outputs of one batch, in one request.
@@ -169,88 +160,108 @@ class ServingClient:
           ValueError: if the inputs are not those of the signature.
           ServingError: if the server cannot be asked or refuses.
         """
-        signature = self._find_signature()
+        end = self._end()
+        signature = self._find_signature(end)
         if set(inputs) != set(signature.inputs):
             raise ValueError(
                 f"Signature {self._signature} of model {self._model} takes "
-                f"{' and '.join(signature.inputs)}; received {' and '.join(inputs) or 'nothing'}."
+                f"{_listed(signature.inputs)}; received {' and '.join(inputs) or 'nothing'}."
             )
         sizes = {name: len(values) for name, values in inputs.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
         if not any(sizes.values()):
-            return empty_outputs(signature)
+            return {name: empty_output(spec) for name, spec in signature.outputs.items()}
         arrays = {
             name: as_array(name, inputs[name], spec) for name, spec in signature.inputs.items()
         }
         try:
             return self._try(
-                lambda seconds: self._transport.predict(self._signature, signature, arrays, seconds)
+                end,
+                lambda seconds: self._transport.predict(
+                    self._signature, signature, arrays, seconds
+                ),
             )
-        except ServingError as error:
+        except ServingError:
             self._known = {}  # Another version may be served by now, with other signatures.
-            raise self._explain(error) from None
+            raise
 
     def find_inputs(self) -> list[str]:
         """Returns the names of the signature's inputs."""
-        return list(self._find_signature().inputs)
+        return list(self._find_signature(self._end()).inputs)
 
-    def _find_signature(self) -> Signature:
-        self._known = self._known or self.metadata()
+    def _end(self) -> float:
+        return time.monotonic() + self._deadline
+
+    def _find_signature(self, end: float) -> Signature:
+        self._known = self._known or self._metadata(end)
         if self._signature not in self._known:
             raise ValueError(
                 f"Model {self._model} has no signature {self._signature}; it has "
-                f"{', '.join(self._known)}."
+                f"{_listed(self._known)}."
             )
         return self._known[self._signature]
 
-    def _try(self, ask: Callable[[float], Answer]) -> Answer:
+    def _metadata(self, end: float) -> dict[str, Signature]:
+        return read_signatures(self._try(end, self._transport.metadata))
+
+    def _try(self, end: float, ask: Callable[[float], Answer]) -> Answer:
         """Calls `ask(seconds)` until it succeeds, fails for good, or tries or time are used up."""
-        end = time.monotonic() + self._deadline
-        for number in itertools.count():
+        tries, wait = 0, FIRST_WAIT_SECONDS
+        while True:
+            tries += 1
             try:
                 return ask(max(min(self._timeout, end - time.monotonic()), 0.001))
             except ServingError as error:
-                wait = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)
-                wait *= random.uniform(0.5, 1.0)
-                is_late = time.monotonic() + wait >= end
-                if not error.may_pass or number == self._retries or is_late:
-                    if number:
-                        tries = f"{error} Gave up after {number + 1} tries."
-                        raise ServingError(tries, error.code, error.may_pass) from None
-                    raise
-                logging.debug("%s Trying again in %.1f s.", error, wait)
-                time.sleep(wait)
-        raise AssertionError("unreachable")
+                pause = wait * random.uniform(0.5, 1.0)
+                if error.may_pass and tries <= self._retries and time.monotonic() + pause < end:
+                    logging.debug("%s Trying again in %.1f s.", error, pause)
+                    time.sleep(pause)
+                    wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                    continue
+                more = f" Gave up after {tries} tries." if tries > 1 else ""
+                if error.code == "NOT_FOUND":
+                    more += self._what_there_is(end)
+                raise ServingError(f"{error}{more}", error.code, error.may_pass) from None
 
-    def _read_status(self, answer: dict[str, Any]) -> list[VersionStatus]:
-        versions = [
-            VersionStatus(
-                int(row.get("version", 0)),
-                row.get("state", "UNKNOWN"),
-                row.get("status", {}).get("error_message", ""),
-            )
-            for row in answer.get("model_version_status", [])
-        ]
-        return sorted(versions)
-
-    def _explain(self, error: ServingError) -> ServingError:
-        """Adds to NOT_FOUND what the server has instead."""
-        if error.code != "NOT_FOUND":
-            return error
+    def _what_there_is(self, end: float) -> str:
+        """Returns a sentence on what the server has instead of what it did not find."""
         try:
-            versions = self._read_status(self._transport.status(self._timeout))
+            answer = self._transport.status(max(end - time.monotonic(), 0.001))
         except ServingError:
-            return ServingError(
-                f"{error}. There is no model {self._model} at {self._server}: compare --model with "
-                "the names in models.config.",
-                error.code,
+            return (
+                f". There is no model {self._model} at {self._server}: compare --model with the "
+                "names in models.config."
             )
-        found = ", ".join(f"{row.version} {row.state} {row.error}".strip() for row in versions)
-        return ServingError(
-            f"{error}. What {self._server} has of model {self._model}: version {found}.",
-            error.code,
+        found = ", ".join(f"{row.version} {row.state} {row.error}".strip() for row in _rows(answer))
+        return f". What {self._server} has of model {self._model}: version {found}."
+
+
+def _rows(answer: dict[str, Any]) -> list[VersionStatus]:
+    """Reads a GetModelStatusResponse in JSON."""
+    return sorted(
+        VersionStatus(
+            int(row.get("version", 0)),
+            row.get("state", "UNKNOWN"),
+            one_line(row.get("status", {}).get("error_message", "")),
         )
+        for row in answer.get("model_version_status", [])
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return printable(" and ".join(names))
+
+
+def _grpc_transport() -> Any:
+    try:
+        from export.client.grpc_transport import GrpcTransport
+    except ImportError as error:
+        raise ValueError(
+            f"--grpc needs tensorflow-serving-api ({error}); install it with "
+            "`pip install '.[serving]'` in the folder of the project."
+        ) from None
+    return GrpcTransport
 
 
 def answer_rows(
@@ -264,16 +275,15 @@ def answer_rows(
     """
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
-        place = f"Rows {start + 1} to {start + len(batch)}: " if len(rows) > 1 else ""  # of a file
         try:
             outputs = client.predict(as_columns(batch, client.find_inputs()))
-        except ServingError as error:
-            raise ServingError(f"{place}{error}", error.code) from None
-        except ValueError as error:
-            raise ValueError(f"{place}{error}") from None
-        sizes = {name: len(values) for name, values in outputs.items()}
-        if set(sizes.values()) != {len(batch)}:
-            raise ServingError(f"{place}{len(batch)} rows gave {sizes} answers.", "INTERNAL")
+            sizes = {name: len(values) for name, values in outputs.items()}
+            if set(sizes.values()) != {len(batch)}:
+                raise ServingError(f"{len(batch)} rows gave {sizes} answers.", "INTERNAL")
+        except (ServingError, ValueError) as error:
+            if len(rows) > 1:  # of a file
+                error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)
+            raise
         columns = {name: as_plain(values) for name, values in outputs.items()}
         for index in range(len(batch)):
             yield {name: values[index] for name, values in columns.items()}
@@ -287,6 +297,11 @@ def main(_: list[str]) -> None:
         raise ValueError("Give --server and --model: where to ask, and which model.")
     if texts and config.input_file:
         raise ValueError(f"Give either --{next(iter(texts))} or --input_file, not both.")
+    ask(config, texts)
+
+
+def ask(config: ClientConfig, texts: dict[str, str]) -> None:
+    """Does what the flags say; `texts` are the inputs of one row, by name."""
     with ServingClient(
         config.server,
         config.model,
@@ -301,12 +316,19 @@ def main(_: list[str]) -> None:
             print(describe(client))
             return
         rows: list[Row] = read_input(config.input_file) if config.input_file else [texts]
-        lines = _answer_lines(answer_rows(client, rows, config.batch_size), len(rows))
-        if config.output_file:
-            with atomic_write(config.output_file) as file:
-                file.writelines(lines)
-        else:
+        lines = (
+            json.dumps(answer, ensure_ascii=False) + "\n"
+            for answer in answer_rows(client, rows, config.batch_size)
+        )
+        if not config.output_file:
             sys.stdout.writelines(lines)
+            return
+        with atomic_write(config.output_file) as file:
+            for number, line in enumerate(lines, 1):
+                file.write(line)
+                logging.log_every_n_seconds(
+                    logging.INFO, "%d of %d texts.", PROGRESS_SECONDS, number, len(rows)
+                )
 
 
 def describe(client: ServingClient) -> str:
@@ -321,17 +343,7 @@ def describe(client: ServingClient) -> str:
             for specs in signature
         )
         lines.append(f"{name}: takes {takes}; gives {gives}")
-    return "\n".join(lines)
-
-
-def _answer_lines(answers: Iterator[dict[str, Any]], total: int) -> Iterator[str]:
-    start = last = time.monotonic()
-    for number, answer in enumerate(answers, 1):
-        yield json.dumps(answer, ensure_ascii=False) + "\n"
-        if time.monotonic() - last >= PROGRESS_SECONDS:
-            last = time.monotonic()
-            rate = number / (last - start)
-            logging.info("%s of %s texts, %.0f a second.", f"{number:,}", f"{total:,}", rate)
+    return "\n".join(map(printable, lines))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,11 @@ def test_fine_tuning_is_googles(parsed):
         config = parsed[name]
         assert (config["learning_rate"], config["num_train_epochs"]) == (2e-5, 3.0)
         assert (config["train_batch_size"], config["max_seq_length"]) == (32, 128)
-        assert (config["optimizer"], config["warmup_proportion"]) == ("adam_weight_decay", 0.1)
+        assert (config["optimizer"], config["warmup_proportion"]) == ("adamw", 0.1)
+    google = parsed["google_fine_tuning"]
+    assert google["optimizer"] == "adam_weight_decay"
+    others = ("learning_rate_schedule", "weight_decay_rate", "adam_epsilon", "clip_norm")
+    assert [google[name] for name in others] == ["linear", 0.01, 1e-6, 1.0]
     for name in ("squad_v1", "squad_v2"):  # on a TPU
         config = parsed[name]
         assert (config["learning_rate"], config["num_train_epochs"]) == (3e-5, 2.0)

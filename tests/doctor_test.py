@@ -1,65 +1,66 @@
 """The doctor as a user runs it: it tells the places apart, prints, writes the page, and exits."""
 
-import json
-
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
-from bert_tf.doctor import gather_paths
-from tests.diagnosis.made_corpus import documents
-from tests.diagnosis.made_records import SLOTS, made_rows, made_vocab, write
-from tests.diagnosis.made_run import MASKED, pretraining_lines, write_run
+from bert_tf import doctor
+from tests.diagnosis.corpus_test import documents
+from tests.diagnosis.corpus_test import write as write_text
+from tests.diagnosis.examples_test import MASKING, VOCAB, made_rows, write
+from tests.diagnosis.run_test import MASKED, diagnose, pretraining_lines
 from tests.programs import fail, start
 
 
-def look(folder, *arguments, status, **flags):
-    """Runs the doctor, which must end with that status; returns what it printed and the page."""
-    page = folder / "doctor.html"
-    process = start("doctor", *map(str, arguments), report_file=page, **flags)
-    printed = process.communicate(timeout=300)[0]
-    assert process.returncode == status, printed
-    return printed, page.read_text(encoding="utf8")
+@pytest.fixture
+def look(tmp_path, capsys):
+    """Runs the doctor in this process; returns exit status and what it printed."""
+
+    def run(*arguments):
+        with flagsaver.flagsaver():
+            report = f"--report_file={tmp_path / 'doctor.html'}"
+            rest = doctor.gather_paths(["doctor", *map(str, arguments), report])
+            assert rest == ["doctor"]
+            return doctor.main(rest), capsys.readouterr().out
+
+    return run
 
 
-def test_corpus_that_is_clean_and_one_that_is_not(tmp_path):
-    clean, copied = tmp_path / "clean.jsonl", tmp_path / "copied.jsonl"
-    lines = [json.dumps({"body": "\n".join(document)}) + "\n" for document in documents(150)]
-    clean.write_text("".join(lines), encoding="utf8")
-    copied.write_text("".join(lines + lines), encoding="utf8")
-    printed, page = look(tmp_path, clean, status=0, text_field="body")
-    assert "Nothing is wrong" in printed and "clean.jsonl" in page
-    printed, page = look(tmp_path, clean, copied, status=2, text_field="body")
-    assert printed.index("clean.jsonl") < printed.index("copied.jsonl")
-    assert "50 % (150 of 300); expected below 1 %" in printed and page.count("<svg") == 2
+def test_a_corpus_that_is_clean_and_one_that_is_not(tmp_path, look):
+    clean = write_text(tmp_path / "clean.jsonl", documents(150))
+    copied = write_text(tmp_path / "copied.jsonl", documents(150) * 2)
+    status, printed = look(clean)
+    assert status == 0 and "Nothing is wrong" in printed
+    status, printed = look(clean, copied)
+    assert status == 2 and printed.index("clean.jsonl") < printed.index("copied.jsonl")
+    assert "50 % (150 of 300); expected below 1.0 %" in printed
+    assert (tmp_path / "doctor.html").read_text("utf8").count("<img") == 2
+
+
+def test_records_and_runs_are_told_apart(tmp_path, look):
+    cache, run = tmp_path / "cache", tmp_path / "run"
+    (cache / "train").mkdir(parents=True)
+    write(cache / "train" / "a.tfrecord", made_rows())
+    (cache / "train" / "b.tfrecord").write_bytes(b"\0" * 30)
+    (cache / "train" / "manifest.json").write_text("{}", "utf8")
+    diagnose(run, pretraining_lines(next_sentence_loss=lambda step: 0.6931), MASKED)
+    (run / "seed-1").mkdir()
+    diagnose(run / "seed-1", [])
+    VOCAB.write(tmp_path / "vocab.txt")
+    slots = f"--max_predictions_per_seq={MASKING.max_predictions_per_seq}"
+    status, printed = look(cache, f"--vocab_file={tmp_path}/vocab.txt", run, slots)
+    assert status == 2
+    assert "cache/train (examples)" in printed and "1: Corrupt length in record 0" in printed
+    assert "run (pre-training run)" in printed and "0.6931 over the last" in printed
+    assert "seed-1 (pre-training run)" in printed
+
+
+def test_words_that_stand_alone_are_paths(tmp_path):
+    with flagsaver.flagsaver():
+        assert doctor.gather_paths(["doctor", "a", "--vocab_file=v", "b"]) == ["doctor"]
+        assert (flags.FLAGS.paths, flags.FLAGS.vocab_file) == (["a", "b"], "v")
+        assert doctor.gather_paths(["doctor", "--no_such", "a"]) == ["doctor", "--no_such", "a"]
 
 
 def test_what_is_not_there_is_one_clear_line(tmp_path):
-    assert "no file matches" in fail(start("doctor", str(tmp_path / "nothing.txt")))
-    assert "python -m bert_tf.doctor runs/my_bert" in fail(start("doctor"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["a", "--vocab_file=v", "b"], ["--vocab_file=v", "--paths=a,b"]),
-        (["--vocab_file", "a", "a"], ["--vocab_file", "a", "--paths=a"]),
-        (["--paths=a"], ["--paths=a"]),
-        (["--no_such_flag", "a"], ["--no_such_flag", "--paths=a"]),
-    ],
-)
-def test_words_that_stand_alone_are_paths(arguments, expected):
-    assert gather_paths(["doctor", *arguments]) == ["doctor", *expected]
-
-
-def test_records_and_runs_are_told_apart(tmp_path):
-    records, run = tmp_path / "records", tmp_path / "run"
-    records.mkdir()
-    rows = made_rows(1000)
-    write(records / "a.tfrecord", rows)
-    write_run(run, pretraining_lines(next_sentence_loss=lambda step: 0.6931), flags=MASKED)
-    made_vocab().write(tmp_path / "vocab.txt")
-    flags = {"vocab_file": tmp_path / "vocab.txt", "max_predictions_per_seq": SLOTS}
-    printed, _ = look(tmp_path, records, status=0, **flags)
-    assert "records (examples)" in printed and "1,000 of them read" in printed
-    printed, page = look(tmp_path, records, run, status=2, **flags)
-    assert "run (pre-training run)" in printed
-    assert "Next sentence prediction is a coin's" in printed and "0.6931 over the last" in page
+    assert "nothing.txt" in fail(start("doctor", str(tmp_path / "nothing.txt")))

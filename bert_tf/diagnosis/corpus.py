@@ -1,222 +1,296 @@
-"""Looks at raw text: duplicates, damage, documents too short, a vocabulary that does not fit.
+"""Looks at raw text: copies, damage, documents too short or too few, a vocabulary that misfits.
 
-A corpus of more than `MAX_BYTES` is sampled: parts of 1 MiB drawn evenly over all files, of
-compressed files (which have no middle) the beginning. Memory and time are those of the sample: the
-dictionary of its lines takes a few times its bytes. Duplicates are counted within the sample,
-so on a sample their share is a lower bound.
+Above `MAX_CHARACTERS` an even sample is read: parts of 1 MiB of all files, of compressed files,
+which have no middle, the beginning. Copies are counted within it: their share is a lower bound.
 """
 
 import collections
-import dataclasses
 import glob
-import hashlib
-import json
+import math
 import random
 import re
 import time
-from collections.abc import Sequence
 
+import numpy as np
+
+from bert_tf.config import DataConfig
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
-from bert_tf.data.corpus_format import open_decompressed
-from bert_tf.data.text_lines import read_whole_lines
-from bert_tf.diagnosis.vocabulary_fit import VocabularyFit
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.data.corpus_format import SENTENCE_END
+from bert_tf.diagnosis import thresholds
+from bert_tf.diagnosis.findings import Diagnosis, percent
+from bert_tf.text.vocab import SPECIAL_TOKENS
+from bert_tf.text.wordpiece import WordPiece, split_words
 
-MAX_BYTES = 32 << 20
+MAX_CHARACTERS, PART_BYTES = 32 << 20, 1 << 20
 MAX_SECONDS = 120.0
-PART_BYTES = 1 << 20
-LINE_CHARACTERS = 20  # a shorter line ("References") repeats without being a copy
-SHORT_WORDS, LONG_WORDS = 50, 100_000
-MAX_DETAILS = 10
+COPY_CHARACTERS = 20  # a shorter line ("References") repeats without being a copy
+LONG_LINE, SHORT_WORDS = 60, 50
+MAX_UNKNOWN_LINES = 5000  # lines with [UNK] whose words are looked at: the slow way
+SHOWN = 10
 
-REPLACEMENT = "\ufffd"
-# UTF-8 read as Latin-1 or Windows-1252: the lead byte of two or three, then a byte above 0x7f.
+# UTF-8 read as Latin-1 or Windows-1252: the lead byte of two or three, then a byte above 0x7f. Or
+# Windows-1252 read as Latin-1: its quotes are control characters there.
 _UPPER_HALF = "\x80-\xbf‚ƒ„…†‡ˆ‰‹‘’“”•–—˜™›œžŸ"
-MOJIBAKE = re.compile(f"[ÃÂ][{_UPPER_HALF}]|â€[{_UPPER_HALF}]|ï»¿")
-CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-MARKUP = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?: [^<>]*)?/?>|&(?:[a-z]{2,6}|#\d{2,5});")
-DAMAGE = {
-    "replacement_characters": lambda line: REPLACEMENT in line,
-    "mojibake": lambda line: MOJIBAKE.search(line) is not None,
-    "control_characters": lambda line: CONTROL.search(line) is not None,
-    "markup": lambda line: MARKUP.search(line) is not None,
-}
+DAMAGE = (
+    (
+        re.compile(f"\ufffd|[ÃÂ][{_UPPER_HALF}]|â€[{_UPPER_HALF}]|ï»¿|[\x80-\x9f]"),
+        thresholds.LOST_CHARACTERS,
+        "Wrongly decoded characters",
+        "Decode the source anew with its own encoding (UTF-8, or CP1252 if it is from Windows), or "
+        "repair it: text.encode('cp1252').decode('utf8').",
+    ),
+    (
+        re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"),
+        thresholds.CONTROL_CHARACTERS,
+        "Control characters",
+        "Replace them with blanks (tr '\\000-\\010' ' '): the tokenizer deletes them, words join.",
+    ),
+    (
+        re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?: [^<>]*)?/?>|&(?:[a-z]{2,6}|#\d{2,5});"),
+        thresholds.MARKUP,
+        "HTML in the text",
+        "Extract the text (html.unescape, an extractor) before training.",
+    ),
+)
 
 
-@dataclasses.dataclass
-class CorpusCounts:
-    """What was counted in a corpus, or in a sample of it.
+class Corpus:
+    """Counts what documents hold.
 
     Attributes:
-      scope: how much of it was read, in words; `is_sample`: not all.
-      seconds: how long that took.
-      problems: files that cannot be read, with what is wrong.
-      num_records, num_empty: records of JSONL seen, and those without text.
+      documents: how often each document was met, by its hash.
       words, sentences: of each document.
-      num_lines, num_characters: of all documents; a line is a sentence as the reader gives it.
-      copied_characters: of lines of `LINE_CHARACTERS` or more that stood earlier.
-      copied_documents: documents that stood earlier.
-      shared_lines: the lines of `LINE_CHARACTERS` or more that most documents hold, with how many
-        do.
-      damage: kind -> the lines that have it; `damage_counts`: how many.
-      fit: what a vocabulary makes of it; None without one.
+      lines: how often each line of `COPY_CHARACTERS` or more was met.
+      damaged: for each of `DAMAGE` the lines that have it.
+      pieces: how often each id was met.
+      unknown_words: words that are [UNK], with how often each was met.
     """
 
-    scope: str = "all"
-    is_sample: bool = False
-    seconds: float = 0.0
-    problems: list[str] = dataclasses.field(default_factory=list)
-    num_records: int = 0
-    num_empty: int = 0
-    words: list[int] = dataclasses.field(default_factory=list)
-    sentences: list[int] = dataclasses.field(default_factory=list)
-    num_lines: int = 0
-    num_characters: int = 0
-    copied_characters: int = 0
-    copied_documents: int = 0
-    shared_lines: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    damage: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    damage_counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    fit: VocabularyFit | None = None
+    def __init__(self, tokenizer: WordPiece | None) -> None:
+        self.tokenizer = tokenizer
+        self.documents: collections.Counter[int] = collections.Counter()
+        self.words: list[int] = []
+        self.sentences: list[int] = []
+        self.lines: collections.Counter[str] = collections.Counter()
+        self.num_characters = self.num_long = self.num_cut = self.num_cased = 0
+        self.damaged: list[list[str]] = [[] for _ in DAMAGE]
+        self.pieces: collections.Counter[int] = collections.Counter()
+        self.unknown_words: collections.Counter[str] = collections.Counter()
+        self._num_examined = 0
+
+    def read(self, parts: list[CorpusPart], problems: list[str]) -> str:
+        """Reads the parts, or some of each; returns how much that was, and adds to `problems`."""
+        most = max(PART_BYTES, MAX_CHARACTERS // max(1, len(parts)))
+        end = time.monotonic() + MAX_SECONDS
+        num_read = num_cut = 0
+        for part in random.Random(0).sample(parts, len(parts)):
+            before = self.num_characters
+            if before >= MAX_CHARACTERS or time.monotonic() > end:
+                break
+            num_read += 1
+            try:
+                for document in read_documents(part):
+                    if self.num_characters - before > most:
+                        num_cut += 1
+                        break
+                    self.add(document)
+            except ValueError as error:
+                problems.append(str(error))
+        is_all = num_read == len(parts) and not num_cut
+        return "all" if is_all else f"a sample of {num_read} of {len(parts)} parts"
+
+    def add(self, document: list[str]) -> None:
+        """Counts a document, a list of sentences."""
+        self.documents[hash("\n".join(document))] += 1
+        self.words.append(sum(len(line.split()) for line in document))
+        self.sentences.append(len(document))
+        self.lines.update(line for line in document if len(line) >= COPY_CHARACTERS)
+        for line in document:
+            self.num_characters += len(line)
+            self.num_cased += line != line.lower()
+            if len(line) >= LONG_LINE:
+                self.num_long += 1
+                self.num_cut += SENTENCE_END.search(line) is None
+            if not line.isascii() or not line.isprintable() or "<" in line or "&" in line:
+                for lines, (pattern, *_) in zip(self.damaged, DAMAGE, strict=True):
+                    if pattern.search(line):
+                        lines.append(shorten(line))
+            if self.tokenizer:
+                self._tokenize(line, self.tokenizer)
+
+    def _tokenize(self, line: str, tokenizer: WordPiece) -> None:
+        ids = tokenizer.encode(line)
+        self.pieces.update(ids)
+        unknown = tokenizer.vocab.unk_id
+        if unknown in ids and self._num_examined < MAX_UNKNOWN_LINES:
+            self._num_examined += 1
+            words = split_words(line, tokenizer.do_lower_case)
+            self.unknown_words.update(w for w in words if tokenizer.encode(w) == [unknown])
 
 
-def list_readable(
-    input_file: str, input_format: str = "auto", text_field: str = "text"
-) -> tuple[list[CorpusPart], list[str]]:
-    """Lists the parts of a corpus as `list_parts` does, and names the files that it refuses.
-
-    Raises:
-      ValueError: if no file is there.
-    """
-    try:
-        return list_parts(input_file, input_format, text_field, PART_BYTES), []
-    except ValueError as error:
-        names = sorted(glob.glob(input_file))  # noqa: PTH207 (pathlib refuses absolute globs)
-        if len(names) < 2:
-            if "no file matches" in str(error):
-                raise
-            return [], [str(error)]
-    found = [list_readable(name, input_format, text_field) for name in names]
-    return [part for parts, _ in found for part in parts], [p for _, bad in found for p in bad]
-
-
-def count_corpus(
-    parts: Sequence[CorpusPart], tokenizer: WordPiece | None = None, max_bytes: int = MAX_BYTES
-) -> CorpusCounts:
-    """Reads the parts of a corpus, or a sample of them.
+def diagnose_corpus(place: str, data: DataConfig, tokenizer: WordPiece | None) -> Diagnosis:
+    """Looks at text.
 
     Args:
-      parts: of `list_readable`.
+      place: files as of --input_file, or a folder of them.
+      data: format of the text.
       tokenizer: of the vocabulary to judge; None: none is judged.
-      max_bytes: about how much text to read.
+
+    Raises:
+      ValueError: if nothing of it can be read.
     """
-    start = time.monotonic()
-    counts = CorpusCounts(fit=VocabularyFit(tokenizer) if tokenizer else None)
-    reader = _Reader(counts)
-    chosen = draw_parts(parts, max_bytes)
-    most = max(PART_BYTES, max_bytes // max(1, len(chosen)))
-    num_cut = num_read = 0
-    for part in chosen:
-        if time.monotonic() - start > MAX_SECONDS:
-            break
-        num_read += 1
+    # Not as one list: of a file that is refused the others are read all the same.
+    names = sorted(glob.glob(place)) or [place]  # noqa: PTH207 (pathlib refuses absolute globs)
+    parts: list[CorpusPart] = []
+    problems: list[str] = []
+    for name in names:
         try:
-            num_cut += reader.read(part, most)
+            parts += list_parts(name, data.input_format, data.text_field, PART_BYTES)
         except ValueError as error:
-            counts.problems.append(str(error))
-    counts.shared_lines = [
-        (line, count)
-        for line, count in reader.documents_of_line.most_common(MAX_DETAILS)
-        if count > 1
-    ]
-    if num_read < len(parts):
-        counts.scope = f"a sample: {num_read} of {len(parts)} parts"
-    if num_cut:
-        counts.scope += f"; the first {most / 1e6:.0f} MB of {num_cut} of them"
-    counts.is_sample = counts.scope != "all"
-    counts.seconds = time.monotonic() - start
-    return counts
+            problems.append(str(error))
+    corpus = Corpus(tokenizer)
+    scope = corpus.read(parts, problems)
+    if not corpus.words:
+        raise ValueError(problems[0])
+    found = Diagnosis(place, "corpus")
+    found.judge(
+        thresholds.ANY,
+        len(problems),
+        "Input that cannot be read",
+        "Repair or leave out what is named: preparation stops there.",
+        measured=f"{len(problems)} files or parts: {problems[0] if problems else ''}",
+        expected="none",
+        details=tuple(problems[1:SHOWN]),
+    )
+    found.facts = {
+        "read": scope,
+        "documents": f"{len(corpus.words):,}",
+        "lines": f"{sum(corpus.sentences):,}",
+        "characters": f"{corpus.num_characters:,}",
+        "words a document": f"{np.median(corpus.words):,.0f} (median)",
+    }
+    _judge_copies(corpus, found)
+    _judge_sizes(corpus, found, scope == "all")
+    for lines, (_, bounds, title, remedy) in zip(corpus.damaged, DAMAGE, strict=True):
+        share = len(lines) / sum(corpus.sentences)
+        measured = f"{percent(share)} of the lines ({len(lines):,})"
+        found.judge(bounds, share, title, remedy, measured, details=tuple(lines[:SHOWN]))
+    if tokenizer:
+        _judge_vocabulary(corpus, found, tokenizer)
+    sizes = np.maximum(corpus.words, 1)
+    edges = np.geomspace(1, max(2, sizes.max()), 40)
+    found.plots["Words a document"] = lambda axes: (axes.hist(sizes, edges), axes.set_xscale("log"))
+    return found
 
 
-def draw_parts(parts: Sequence[CorpusPart], max_bytes: int) -> list[CorpusPart]:
-    """Draws parts evenly, as many as hold `max_bytes`, in random order: any first few are even.
+def _judge_copies(corpus: Corpus, found: Diagnosis) -> None:
+    number = len(corpus.words)
+    copies = number - len(corpus.documents)
+    found.judge(
+        thresholds.DUPLICATE_DOCUMENTS,
+        copies / number,
+        "Documents that stand in the corpus more than once",
+        "Pass --deduplicate=exact (or near): what is repeated is memorised, and held-out "
+        "documents are known.",
+        measured=f"{percent(copies / number)} ({copies:,} of {number:,})",
+    )
+    repeated = [(line, count) for line, count in corpus.lines.most_common() if count > 1]
+    share = sum(len(line) * (count - 1) for line, count in repeated) / corpus.num_characters
+    found.facts["repeated lines"] = percent(share)
+    found.judge(
+        thresholds.DUPLICATE_LINES,
+        share,
+        "Lines that repeat earlier ones",
+        "Remove copied documents first, then the lines listed here: headers, footers, notices.",
+        measured=f"{percent(share)} of the characters",
+        details=tuple(f"{count:,} x {shorten(line)}" for line, count in repeated[:SHOWN]),
+    )
 
-    A part of a file that was cut in parts holds `PART_BYTES`; any other may hold more, of which
-    the caller reads its share alone.
-    """
-    if not parts:
-        return []
-    count = min(len(parts), max(1, max_bytes // PART_BYTES))
-    step = len(parts) / count
-    chosen = [parts[int((number + 0.5) * step)] for number in range(count)]
-    random.Random(0).shuffle(chosen)
-    return chosen
+
+def _judge_sizes(corpus: Corpus, found: Diagnosis, is_whole: bool) -> None:
+    words = np.array(corpus.words)
+    found.judge(
+        thresholds.DOCUMENTS,
+        len(words) if is_whole else math.nan,
+        "Too few documents for next sentence prediction",
+        "Separate documents by blank lines, give more text, or pass --use_next_sentence=false.",
+        measured=f"{len(words):,} documents",
+    )
+    found.judge(
+        thresholds.LONGEST_DOCUMENT,
+        words.max() / max(1, words.sum()) if is_whole and len(words) > 1 else math.nan,
+        "A document that is most of the corpus",
+        "Split it at its chapters, with blank lines or as records.",
+    )
+    found.judge(
+        thresholds.SINGLE_SENTENCES,
+        float((np.array(corpus.sentences) == 1).mean()),
+        "Documents of one sentence",
+        "Put what belongs together in one document, or pass --use_next_sentence=false.",
+    )
+    found.judge(
+        thresholds.SHORT_DOCUMENTS,
+        float((words < SHORT_WORDS).mean()),
+        f"Documents of less than {SHORT_WORDS} words",
+        "See where documents end: if each line is one, pass JSONL. If they are short, take a "
+        "shorter --max_seq_length.",
+    )
+    found.judge(
+        thresholds.CUT_LINES,
+        corpus.num_cut / corpus.num_long if corpus.num_long else math.nan,
+        "Long lines that end in mid-sentence",
+        "If an export cut them, make it again. If they are wrapped, pass --input_format=prose. "
+        "Tables and lists are better left out.",
+    )
 
 
-class _Reader:
-    """Reads documents into the counts; keeps what was met before."""
-
-    def __init__(self, counts: CorpusCounts) -> None:
-        self.counts = counts
-        self.documents_of_line: collections.Counter[str] = collections.Counter()
-        self._documents: set[bytes] = set()
-
-    def read(self, part: CorpusPart, most: int) -> bool:
-        """Reads about `most` characters of a part; true if there were more."""
-        begin = self.counts.num_characters
-        is_cut = False
-        for document in read_documents(part):
-            if self.counts.num_characters - begin > most:
-                is_cut = True
-                break
-            self._add(document)
-        if part.format == "jsonl":
-            self._count_records(part, most)
-        return is_cut
-
-    def _add(self, document: list[str]) -> None:
-        counts = self.counts
-        counts.words.append(sum(len(line.split()) for line in document))
-        counts.sentences.append(len(document))
-        counts.num_lines += len(document)
-        digest = hashlib.blake2b("\n".join(document).encode(), digest_size=16).digest()
-        counts.copied_documents += digest in self._documents
-        self._documents.add(digest)
-        own: dict[str, None] = {}  # a set in order, so that equal counts come in that of the text
-        for line in document:
-            counts.num_characters += len(line)
-            if len(line) >= LINE_CHARACTERS:
-                if line in own or line in self.documents_of_line:
-                    counts.copied_characters += len(line)
-                own[line] = None
-            self._note_damage(line)
-            if counts.fit:
-                counts.fit.add(line)
-        self.documents_of_line.update(own.keys())
-
-    def _note_damage(self, line: str) -> None:
-        if line.isascii() and "<" not in line and "&" not in line and line.isprintable():
-            return
-        for kind, has in DAMAGE.items():
-            if has(line):
-                self.counts.damage_counts[kind] += 1
-                examples = self.counts.damage.setdefault(kind, [])
-                if len(examples) < MAX_DETAILS:
-                    examples.append(shorten(line))
-
-    def _count_records(self, part: CorpusPart, most: int) -> None:
-        """Counts the records without text, which the reader of documents passes over."""
-        read = 0
-        with open_decompressed(part.path) as file:
-            for _, line in read_whole_lines(file, part.path, part.start, part.stop):
-                if line.isspace():
-                    continue
-                read += len(line)
-                if read > most:
-                    return
-                self.counts.num_records += 1
-                text = json.loads(line)[part.text_field]
-                self.counts.num_empty += not text.strip()
+def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: WordPiece) -> None:
+    vocab = tokenizer.vocab
+    total = max(1, corpus.pieces.total())
+    unknown = corpus.pieces[vocab.unk_id] / total
+    continued = sum(n for index, n in corpus.pieces.items() if vocab.is_continuation[index])
+    per_word = total / max(1, total - continued)
+    found.facts |= {"pieces a word": f"{per_word:.2f}", "[UNK]": percent(unknown)}
+    guilty: collections.Counter[str] = collections.Counter()
+    for word, count in corpus.unknown_words.items():
+        lacking = [c for c in set(word) if c not in vocab.ids and f"##{c}" not in vocab.ids]
+        guilty.update(dict.fromkeys(lacking, count))
+    found.judge(
+        thresholds.UNKNOWN_PIECES,
+        unknown,
+        "Pieces that the vocabulary does not know",
+        "Take a vocabulary of this language (python -m bert_tf.build_vocab trains one), or add the "
+        "words with --added_words_file.",
+        measured=f"{percent(unknown)} of the pieces are [UNK]",
+        details=(
+            *(f"{c!r} (U+{ord(c):04X}) in {n:,} words" for c, n in guilty.most_common(SHOWN)),
+            "words: " + ", ".join(word for word, _ in corpus.unknown_words.most_common(SHOWN)),
+        ),
+    )
+    found.judge(
+        thresholds.PIECES_PER_WORD,
+        per_word,
+        "A vocabulary that cuts words into small pieces",
+        "Train a vocabulary on this text (python -m bert_tf.build_vocab), or enlarge it.",
+    )
+    tokens = [token for token in vocab.tokens if token not in SPECIAL_TOKENS]
+    is_cased = sum(token != token.lower() for token in tokens) > 0.01 * len(tokens)
+    has_capitals = corpus.num_cased > 0.01 * sum(corpus.sentences)
+    conflict = ""
+    if is_cased and tokenizer.do_lower_case:
+        conflict = "the vocabulary has upper case, but the text is lower-cased for it"
+    elif is_cased and not has_capitals:
+        conflict = "the vocabulary has upper case, but the text has none"
+    elif not is_cased and not tokenizer.do_lower_case and has_capitals:
+        conflict = "the vocabulary is lower case, but the text keeps its upper case"
+    found.judge(
+        thresholds.ANY._replace(serious=math.inf),
+        bool(conflict),
+        "Casing does not agree",
+        "Set --do_lower_case as the vocabulary wants it: true for an uncased one.",
+        measured=conflict,
+        expected="one casing",
+    )
 
 
 def shorten(text: str, most: int = 80) -> str:

@@ -1,169 +1,278 @@
-"""Numbers of pre-training examples: lengths, masks, labels, special tokens, copies.
+"""Looks at pre-training examples: damage, padding, masks, labels, special tokens, vocabulary.
 
-All arrays are those of a `Scan`: N examples of T pieces, with P predictions where they are masked.
+N examples of T pieces, with P predictions where they are masked.
 """
 
 import dataclasses
-from typing import NamedTuple
+import math
+import pathlib
+from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
+from bert_tf.data.pipeline import parse_records
+from bert_tf.data.record_form import RecordForm, describe_records, find_fault
 from bert_tf.data.static_masks import count_predictions
-from bert_tf.diagnosis.record_scan import Scan
+from bert_tf.data.tfrecords import RecordFiles
+from bert_tf.diagnosis import thresholds
+from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.vocab import Vocab
 
-SENTENCE_ENDS = frozenset([*".!?;:…。！？\"'”’»)]"])
-
-
-class SpecialIds(NamedTuple):
-    """Ids of the special tokens; -1 where one is not known."""
-
-    pad: int
-    cls: int
-    sep: int
-    mask: int
-    unk: int
-
-
-@dataclasses.dataclass(frozen=True)
-class MaskShares:
-    """What became of the predicted pieces: shares of [MASK], kept, exchanged; and how many."""
-
-    num_predicted: int
-    mask: float
-    kept: float
-    random: float
+MAX_RECORDS = 20_000  # drawn evenly
+SHOWN = 10
+AGAIN = "Make the records again with python -m bert_tf.create_pretraining_data."
 
 
 class Examples:
-    """Examples with what follows from them.
-
-    Args:
-      scan: the records read.
-      vocab: their vocabulary; None: its special tokens are guessed from where they stand.
+    """Examples as arrays, with what follows from them.
 
     Attributes:
-      lengths: int64 [N], pieces without padding.
-      originals: int64 [N, T], the pieces before masking.
-      is_predicted: bool [N, T].
-      is_random: bool [N], labelled as not following.
-      is_pair: bool [N], has a second segment.
+      form: masked or not, T, P.
+      ids, types: int [N, T]; `is_real`: bool [N, T], no padding.
+      lengths: int [N], pieces without padding.
+      originals: int [N, T], the pieces before masking; `is_predicted`: bool [N, T].
+      is_random: bool [N], labelled as not following; `is_pair`: has a second segment.
+      places: N names, "record R of FILE".
     """
 
-    def __init__(self, scan: Scan, vocab: Vocab | None) -> None:
-        rows = scan.rows
-        self.scan, self.vocab = scan, vocab
-        self.is_masked, self.length, self.num_slots = scan.form
-        self.ids, self.mask = rows["input_word_ids"], rows["input_mask"]
-        self.types = rows["input_type_ids"]
-        self.lengths = self.mask.sum(axis=1)
-        self.is_random: np.ndarray = rows["next_sentence_labels"] == 1
-        self.is_pair: np.ndarray = self.types.max(axis=1) > 0
-        self.originals = self.ids.copy()
-        self.is_predicted = np.zeros(self.ids.shape, bool)
-        if self.is_masked:
-            numbers, slots = np.nonzero(rows["masked_lm_weights"] > 0)
-            places = np.clip(rows["masked_lm_positions"][numbers, slots], 0, self.length - 1)
-            self.originals[numbers, places] = rows["masked_lm_ids"][numbers, slots]
-            self.is_predicted[numbers, places] = True
-        self.special = self._find_special()
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def _find_special(self) -> SpecialIds:
-        if self.vocab:
-            v = self.vocab
-            return SpecialIds(v.pad_id, v.cls_id, v.sep_id, v.mask_id, v.unk_id)
-        last = self.originals[np.arange(len(self)), np.maximum(self.lengths - 1, 0)]
-        mask = most_frequent(self.ids[self.is_predicted]) if self.is_masked else -1
-        return SpecialIds(0, most_frequent(self.originals[:, 0]), most_frequent(last), mask, -1)
-
-    def padding_share(self) -> float:
-        return 1.0 - float(self.lengths.sum()) / self.ids.size
-
-    def short_share(self) -> float:
-        """Returns the share of examples that fill less than half of T."""
-        return float((self.lengths < self.length / 2).mean())
-
-    def cut_share(self) -> float:
-        """Returns the share of examples that are full and end in mid-sentence; nan if unknown."""
-        if not self.vocab:
-            return float("nan")
-        ends = np.isin(
-            np.arange(len(self.vocab)), [self.vocab.ids.get(c, 0) for c in SENTENCE_ENDS]
-        )
-        last = self.originals[np.arange(len(self)), np.maximum(self.lengths - 2, 0)]
-        is_end = ends[np.clip(last, 0, len(ends) - 1)]
-        return float(((self.lengths == self.length) & ~is_end).mean())
-
-    def unknown_share(self) -> float:
-        """Returns the share of [UNK] among the pieces of the text; nan if its id is not known."""
-        if self.special.unk < 0:
-            return float("nan")
-        special = self.special
-        is_text = (self.mask > 0) & ~np.isin(self.originals, [special.cls, special.sep])
-        return float((self.originals[is_text] == special.unk).mean())
-
-    def masked_share(self) -> float:
-        """Returns predictions by pieces, special tokens counted as google-research/bert does."""
-        return float(self.is_predicted.sum() / self.lengths.sum())
-
-    def mask_shares(self) -> MaskShares:
-        """Returns what the predicted pieces were replaced by."""
-        shown, original = self.ids[self.is_predicted], self.originals[self.is_predicted]
-        is_mask = shown == self.special.mask
-        is_kept = (shown == original) & ~is_mask
-        mask, kept = float(is_mask.mean()), float(is_kept.mean())
-        return MaskShares(len(shown), mask, kept, float((~is_mask & ~is_kept).mean()))
-
-    def lost_predictions(self, masking: MaskingConfig) -> float:
-        """Returns the share of predictions that P leaves no room for."""
-        most = dataclasses.replace(masking, max_predictions_per_seq=self.length)
-        wanted = count_predictions(self.lengths, most)
-        slots = self.num_slots if self.is_masked else masking.max_predictions_per_seq
-        return float(np.maximum(0, wanted - slots).sum() / wanted.sum())
-
-    def copied_share(self) -> float:
-        """Returns the share of records that repeat another byte for byte."""
-        return 1.0 - len(np.unique(self.scan.digests)) / len(self)
-
-    def faults(self) -> dict[str, np.ndarray]:
-        """Returns for each rule of the form [CLS] a [SEP] b [SEP] which examples break it."""
-        special, places = self.special, np.arange(self.length)
-        is_real = places < self.lengths[:, None]
-        rows = np.arange(len(self))
-        is_sep = (self.originals == special.sep) & is_real
-        is_cls = (self.originals == special.cls) & is_real
-        last = np.maximum(self.lengths - 1, 0)
-        # Of a pair: where the second segment should begin, behind the first [SEP].
-        first_sep = is_sep.argmax(axis=1)
-        is_second = (places > first_sep[:, None]) & is_real & self.is_pair[:, None]
-        at_special = (is_sep | is_cls | ~is_real) & self.is_predicted
-        size = len(self.vocab) if self.vocab else np.iinfo(np.int64).max
-        strays = self.ids == special.mask if special.mask >= 0 else np.zeros(self.ids.shape, bool)
-        return {
-            "padding between pieces": ((self.mask > 0) != is_real).any(axis=1),
-            "pieces in the padding": ((self.ids != special.pad) & ~is_real).any(axis=1),
-            "no [CLS] at the front": self.originals[:, 0] != special.cls,
-            "no [SEP] at the end": self.originals[rows, last] != special.sep,
-            "[CLS] within the text": is_cls.sum(axis=1) > is_cls[:, 0],
-            "a pair without two [SEP]": self.is_pair & (is_sep.sum(axis=1) != 2),
-            "segments that change elsewhere than behind [SEP]": ((self.types > 0) != is_second).any(
-                axis=1
-            ),
-            "predictions at [CLS], [SEP] or padding": at_special.any(axis=1),
-            "[MASK] where nothing is predicted": (strays & ~self.is_predicted).any(axis=1),
-            "ids outside of the vocabulary": ((self.originals < 0) | (self.originals >= size)).any(
-                axis=1
-            ),
-        }
+    def __init__(
+        self, features: dict[str, np.ndarray], form: RecordForm, places: list[str]
+    ) -> None:
+        self.form, self.places = form, places
+        self.ids, self.types = features["input_word_ids"], features["input_type_ids"]
+        self.is_real = features["input_mask"] > 0
+        self.lengths = self.is_real.sum(axis=1)
+        self.originals, self.is_predicted = self.ids.copy(), np.zeros(self.ids.shape, bool)
+        if form.is_masked:
+            rows, slots = np.nonzero(features["masked_lm_weights"] > 0)
+            columns = features["masked_lm_positions"][rows, slots].clip(0, form.max_seq_length - 1)
+            self.originals[rows, columns] = features["masked_lm_ids"][rows, slots]
+            self.is_predicted[rows, columns] = True
+        self.is_random = features["next_sentence_labels"] == 1
+        self.is_pair = self.types.max(axis=1) > 0
 
 
-def most_frequent(values: np.ndarray) -> int:
-    """Returns the value found most often; -1 of none."""
-    if not values.size:
-        return -1
-    found, counts = np.unique(values, return_counts=True)
-    return int(found[counts.argmax()])
+def diagnose_examples(
+    place: str, paths: Sequence[pathlib.Path], vocab: Vocab | None, masking: MaskingConfig
+) -> Diagnosis:
+    """Looks at TFRecords of pre-training examples.
+
+    Args:
+      place: name of the files together.
+      paths: the files.
+      vocab: their vocabulary; None: nothing is said about pieces.
+      masking: how they are, or will be, masked.
+    """
+    found = Diagnosis(place, "examples")
+    examples, number, damage = read_examples(paths)
+    found.judge(
+        thresholds.ANY,
+        len(damage),
+        "Records that cannot be read",
+        "Copy or make their files again: training stops there.",
+        measured=f"{len(damage)}: {damage[0] if damage else ''}",
+        expected="none",
+        details=tuple(damage[1:SHOWN]),
+    )
+    if not examples:
+        return found
+    length, is_masked = examples.form.max_seq_length, examples.form.is_masked
+    padding = 1.0 - float(examples.is_real.mean())
+    found.facts = {
+        "examples": f"{number:,}, {len(examples.ids):,} of them read",
+        "form": f"{length} pieces, masked {'already' if is_masked else 'at reading'}",
+        "padding": percent(padding),
+        "random pairs": percent(float(examples.is_random.mean())),
+    }
+    found.judge(
+        thresholds.PADDING,
+        padding,
+        "Padding",
+        f"Take a shorter --max_seq_length (the median has {np.median(examples.lengths):.0f} "
+        "pieces), a smaller --short_seq_prob, longer documents, or --pack_rows.",
+        measured=f"{percent(padding)} of all places",
+    )
+    _judge_labels(examples, found)
+    _judge_predictions(examples, found, masking)
+    if vocab:
+        _judge_pieces(examples, found, vocab)
+        if is_masked:
+            _judge_split(examples, found, vocab)
+    lengths = examples.lengths
+    found.plots["Pieces an example"] = lambda axes: axes.hist(lengths, 40)
+    return found
+
+
+def read_examples(paths: Sequence[pathlib.Path]) -> tuple[Examples | None, int, list[str]]:
+    """Reads examples as far as they can be read.
+
+    Returns:
+      The examples, None if there are none; records of all whole files; what is damaged.
+    """
+    damage: list[str] = []
+    whole: list[pathlib.Path] = []
+    for path in paths:
+        try:
+            RecordFiles([path])
+            whole.append(path)
+        except (ValueError, OSError) as error:
+            damage.append(str(error))
+    if not whole:
+        return None, 0, damage
+    records = RecordFiles(whole)
+    serialized, places = [], []
+    count = min(len(records), MAX_RECORDS)
+    for index in np.linspace(0, len(records) - 1, count).astype(np.int64):
+        try:
+            serialized += records.read(np.array([index]))
+            places.append(records.locate(index))
+        except ValueError as error:
+            damage.append(str(error))
+    try:
+        form = describe_records(records)
+        parsed = parse_records(tf.constant(serialized, tf.string), form)
+    except tf.errors.InvalidArgumentError as error:
+        try:
+            find_fault(records)
+        except ValueError as fault:
+            return None, len(records), [*damage, str(fault)]
+        raise ValueError(f"{whole[0]}: {error.message}") from None
+    except ValueError as error:
+        return None, len(records), [*damage, str(error)]
+    features = {name: tensor.numpy() for name, tensor in parsed.items()}
+    return Examples(features, form, places), len(records), damage
+
+
+def _judge_labels(examples: Examples, found: Diagnosis) -> None:
+    pairs = examples.is_random[examples.is_pair]
+    if not pairs.size:
+        return
+    beyond = abs(pairs.mean() - 0.5) - thresholds.STANDARD_ERRORS * 0.5 / math.sqrt(pairs.size)
+    found.judge(
+        thresholds.LABEL_BALANCE,
+        beyond,
+        "Labels of next sentence prediction are out of balance",
+        "Documents of one sentence, or sentences longer than a segment, give random pairs only: "
+        "split sentences, take a longer --max_seq_length, or pass --use_next_sentence=false.",
+        measured=f"{percent(float(pairs.mean()))} of the pairs are random",
+        expected="35 to 65 %",
+    )
+
+
+def _judge_predictions(examples: Examples, found: Diagnosis, masking: MaskingConfig) -> None:
+    """Judges how many pieces are predicted, and the room for them."""
+    length, is_masked = examples.form.max_seq_length, examples.form.is_masked
+    slots = examples.form.max_predictions_per_seq or masking.max_predictions_per_seq
+    most = dataclasses.replace(masking, max_predictions_per_seq=length)
+    wanted = count_predictions(examples.lengths, most)
+    needed = math.ceil(length * masking.masked_lm_prob)
+    remedy = f"Pass --max_predictions_per_seq={needed} (max_seq_length x masked_lm_prob)."
+    found.judge(
+        thresholds.LOST_PREDICTIONS,
+        float(np.maximum(0, wanted - slots).sum() / wanted.sum()),
+        f"Predictions have no room: max_predictions_per_seq is {slots}",
+        remedy,
+    )
+    used = examples.is_predicted.sum(axis=1) if is_masked else np.minimum(wanted, slots)
+    found.judge(
+        thresholds.WASTED_PREDICTIONS,
+        1.0 - float(used.mean()) / slots if slots else math.nan,
+        f"Room for predictions is wasted: max_predictions_per_seq is {slots}",
+        f"{remedy} Empty places cost as much as filled ones.",
+    )
+    if not is_masked:
+        return
+    share = float(used.sum() / examples.lengths.sum())
+    found.facts["masked"] = percent(share)
+    found.judge(
+        thresholds.MASKED_SHARE,
+        abs(share / masking.masked_lm_prob - 1.0),
+        "The masked share is not the nominal one",
+        f"If another share was meant, pass it as --masked_lm_prob; else: {AGAIN}",
+        measured=f"{percent(share)} of the pieces are predicted",
+        expected=f"about {percent(masking.masked_lm_prob)}",
+    )
+
+
+def _judge_split(examples: Examples, found: Diagnosis, vocab: Vocab) -> None:
+    shown = examples.ids[examples.is_predicted]
+    is_mask = shown == vocab.mask_id
+    is_kept = (shown == examples.originals[examples.is_predicted]) & ~is_mask
+    shares = np.array([is_mask.mean(), is_kept.mean(), (~is_mask & ~is_kept).mean()])
+    nominal = np.array([0.8, 0.1, 0.1])
+    errors = np.sqrt(nominal * (1 - nominal) / max(1, shown.size))
+    found.judge(
+        thresholds.MASK_SPLIT,
+        float((abs(shares - nominal) - thresholds.STANDARD_ERRORS * errors).max()),
+        "Predicted pieces are not masked 80 / 10 / 10",
+        f"{AGAIN} Without kept and random pieces the model sees [MASK] alone, which no text has.",
+        measured=f"{' / '.join(map(percent, shares))} are [MASK], kept, random",
+        expected="80 % / 10 % / 10 %",
+    )
+    names = ["[MASK]", "kept", "random"]
+    found.plots["What predicted pieces became (lines: nominal)"] = lambda axes: (
+        axes.bar(names, shares),
+        axes.hlines(nominal, np.arange(3) - 0.4, np.arange(3) + 0.4, "grey"),
+    )
+
+
+def _judge_pieces(examples: Examples, found: Diagnosis, vocab: Vocab) -> None:
+    originals, real = examples.originals, examples.is_real
+    is_text = real & ~np.isin(originals, [vocab.cls_id, vocab.sep_id])
+    text = originals[is_text]
+    unknown = float((text == vocab.unk_id).mean())
+    found.facts["[UNK]"] = percent(unknown)
+    found.judge(
+        thresholds.UNKNOWN_PIECES,
+        unknown,
+        "Pieces that are [UNK]",
+        "Run the doctor on the corpus with --vocab_file: it names the characters.",
+    )
+    unused = [index for token, index in vocab.ids.items() if token.startswith("[unused")]
+    found.judge(
+        thresholds.UNUSED_PIECES,
+        float(np.isin(text, unused).mean()),
+        "Pieces that no text has ([unused...]): the vocabulary is another",
+        "Give the --vocab_file that made the records, cased or uncased as it was.",
+    )
+    faults = {name: rows for name, rows in find_faults(examples, vocab).items() if rows.any()}
+    share = float(np.any([*faults.values()], axis=0).mean()) if faults else 0.0
+    found.judge(
+        thresholds.MISPLACED,
+        share,
+        "Special tokens or ids out of place",
+        f"Give the --vocab_file that made them. If it is the one: {AGAIN}",
+        measured=f"{percent(share)} of the examples",
+        expected="none",
+        details=tuple(
+            f"{rows.sum():,} examples: {name}; {examples.places[int(rows.argmax())]}"
+            for name, rows in faults.items()
+        ),
+    )
+
+
+def find_faults(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
+    """Returns for each rule of the form [CLS] a [SEP] b [SEP] which examples break it, bool [N]."""
+    ids, originals, is_real = examples.ids, examples.originals, examples.is_real
+    rows, columns = np.arange(len(ids)), np.arange(ids.shape[1])
+    is_sep, is_cls = (is_real & (originals == index) for index in (vocab.sep_id, vocab.cls_id))
+    # Of a pair the second segment begins behind the first [SEP].
+    is_second = (columns > is_sep.argmax(axis=1)[:, None]) & is_real & examples.is_pair[:, None]
+    is_stray = (ids == vocab.mask_id) & ~examples.is_predicted
+    faults = {
+        "padding between pieces": is_real != (columns < examples.lengths[:, None]),
+        "pieces in the padding": (ids != vocab.pad_id) & ~is_real,
+        "[CLS] not at the front alone": is_cls != (columns == 0),
+        "segments that change elsewhere than behind [SEP]": (examples.types > 0) != is_second,
+        "predictions at [CLS], [SEP] or padding": (is_sep | is_cls | ~is_real)
+        & examples.is_predicted,
+        "[MASK] where nothing is predicted": is_stray,
+        "ids outside of the vocabulary": (originals < 0) | (originals >= len(vocab)),
+    }
+    by_row = {name: cells.any(axis=1) for name, cells in faults.items()}
+    last = originals[rows, np.maximum(examples.lengths - 1, 0)]
+    by_row["no [SEP] at the end"] = last != vocab.sep_id
+    by_row["a pair without two [SEP]"] = examples.is_pair & (is_sep.sum(axis=1) != 2)
+    return by_row

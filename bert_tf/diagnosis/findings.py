@@ -3,31 +3,30 @@
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import Any
-
-from bert_tf.diagnosis.thresholds import THRESHOLDS
+from typing import Any, NamedTuple
 
 
 class Severity(enum.IntEnum):
     """How bad a finding is; a serious one gives the program its exit status."""
 
-    NOTE = 0
     WARNING = 1
     SERIOUS = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing that is not as it should be.
+class Bounds(NamedTuple):
+    """The first values that are a warning and serious; if `serious` is less, small ones are bad."""
 
-    Attributes:
-      severity: how bad it is.
-      title: the thing in a few words.
-      measured: the number, and of what.
-      expected: what the number should be.
-      remedy: what to do.
-      details: examples: lines, characters, records.
-    """
+    warning: float
+    serious: float
+    is_share: bool = True
+
+    def write(self, value: float) -> str:
+        """Writes a value of this number: a share in percent."""
+        return percent(value) if self.is_share else f"{value:.4g}"
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be; `details` are lines, characters, records."""
 
     severity: Severity
     title: str
@@ -37,68 +36,50 @@ class Finding:
     details: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """A picture of the report.
-
-    Attributes:
-      title: what it shows.
-      draw: draws it into matplotlib axes.
-    """
-
-    title: str
-    draw: Callable[[Any], None]
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Diagnosis:
-    """All that was found in one place.
+    """What was found in one place.
 
     Attributes:
       place: file or folder.
-      kind: what it is: corpus, examples, pre-training run, fine-tuning run.
-      facts: numbers by name, good and bad, in the order in which they are shown.
+      kind: corpus, examples, pre-training run or fine-tuning run.
+      facts: numbers by name, good and bad.
       findings: what is not as it should be.
-      plots: pictures of the report.
+      plots: by title, what draws into matplotlib axes.
     """
 
     place: str
     kind: str
-    facts: dict[str, str]
-    findings: list[Finding]
-    plots: list[Plot] = dataclasses.field(default_factory=list)
+    facts: dict[str, str] = dataclasses.field(default_factory=dict)
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+    plots: dict[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
+
+    def judge(
+        self,
+        bounds: Bounds,
+        value: float,
+        title: str,
+        remedy: str,
+        measured: str = "",
+        expected: str = "",
+        details: tuple[str, ...] = (),
+    ) -> None:
+        """Adds a finding if `value` is at or beyond the bounds; nan, nothing measured, never is.
+
+        `measured` and `expected` say more than the value and the bound by themselves.
+        """
+        sign = 1 if bounds.serious >= bounds.warning else -1
+        if not sign * value >= sign * bounds.warning:
+            return
+        is_serious = sign * value >= sign * bounds.serious
+        severity = Severity.SERIOUS if is_serious else Severity.WARNING
+        expected = expected or f"{'below' if sign > 0 else 'above'} {bounds.write(bounds.warning)}"
+        measured = measured or bounds.write(value)
+        self.findings.append(Finding(severity, title, measured, expected, remedy, details))
 
     def worst_first(self) -> list[Finding]:
         """Returns the findings, the worst first; of equal ones in the order they were made."""
         return sorted(self.findings, key=lambda finding: -finding.severity)
-
-
-def judge(
-    name: str,
-    value: float,
-    title: str,
-    measured: str,
-    remedy: str,
-    details: tuple[str, ...] = (),
-    expected: str = "",
-) -> list[Finding]:
-    """Returns the finding that a number gives against the threshold of that name: none or one.
-
-    Args:
-      name: of the threshold.
-      value: the number; nan, where nothing was measured, gives none.
-      title, measured, remedy, details: of the finding.
-      expected: in the place of the threshold's own words.
-    """
-    threshold = THRESHOLDS[name]
-    sign = -1 if threshold.is_lower_bound else 1
-    if threshold.serious is not None and sign * value >= sign * threshold.serious:
-        found = Severity.SERIOUS
-    elif threshold.warning is not None and sign * value >= sign * threshold.warning:
-        found = Severity.WARNING
-    else:
-        return []
-    return [Finding(found, title, measured, expected or threshold.expected(), remedy, details)]
 
 
 def percent(share: float) -> str:
@@ -108,6 +89,6 @@ def percent(share: float) -> str:
     ('50 %', '7.1 %', '0.012 %', '0 %')
     """
     value = 100 * share
-    if value == 0 or value >= 9.95:
+    if value == 0 or abs(value) >= 9.95:
         return f"{value:.0f} %"
-    return f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
+    return f"{value:.2g} %" if abs(value) < 1 else f"{value:.1f} %"

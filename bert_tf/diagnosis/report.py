@@ -1,23 +1,17 @@
 """What the doctor found: one screen of text, and a page with the plots."""
 
+import base64
 import html
+import io
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
-from bert_tf.diagnosis.charts import draw_svg
-from bert_tf.diagnosis.findings import Diagnosis, Finding, Severity
+from bert_tf.diagnosis.findings import Diagnosis, Severity
 
-WORDS = {Severity.SERIOUS: "SERIOUS", Severity.WARNING: "warning", Severity.NOTE: "note"}
-COLOURS = {Severity.SERIOUS: "\033[31m", Severity.WARNING: "\033[33m", Severity.NOTE: "\033[36m"}
-BOLD, PLAIN = "\033[1m", "\033[0m"
+WORDS = {Severity.SERIOUS: "SERIOUS", Severity.WARNING: "warning"}
 WIDTH = 100
 SHOWN_FINDINGS, SHOWN_DETAILS = 8, 3  # of each place on the screen; the page has all
-
-
-def screen(diagnoses: Sequence[Diagnosis], use_colour: bool) -> str:
-    """Returns what is printed: each place with its facts, then its findings, the worst first."""
-    parts = [_screen_of(diagnosis, use_colour) for diagnosis in diagnoses]
-    return "\n\n".join([*parts, summary(diagnoses)])
 
 
 def summary(diagnoses: Sequence[Diagnosis]) -> str:
@@ -25,62 +19,42 @@ def summary(diagnoses: Sequence[Diagnosis]) -> str:
     found = [finding.severity for diagnosis in diagnoses for finding in diagnosis.findings]
     if not found:
         return "Nothing is wrong with what was looked at."
-    counts = [
-        f"{found.count(kind)} {word.lower()}" for kind, word in WORDS.items() if kind in found
-    ]
+    counts = [f"{found.count(s)} {word.lower()}" for s, word in WORDS.items() if s in found]
     return f"{len(found)} finding{'s' * (len(found) > 1)}: {', '.join(counts)}."
 
 
-def _screen_of(diagnosis: Diagnosis, use_colour: bool) -> str:
-    bold, plain = (BOLD, PLAIN) if use_colour else ("", "")
-    lines = [f"{bold}{diagnosis.place}{plain} ({diagnosis.kind})"]
+def screen(diagnoses: Sequence[Diagnosis]) -> str:
+    """Returns what is printed: each place with its facts, then its findings, the worst first."""
+    return "\n\n".join([*map(_screen_of, diagnoses), summary(diagnoses)])
+
+
+def _screen_of(diagnosis: Diagnosis) -> str:
+    def wrapped(text: str, indent: int) -> list[str]:
+        return textwrap.wrap(
+            text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent
+        )
+
     facts = "; ".join(f"{name}: {value}" for name, value in diagnosis.facts.items())
-    lines += textwrap.wrap(facts, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    lines = [f"{diagnosis.place} ({diagnosis.kind})", *wrapped(facts, 2)]
     findings = diagnosis.worst_first()
     for finding in findings[:SHOWN_FINDINGS]:
-        lines += _lines_of(finding, use_colour)
+        lines.append(f"  {WORDS[finding.severity]:8} {finding.title}")
+        lines += wrapped(f"{finding.measured}; expected {finding.expected}", 11)
+        lines += wrapped(f"-> {finding.remedy}", 11)
+        lines += [f"             {line[: WIDTH - 13]}" for line in finding.details[:SHOWN_DETAILS]]
     if len(findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(findings) - SHOWN_FINDINGS} more in the report")
-    if not findings:
-        lines.append("  nothing found")
-    return "\n".join(lines)
-
-
-def _lines_of(finding: Finding, use_colour: bool) -> list[str]:
-    colour, plain = (COLOURS[finding.severity], PLAIN) if use_colour else ("", "")
-    word = WORDS[finding.severity]
-    lines = [f"  {colour}{word:8}{plain} {finding.title}"]
-    body = [f"{finding.measured}; expected {finding.expected}", f"-> {finding.remedy}"]
-    for text in body:
-        indent = " " * 11
-        lines += textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
-    lines += [f"             {detail[: WIDTH - 13]}" for detail in finding.details[:SHOWN_DETAILS]]
-    return lines
+    return "\n".join(lines if findings else [*lines, "  nothing found"])
 
 
 STYLE = """
-:root { color-scheme: light dark; --line: #8884; --serious: #c62828; --warning: #b26a00;
-  --note: #1565c0; }
-@media (prefers-color-scheme: dark) {
-  :root { --serious: #ff8a80; --warning: #ffcc80; --note: #90caf9; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
-  background: Canvas; color: CanvasText; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; overflow-wrap: anywhere; }
-.kind { font-weight: normal; opacity: .7; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: .5rem; }
-dl div { border-left: 2px solid var(--line); padding-left: .6rem; }
-dt { font-size: .8rem; opacity: .7; } dd { margin: 0; overflow-wrap: anywhere; }
-article { border-left: .35rem solid var(--colour); padding: .1rem 0 .1rem .9rem; margin: 1.2rem 0; }
-article h3 { margin: 0; font-size: 1rem; } article p { margin: .2rem 0; }
-.word { color: var(--colour); text-transform: uppercase; font-size: .8rem; font-weight: bold; }
-.SERIOUS { --colour: var(--serious); } .WARNING { --colour: var(--warning); }
-.NOTE { --colour: var(--note); }
-ul { margin: .3rem 0; padding-left: 1.2rem; font: .8rem/1.5 ui-monospace, monospace; }
-li { overflow-wrap: anywhere; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr));
-  gap: 1rem; }
-figure { margin: 0; } figcaption { font-weight: 600; font-size: .9rem; }
-svg { display: block; width: 100%; height: auto; }
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; overflow-wrap: anywhere; }
+article { border-left: .35rem solid #b26a00; padding-left: .9rem; margin: 1.2rem 0; }
+article.SERIOUS { border-color: #c62828; } h3, article p { font-size: 1rem; margin: .1rem 0; }
+li { font: .8rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
+.plots { overflow-x: auto; } img { width: 100%; min-width: 36rem; }
 """
 
 
@@ -91,32 +65,52 @@ def page(diagnoses: Sequence[Diagnosis]) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>bert_tf doctor</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{html.escape(summary(diagnoses))}</h1>\n{body}\n</body>\n</html>\n"
+        f"<h1>{summary(diagnoses)}</h1>\n{body}\n</body>\n</html>\n"
     )
 
 
 def _section(diagnosis: Diagnosis) -> str:
-    facts = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
-        for name, value in diagnosis.facts.items()
-    )
-    findings = "\n".join(map(_article, diagnosis.worst_first())) or "<p>Nothing found.</p>"
-    plots = "\n".join(
-        f"<figure><figcaption>{html.escape(plot.title)}</figcaption>{draw_svg(plot)}</figure>"
-        for plot in diagnosis.plots
-    )
-    return (
-        f'<section>\n<h2>{html.escape(diagnosis.place)} <span class="kind">'
-        f"{html.escape(diagnosis.kind)}</span></h2>\n<dl>{facts}</dl>\n{findings}\n"
-        f'<div class="plots">{plots}</div>\n</section>'
-    )
+    escape = html.escape
+    facts = "; ".join(f"{name}: {value}" for name, value in diagnosis.facts.items())
+    parts = [f"<h2>{escape(diagnosis.place)} ({diagnosis.kind})</h2>", f"<p>{escape(facts)}</p>"]
+    for finding in diagnosis.worst_first():
+        word = WORDS[finding.severity]
+        details = "".join(f"<li>{escape(detail)}</li>" for detail in finding.details)
+        parts.append(
+            f'<article class="{word}"><h3>{word}: {escape(finding.title)}</h3>\n'
+            f"<p>{escape(finding.measured)}; expected {escape(finding.expected)}</p>\n"
+            f"<p>{escape(finding.remedy)}</p>\n<ul>{details}</ul></article>"
+        )
+    if not diagnosis.findings:
+        parts.append("<p>Nothing found.</p>")
+    if diagnosis.plots:
+        image = base64.b64encode(draw(diagnosis)).decode()
+        parts.append(
+            f'<div class="plots"><img alt="{escape(", ".join(diagnosis.plots))}" '
+            f'src="data:image/svg+xml;base64,{image}"></div>'
+        )
+    return "<section>\n" + "\n".join(parts) + "\n</section>"
 
 
-def _article(finding: Finding) -> str:
-    details = "".join(f"<li>{html.escape(detail)}</li>" for detail in finding.details)
-    return (
-        f'<article class="{finding.severity.name}"><span class="word">{WORDS[finding.severity]}'
-        f"</span><h3>{html.escape(finding.title)}</h3>\n"
-        f"<p>{html.escape(finding.measured)}; expected {html.escape(finding.expected)}</p>\n"
-        f"<p>{html.escape(finding.remedy)}</p>{f'<ul>{details}</ul>' if details else ''}</article>"
-    )
+def draw(diagnosis: Diagnosis) -> bytes:
+    """Returns one figure of all plots of a place, as SVG: grey on nothing, for light and dark."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = -(-len(diagnosis.plots) // 2)
+    # "none" leaves text as text: small, and in the reader's own fonts.
+    style: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9}
+    for part in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"):
+        style[part] = "grey"
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(9, 2.8 * rows), layout="constrained")
+        cells = figure.subplots(rows, 2, squeeze=False).ravel()
+        for axes in cells[len(diagnosis.plots) :]:
+            axes.set_axis_off()
+        for axes, (title, plot) in zip(cells, diagnosis.plots.items(), strict=False):
+            axes.patch.set_alpha(0.0)
+            axes.set_title(title)
+            plot(axes)
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", transparent=True)
+    return file.getvalue()

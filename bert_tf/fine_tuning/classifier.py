@@ -209,6 +209,10 @@ class Classifier(Program):
             metric_names=metrics,
         )
         task.best_metric = best
+        if self.kind == "number" and data[0]:
+            # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
+            # that has a head replaces this.
+            task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
         return task
 
     def report(

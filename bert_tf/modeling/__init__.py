@@ -1,6 +1,13 @@
-"""The network, in plain Keras 3: encoder, heads, losses.
+"""The network in Keras 3 with TensorFlow as its backend: encoder, heads, losses.
 
-One alphabet of dimensions, used in every comment and docstring of the project:
+Most of it is written in `keras.ops`. TensorFlow itself is imported where Keras has no such thing or
+a slower one: by `dropout.py` (masks from wrapping integers, traced once for all layers),
+`layer_norm.py` (its gradient written out), `attention.py` (the joined projections of inference,
+variables that are no weights of the model), `unpadding.py` (a gather without places from the end)
+and `preprocessor.py` (strings).
+
+One alphabet of dimensions in every comment and docstring of this package; the other packages use
+its letters for the same things, and N for the number of examples where there are no heads:
 
   B  batch                         D  hidden size
   T  sequence length, query side   F  intermediate size
@@ -8,4 +15,5 @@ One alphabet of dimensions, used in every comment and docstring of the project:
   N  attention heads               P  masked predictions per sequence
   H  size of one head              C  classes
   L  layers                        W  words
+  R  packed rows                   U  pieces of a batch without its padding
 """

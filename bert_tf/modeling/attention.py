@@ -68,7 +68,7 @@ class SelfAttention(keras.layers.Layer):
       initializer_range: standard deviation of the initial kernels.
 
     Call arguments:
-      inputs: float [B*T, D], or [N, D] without padding.
+      inputs: float [B*T, D]; [U, D] without padding; [R*T, D] in packed rows.
       bias: float32 [B, 1, 1 or T, T], see `attention_bias`.
       dropout_seed: int32 [] in training, else None.
       layout: where the pieces stand, if there is no padding.

@@ -36,13 +36,13 @@ class BertEmbeddings(keras.layers.Layer):
       initializer_range: standard deviation of the initial tables.
 
     Call arguments:
-      input_word_ids: int32 [B, T], or [N] without padding or in packed rows.
+      input_word_ids: int32 [B, T]; [U] without padding; [R*T] in packed rows.
       input_type_ids: of the same shape.
       dropout_seed: int32 [] in training, else None.
-      positions: int32 [N], needed with ids [N]: the rows of the position table.
+      positions: int32 [U] or [R*T], needed with such ids: the rows of the position table.
 
     Returns:
-      float [B, T, D] or [N, D].
+      float [B, T, D], [U, D] or [R*T, D].
     """
 
     def __init__(

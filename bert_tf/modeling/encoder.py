@@ -107,7 +107,7 @@ class EncoderLayer(keras.layers.Layer):
       initializer_range: standard deviation of the initial kernels.
 
     Call arguments:
-      inputs: float [B*T, D], or [N, D] without padding.
+      inputs: float [B*T, D]; [U, D] without padding; [R*T, D] in packed rows.
       bias: float32 [B, 1, 1 or T, T], see `attention_bias`.
       dropout_seed: int32 [] in training, else None.
       layout: where the pieces stand, if there is no padding.
@@ -335,7 +335,7 @@ class BertEncoder(FromPretrained, keras.Model):
         rows = find_packed_rows(inputs)
         pieces = find_pieces(inputs["input_mask"]) if self.unpad and rows is None else None
         layout = rows or pieces
-        hidden = self._embed(inputs, dropout_seed, layout)  # [B*T, D], [R*T, D] or [N, D]
+        hidden = self._embed(inputs, dropout_seed, layout)  # [B*T, D], [R*T, D] or [U, D]
         bias = rows.attention_bias() if rows else attention_bias(inputs["input_mask"])
         by_sequence = (-1, ops.shape(inputs["input_mask"])[1], self.config.hidden_size)
         outputs = [hidden]
@@ -356,7 +356,6 @@ class BertEncoder(FromPretrained, keras.Model):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "config": self.config.to_dict(),
             "recompute": self.recompute,
             "use_pooler": self.use_pooler,
             "unpad": self.unpad,
@@ -365,7 +364,3 @@ class BertEncoder(FromPretrained, keras.Model):
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         return {"use_pooler": "pooler" in checkpoint.heads}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "BertEncoder":
-        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})

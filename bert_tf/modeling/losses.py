@@ -66,8 +66,8 @@ def span_losses(logits: Any, input_mask: Any, positions: Any) -> Any:
     Differs from the original, whose padding takes part in the softmax, so that the loss depends on
     the length that rows are padded to.
     """
-    hidden = ops.cast(input_mask, "float32")
-    return class_losses(ops.cast(logits, "float32") + (hidden - 1.0) * 1e4, positions)
+    is_real = ops.cast(input_mask, "float32")  # [B, T]
+    return class_losses(ops.cast(logits, "float32") + (is_real - 1.0) * 1e4, positions)
 
 
 def weigh(values: Any, weights: Any) -> WeightedSum:

@@ -7,7 +7,7 @@ BertSpanLabeler       start and end of an answer (section 4.2)
 """
 
 import typing
-from typing import Any, Self
+from typing import Any
 
 import keras
 
@@ -134,7 +134,6 @@ class BertPretrainer(FromPretrained, keras.Model):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "config": self.config.to_dict(),
             "use_next_sentence": self.use_next_sentence,
             "recompute": self.bert.recompute,
             "use_pooler": self.bert.use_pooler,
@@ -147,10 +146,6 @@ class BertPretrainer(FromPretrained, keras.Model):
             "use_next_sentence": "next_sentence" in checkpoint.heads,
             "use_pooler": "pooler" in checkpoint.heads,
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "BertPretrainer":
-        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
 
 
 def label_head(model: Any, num_labels: int, name: str) -> LabelHead:
@@ -219,16 +214,11 @@ class FineTuned(FromPretrained, keras.Model):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "config": self.config.to_dict(),
             "num_labels": self.num_labels,
             "use_pooler": self.bert.use_pooler,
             "recompute": self.bert.recompute,
             "unpad": self.bert.unpad,
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from absl import logging
 
+from bert_tf.config import ModelConfig
+
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
@@ -21,7 +23,29 @@ class FromPretrained:
     """Gives a model class `from_pretrained`; a Keras model with `bert`, its encoder, or an encoder.
 
     A class says in `arguments_for` what it takes from a checkpoint besides the configuration.
+
+    Saved models keep the configuration, and which of their layers are frozen: Keras does not, and
+    would give the optimizer of a loaded model variables that the saved one did not have.
     """
+
+    config: ModelConfig
+    _flatten_layers: Any
+
+    def get_config(self) -> dict[str, Any]:
+        layers = self._flatten_layers(include_self=False)
+        frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
+        config = self.config.to_dict()
+        return {**super().get_config(), "config": config, "frozen": frozen}  # type: ignore[misc]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        arguments = {**config, "config": ModelConfig.from_dict(config["config"])}
+        frozen = arguments.pop("frozen", ())  # Files of earlier versions do not have it.
+        model = cls(**arguments)
+        if frozen:  # From the outside in: a layer decides on those in it.
+            for layer in model._flatten_layers(include_self=False):
+                layer.trainable = layer.path not in frozen
+        return model
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Rows without padding: everything but attention works on the pieces of a batch alone.
 
-    input_mask [B, T] -> places of the N pieces in the flat batch [B * T]
-    [B * T, ...] -- unpad --> [N, ...]       dense layers, LayerNorm, activation, dropout
-    [N, ...]     --- pad ---> [B * T, ...]   attention, which needs rows of one length
+    input_mask [B, T] -> places of the U pieces in the flat batch [B * T]
+    [B * T, ...] -- unpad --> [U, ...]       dense layers, LayerNorm, activation, dropout
+    [U, ...]     --- pad ---> [B * T, ...]   attention, which needs rows of one length
 
 With texts of mixed length in a batch most positions are padding: the work shrinks to the pieces,
-and the numbers stay the same up to rounding. N changes from batch to batch, so this is for graphs
+and the numbers stay the same up to rounding. U changes from batch to batch, so this is for graphs
 that are not compiled by XLA.
 
 Reference: the idea of "unpadding" of MosaicBERT (Portes et al. 2023, section 2.1.4).
@@ -20,15 +20,15 @@ from keras import ops
 class Layout(NamedTuple):
     """Where the pieces of a padded batch stand."""
 
-    places: Any  # int32 [N], ascending, in the flat batch
+    places: Any  # int32 [U], ascending, in the flat batch
     num_places: Any  # int32 [], B * T
 
     def unpad(self, padded: Any) -> Any:
-        """Takes the pieces out of a flat batch: [B * T, ...] -> [N, ...]."""
+        """Takes the pieces out of a flat batch: [B * T, ...] -> [U, ...]."""
         return tf.gather(padded, self.places)  # ops.take allows for places from the end: slower
 
     def pad(self, pieces: Any) -> Any:
-        """Puts pieces where they stand: [N, D] -> [B * T, D], zero elsewhere."""
+        """Puts pieces where they stand: [U, D] -> [B * T, D], zero elsewhere."""
         shape = ops.stack([self.num_places, pieces.shape[1]])
         return ops.scatter(self.places[:, None], pieces, shape)
 

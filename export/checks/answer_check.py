@@ -1,7 +1,7 @@
 """Answers of a SavedModel beside those of the model in Python, to odd texts among others."""
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +9,6 @@ import tensorflow as tf
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.vocab import MASK
 from bert_tf.text.wordpiece import WordPiece
-from export.checks.run_apart import INVALID_ARGUMENT, Answer, first_line
 from export.checks.stored_model import Request, StoredModel
 from export.models import load
 from export.served.model import IDS, Served
@@ -30,19 +29,10 @@ ODD_TEXTS = (
 NOT_UTF8 = b"caf\xe9"
 WORDS = (("Ada", "Lovelace's", "", "\u5317\u4eac", "\x07", ""), ("", "", "", "", "", ""))
 TOLERANCE = 1e-5  # of floats: of what they should be, where that is above 1
+INVALID_ARGUMENT = 3  # of TensorFlow's error codes.
 KINDS_OF_CLASSES = ("classifier", "multi_label", "regression")
-
-
-class Compared(NamedTuple):
-    """What a comparison found.
-
-    Attributes:
-      num_answers: answers that are equal.
-      difference: largest difference of a float.
-    """
-
-    num_answers: int
-    difference: float
+# Outputs by name, or an error's code and message.
+Answer = dict[str, np.ndarray] | tuple[int, str]
 
 
 def make_requests(stored: StoredModel) -> list[Request]:
@@ -145,8 +135,8 @@ def compare(
     found: Sequence[Answer],
     source: str,
     tolerance: float = TOLERANCE,
-) -> Compared:
-    """Compares answers to the same requests.
+) -> float:
+    """Compares answers to the same requests; returns the largest difference of a float.
 
     Args:
       requests: of both.
@@ -160,7 +150,12 @@ def compare(
     largest = 0.0
     for request, right, answer in zip(requests, expected, found, strict=True):
         if isinstance(right, tuple) or isinstance(answer, tuple):
-            _check_errors(request.signature, right, answer, source)
+            codes = [value[0] if isinstance(value, tuple) else 0 for value in (right, answer)]
+            if codes[0] != codes[1]:
+                raise ValueError(
+                    f"{request.signature} ends with error {codes[1]}, expected {codes[0]} of "
+                    f"{source} (0: none): {right if codes[0] else answer}"
+                )
             continue
         if set(right) != set(answer):
             raise ValueError(
@@ -170,16 +165,7 @@ def compare(
         for name, values in right.items():
             place = f"{request.signature}: {name}"
             largest = max(largest, check_equal(place, values, answer[name], source, tolerance))
-    return Compared(len(requests), largest)
-
-
-def _check_errors(signature: str, right: Answer, answer: Answer, source: str) -> None:
-    codes = [value[0] if isinstance(value, tuple) else 0 for value in (right, answer)]
-    if codes[0] != codes[1]:
-        raise ValueError(
-            f"{signature} ends with error {codes[1]}, expected {codes[0]} of {source} (0: none): "
-            f"{right if codes[0] else answer}"
-        )
+    return largest
 
 
 def check_equal(
@@ -195,21 +181,20 @@ def check_equal(
             f"{place} is {found.dtype} {list(found.shape)}, expected {expected.dtype} "
             f"{list(expected.shape)} of {source}."
         )
-    is_float = expected.dtype.kind == "f"
-    if is_float:
+    differences = np.zeros(expected.shape)
+    if expected.dtype.kind == "f":
         differences = np.abs(found - expected) / np.maximum(np.abs(expected), 1)
         is_wrong = ~(differences <= tolerance)  # Also where one is no number.
     else:
         is_wrong = np.asarray(found != expected, bool)
     if is_wrong.any():
         index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
-        allowed = f", more than {tolerance:g} apart" if is_float else ""
         raise ValueError(
-            f"{place}{list(index)} is {found[index]!r}, expected {expected[index]!r} of {source}"
-            f"{allowed}; {is_wrong.mean():.0%} of them differ. Is it another checkpoint, or was "
-            f"the model exported with other options?"
+            f"{place}{list(index)} is {found[index]!r}, expected {expected[index]!r} of {source} "
+            f"(floats to {tolerance:g}); {is_wrong.mean():.0%} of them differ. Is it another "
+            f"checkpoint, or was the model exported with other options?"
         )
-    return float(differences.max(initial=0)) if is_float else 0.0
+    return float(differences.max(initial=0))
 
 
 def check_finite(requests: Sequence[Request], answers: Sequence[Answer]) -> None:
@@ -239,3 +224,9 @@ def check_refused(answer: Answer) -> None:
         raise ValueError(
             f"A text that is not UTF-8 {said}; expected INVALID_ARGUMENT ({INVALID_ARGUMENT})."
         )
+
+
+def first_line(message: str) -> str:
+    """Returns what a message of TensorFlow says, without where in its functions."""
+    lines = re.sub(r"\{\{.*?\}\}\s*", "", message).strip().splitlines()
+    return lines[0] if lines else "no message"

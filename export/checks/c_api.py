@@ -1,14 +1,8 @@
-"""Runs a SavedModel in TensorFlow's C library, where TensorFlow Serving's own loader stands too.
+"""SavedModels in TensorFlow's C library, where TensorFlow Serving's own loader stands too.
 
-Nothing of TensorFlow's Python is loaded: a model that runs here needs no Python.
-
-    model = CModel(load_library(), "serving/sst2/1", signatures)
-    model.run("serving_default", {"text": np.array([b"A fine film."], object)})["label"]
-
-The libraries are those of the wheels: libtensorflow_cc.so.2, and for operations of tensorflow-text
-one of its own. Also a program, started by `export.checks.run_apart`:
-
-    python -P c_api.py JOBS ANSWERS
+Nothing of TensorFlow's Python is loaded: a model that runs here needs no Python. The libraries are
+those of the wheels: libtensorflow_cc.so.2, and for operations of tensorflow-text one of its own.
+Nothing is freed: the process ends with its last request (`apart.py`).
 
 Reference: tensorflow/c/c_api.h, tf_tensor.h, tf_tstring.h.
 """
@@ -17,71 +11,33 @@ import ctypes
 import importlib.util
 import math
 import pathlib
-import pickle
-import sys
-import time
-from collections.abc import Iterable
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from collections.abc import Callable, Sequence
+from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
 import numpy as np
 
-# name: (outputs, inputs); inputs and outputs are names of tensors by key.
-Signatures = dict[str, tuple[dict[str, str], dict[str, str]]]
-
 LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 OP_LIBRARIES = {"FastWordpieceTokenizeWithOffsets": "python/ops/_fast_wordpiece_tokenizer.so"}
-TAG = b"serve"
 STRING, STRING_BYTES = 7, 24  # TF_STRING, sizeof(TF_TString)
 DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 10: np.bool_}
+TYPES = {"v": None, "p": c_void_p, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t}
+# Result and arguments, letters of `TYPES`.
+FUNCTIONS: dict[str, str] = {
+    **{"TF_NewStatus": "p", "TF_GetCode": "ip", "TF_Message": "sp", "TF_LoadLibrary": "psp"},
+    **{"TF_NewSessionOptions": "p", "TF_NewGraph": "p", "TF_GraphOperationByName": "pps"},
+    "TF_LoadSessionFromSavedModel": "pppspippp",
+    "TF_SessionRun": "vppppippipipp",
+    **{"TF_AllocateTensor": "pipiz", "TF_TensorData": "pp", "TF_TensorType": "ip"},
+    **{"TF_NumDims": "ip", "TF_Dim": "lpi", "TF_StringInit": "vp", "TF_StringCopy": "vpsz"},
+    **{"TF_StringGetDataPointer": "pp", "TF_StringGetSize": "zp"},
+}
 
 
-class Output(ctypes.Structure):
+class _Output(ctypes.Structure):
     """TF_Output: a tensor of the graph."""
 
     _fields_ = [("operation", c_void_p), ("index", c_int)]
-
-
-# Result and arguments of each function; pointers to what only the library knows are void.
-FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "TF_NewStatus": (c_void_p, ()),
-    "TF_GetCode": (c_int, (c_void_p,)),
-    "TF_Message": (c_char_p, (c_void_p,)),
-    "TF_DeleteStatus": (None, (c_void_p,)),
-    "TF_LoadLibrary": (c_void_p, (c_char_p, c_void_p)),
-    "TF_NewSessionOptions": (c_void_p, ()),
-    "TF_DeleteSessionOptions": (None, (c_void_p,)),
-    "TF_NewGraph": (c_void_p, ()),
-    "TF_DeleteGraph": (None, (c_void_p,)),
-    "TF_LoadSessionFromSavedModel": (
-        c_void_p,
-        (
-            *(c_void_p, c_void_p, c_char_p, POINTER(c_char_p), c_int),
-            *(c_void_p, c_void_p, c_void_p),
-        ),
-    ),
-    "TF_GraphOperationByName": (c_void_p, (c_void_p, c_char_p)),
-    "TF_SessionRun": (
-        None,
-        (
-            *(c_void_p, c_void_p, POINTER(Output), POINTER(c_void_p), c_int),
-            *(POINTER(Output), POINTER(c_void_p), c_int),
-            *(c_void_p, c_int, c_void_p, c_void_p),
-        ),
-    ),
-    "TF_DeleteSession": (None, (c_void_p, c_void_p)),
-    "TF_AllocateTensor": (c_void_p, (c_int, POINTER(c_int64), c_int, c_size_t)),
-    "TF_DeleteTensor": (None, (c_void_p,)),
-    "TF_TensorData": (c_void_p, (c_void_p,)),
-    "TF_TensorType": (c_int, (c_void_p,)),
-    "TF_NumDims": (c_int, (c_void_p,)),
-    "TF_Dim": (c_int64, (c_void_p, c_int)),
-    "TF_StringInit": (None, (c_void_p,)),
-    "TF_StringCopy": (None, (c_void_p, c_char_p, c_size_t)),
-    "TF_StringGetDataPointer": (c_void_p, (c_void_p,)),
-    "TF_StringGetSize": (c_size_t, (c_void_p,)),
-    "TF_StringDealloc": (None, (c_void_p,)),
-}
 
 
 class CError(ValueError):
@@ -101,24 +57,6 @@ def has_library() -> bool:
     return all((_package("tensorflow") / name).is_file() for name in LIBRARIES)
 
 
-def load_library(ops: Iterable[str] = ()) -> ctypes.CDLL:
-    """Loads the C library into this process, and what brings operations that it lacks.
-
-    Args:
-      ops: names of operations; of them those in `OP_LIBRARIES` are brought.
-    """
-    for name in LIBRARIES:
-        library = ctypes.CDLL(str(_package("tensorflow") / name), ctypes.RTLD_GLOBAL)
-    for name, (result, arguments) in FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    for op in sorted(set(ops) & set(OP_LIBRARIES)):
-        path = _package("tensorflow_text") / OP_LIBRARIES[op]
-        with _Status(library) as status:
-            library.TF_LoadLibrary(str(path).encode(), status)
-    return library
-
-
 def _package(name: str) -> pathlib.Path:
     """Returns the folder of an installed package, without loading the package."""
     spec = importlib.util.find_spec(name)
@@ -127,122 +65,93 @@ def _package(name: str) -> pathlib.Path:
     return pathlib.Path(spec.submodule_search_locations[0])
 
 
-class _Status:
-    """A TF_Status; at the end of the block an error in it is raised."""
+class Library:
+    """The C library in this process."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library, self._status = library, library.TF_NewStatus()
+    def __init__(self) -> None:
+        for name in LIBRARIES:
+            self._c = ctypes.CDLL(str(_package("tensorflow") / name), ctypes.RTLD_GLOBAL)
+        for name, kinds in FUNCTIONS.items():
+            function = getattr(self._c, name)
+            function.restype, *function.argtypes = [TYPES[kind] for kind in kinds]
 
-    def __enter__(self) -> int:
-        return self._status
+    def foreign_ops(self, ops: Sequence[str]) -> list[str]:
+        """Returns which of these operations have a library of their own."""
+        return sorted(set(ops) & set(OP_LIBRARIES))
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        code = self._library.TF_GetCode(self._status)
-        message = self._library.TF_Message(self._status)
-        self._library.TF_DeleteStatus(self._status)
-        if code and kind is None:
-            raise CError(code, message.decode(errors="replace"))
+    def load(self, job: dict[str, Any], foreign_ops: Sequence[str]) -> Callable:
+        """Loads a SavedModel; returns a function of a signature's name and of inputs by name.
 
-
-class CModel:
-    """A loaded SavedModel.
-
-    Args:
-      library: of `load_library`.
-      folder: of the SavedModel.
-      signatures: names of tensors in the graph.
-
-    Raises:
-      CError: if it cannot be loaded.
-    """
-
-    def __init__(self, library: ctypes.CDLL, folder: str, signatures: Signatures) -> None:
-        self._library, self._signatures = library, signatures
-        self._graph = library.TF_NewGraph()
-        options = library.TF_NewSessionOptions()
-        tags = (c_char_p * 1)(TAG)
-        try:
-            with _Status(library) as status:
-                self._session = library.TF_LoadSessionFromSavedModel(
-                    options, None, folder.encode(), tags, 1, self._graph, None, status
-                )
-        except CError:
-            library.TF_DeleteGraph(self._graph)
-            raise
-        finally:
-            library.TF_DeleteSessionOptions(options)
-
-    def close(self) -> None:
-        """Frees the model."""
-        with _Status(self._library) as status:
-            self._library.TF_DeleteSession(self._session, status)
-        self._library.TF_DeleteGraph(self._graph)
-
-    def run(self, signature: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature.
-
-        Args:
-          signature: its name.
-          inputs: by name; strings as object arrays of bytes.
+        It returns outputs by name, or an error's code and message. Strings are object arrays of
+        bytes.
 
         Raises:
-          CError: as the model does.
+          CError: if it cannot be loaded.
         """
-        of_input, of_output = self._signatures[signature]
-        names = sorted(of_output)
-        feeds = (Output * len(inputs))(*(self._find(of_input[name]) for name in inputs))
-        fetches = (Output * len(names))(*(self._find(of_output[name]) for name in names))
-        given = (c_void_p * len(inputs))(*(self._write(value) for value in inputs.values()))
-        made = (c_void_p * len(names))()
-        try:
-            with _Status(self._library) as status:
-                self._library.TF_SessionRun(
-                    *(self._session, None, feeds, given, len(inputs)),
-                    *(fetches, made, len(names), None, 0, None, status),
-                )
-            return {name: self._read(tensor) for name, tensor in zip(names, made, strict=True)}
-        finally:
-            for tensor, value in zip(given, inputs.values(), strict=True):
-                self._free_strings(tensor, value)
-            for tensor in filter(None, (*given, *made)):
-                self._library.TF_DeleteTensor(tensor)
+        for op in foreign_ops:
+            path = str(_package("tensorflow_text") / OP_LIBRARIES[op]).encode()
+            self._checked(self._c.TF_LoadLibrary, path)
+        graph, options = self._c.TF_NewGraph(), self._c.TF_NewSessionOptions()
+        session = self._checked(
+            self._c.TF_LoadSessionFromSavedModel,
+            *(options, None, job["folder"].encode(), (c_char_p * 1)(b"serve"), 1, graph, None),
+        )
 
-    def _find(self, tensor: str) -> Output:
-        name, _, index = tensor.rpartition(":")
-        operation = self._library.TF_GraphOperationByName(self._graph, name.encode())
-        if not operation:
-            raise ValueError(f"The graph has no operation {name}.")
-        return Output(operation, int(index))
+        def outputs_of(tensors: list[str]) -> Any:
+            found = []
+            for tensor in tensors:
+                name, _, index = tensor.rpartition(":")
+                operation = self._c.TF_GraphOperationByName(graph, name.encode())
+                if not operation:
+                    raise ValueError(f"The graph has no operation {name}.")
+                found.append(_Output(operation, int(index)))
+            return (_Output * len(found))(*found)
+
+        def call(signature: str, inputs: dict[str, np.ndarray]) -> Any:
+            of_input, of_output = job["signatures"][signature]
+            feeds = outputs_of([of_input[name] for name in inputs])
+            fetches = outputs_of(list(of_output.values()))
+            given = (c_void_p * len(inputs))(*map(self._write, inputs.values()))
+            made = (c_void_p * len(of_output))()
+            try:
+                self._checked(
+                    self._c.TF_SessionRun,
+                    *(session, None, feeds, given, len(inputs), fetches, made, len(of_output)),
+                    *(None, 0, None),
+                )
+            except CError as error:
+                return error.code, str(error)
+            return {name: self._read(tensor) for name, tensor in zip(of_output, made, strict=True)}
+
+        return call
+
+    def _checked(self, function: Any, *arguments: Any) -> Any:
+        """Calls a function whose last argument is a TF_Status."""
+        status = self._c.TF_NewStatus()
+        result = function(*arguments, status)
+        if code := self._c.TF_GetCode(status):
+            raise CError(code, self._c.TF_Message(status).decode(errors="replace"))
+        return result
 
     def _write(self, value: np.ndarray) -> int:
         """Makes a TF_Tensor of an array."""
-        library, dims = self._library, (c_int64 * value.ndim)(*value.shape)
-        if value.dtype != object:
-            number = next(n for n, dtype in DTYPES.items() if value.dtype == dtype)
-            tensor = library.TF_AllocateTensor(number, dims, value.ndim, value.nbytes)
-            content = np.ascontiguousarray(value).tobytes()
-            ctypes.memmove(library.TF_TensorData(tensor), content, value.nbytes)
+        dims, is_string = (c_int64 * value.ndim)(*value.shape), value.dtype == object
+        number = STRING if is_string else next(n for n, t in DTYPES.items() if value.dtype == t)
+        size = STRING_BYTES * value.size if is_string else value.nbytes
+        tensor = self._c.TF_AllocateTensor(number, dims, value.ndim, size)
+        start = self._c.TF_TensorData(tensor)
+        if not is_string:
+            ctypes.memmove(start, np.ascontiguousarray(value).tobytes(), size)
             return tensor
-        size = STRING_BYTES * value.size
-        tensor = library.TF_AllocateTensor(STRING, dims, value.ndim, size)
-        start = library.TF_TensorData(tensor)
         for place, string in enumerate(value.ravel()):
-            library.TF_StringInit(start + place * STRING_BYTES)
-            library.TF_StringCopy(start + place * STRING_BYTES, string, len(string))
+            self._c.TF_StringInit(start + place * STRING_BYTES)
+            self._c.TF_StringCopy(start + place * STRING_BYTES, string, len(string))
         return tensor
-
-    def _free_strings(self, tensor: int, value: np.ndarray) -> None:
-        """Frees the content of strings, which stands outside of the tensor."""
-        if value.dtype == object:
-            start = self._library.TF_TensorData(tensor)
-            for place in range(value.size):
-                self._library.TF_StringDealloc(start + place * STRING_BYTES)
 
     def _read(self, tensor: int) -> np.ndarray:
         """Makes an array of a TF_Tensor."""
-        library = self._library
-        shape = [library.TF_Dim(tensor, axis) for axis in range(library.TF_NumDims(tensor))]
-        number, start = library.TF_TensorType(tensor), library.TF_TensorData(tensor)
+        shape = [self._c.TF_Dim(tensor, axis) for axis in range(self._c.TF_NumDims(tensor))]
+        number, start = self._c.TF_TensorType(tensor), self._c.TF_TensorData(tensor)
         if number != STRING:
             dtype = np.dtype(DTYPES[number])
             size = math.prod(shape) * dtype.itemsize
@@ -251,39 +160,6 @@ class CModel:
         strings = np.empty(math.prod(shape), object)
         for place in range(strings.size):
             string = start + place * STRING_BYTES
-            content = library.TF_StringGetDataPointer(string)
-            strings[place] = ctypes.string_at(content, library.TF_StringGetSize(string))
+            content = self._c.TF_StringGetDataPointer(string)
+            strings[place] = ctypes.string_at(content, self._c.TF_StringGetSize(string))
         return strings.reshape(shape)
-
-
-def run_job(library: ctypes.CDLL, job: dict[str, Any]) -> dict[str, Any]:
-    """Loads one model and runs its requests; as `run_job` of `export.checks.fresh_process`."""
-    start = time.perf_counter()
-    try:
-        model = CModel(library, job["folder"], job["signatures"])
-    except CError as error:
-        return {"error": str(error)}
-    loaded = time.perf_counter()
-    answers: list[Any] = []
-    first_seconds = 0.0
-    for signature, inputs in job["requests"]:
-        try:
-            answers.append(model.run(signature, inputs))
-        except CError as error:
-            answers.append((error.code, str(error)))
-        first_seconds = first_seconds or time.perf_counter() - loaded
-    model.close()
-    return {"load_seconds": loaded - start, "first_seconds": first_seconds, "answers": answers}
-
-
-def main(jobs_file: str, answers_file: str) -> None:
-    """Reads jobs, runs them in order and writes what came of each."""
-    jobs = pickle.loads(pathlib.Path(jobs_file).read_bytes())
-    results = [run_job(load_library(job["ops"]), job) for job in jobs]
-    if "tensorflow" in sys.modules:
-        raise RuntimeError("TensorFlow's Python was loaded.")
-    pathlib.Path(answers_file).write_bytes(pickle.dumps(results))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,25 +5,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from export.checks.answer_check import (
+    Answer,
     broken_request,
     check_finite,
     check_refused,
     compare,
+    first_line,
     load_source,
     make_requests,
     python_answer,
 )
+from export.checks.apart import C_LIBRARY, TENSORFLOW, run_apart
 from export.checks.c_api import has_library
-from export.checks.op_check import check_foreign_ops, check_graph, needed_server, used_ops
-from export.checks.run_apart import (
-    C_LIBRARY,
-    FRESH_PROCESS,
-    Answer,
-    Job,
-    first_line,
-    make_job,
-    run_apart,
-)
+from export.checks.op_check import check_foreign_ops, check_graph, used_ops
 from export.checks.stored_model import Request, StoredModel, read
 
 
@@ -42,14 +36,18 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
     check_graph(stored.meta_graph)
     requests = all_requests(stored)
     job = make_job(stored, requests)
-    result = run_apart(FRESH_PROCESS, [job])[0]
-    check_foreign_ops(result["foreign_ops"], stored.takes_texts)
-    num_ops = len(used_ops(stored.meta_graph))
-    needed = needed_server(result["foreign_ops"]) or "none but TensorFlow's own"
-    yield f"operations  {num_ops} kinds; {needed}"
+    (result,) = run_apart(TENSORFLOW, [job])
+    needed = check_foreign_ops(result["foreign_ops"], stored.takes_texts)
+    yield f"operations  {len(job['ops'])} kinds; {needed}"
     answers = check_result(stored, requests, result, "a process of its own")
     yield f"process     {_times(result)}; {len(answers)} requests as they should be"
-    yield check_in_c(stored, job, answers)
+    if has_library():
+        (result,) = run_apart(C_LIBRARY, [job])
+        found = check_result(stored, requests, result, "the C library")
+        difference = compare(requests, answers, found, "TensorFlow in Python")
+        yield f"C library   {_times(result)}; same answers, floats to {difference:.1g}"
+    else:
+        yield "C library   not installed, so not tried"
     yield check_source(stored, answers, model_dir)
 
 
@@ -61,6 +59,23 @@ def all_requests(stored: StoredModel) -> list[Request]:
     if stored.takes_texts:
         requests += [broken_request(stored), stored.warmup[0]]
     return requests
+
+
+def make_job(stored: StoredModel, requests: Sequence[Request]) -> dict[str, Any]:
+    """Returns what `run_apart` needs to know."""
+    signatures = {
+        name: tuple(
+            {key: info.name for key, info in part.items()}
+            for part in (signature.inputs, signature.outputs)
+        )
+        for name, signature in stored.signatures.items()
+    }
+    return {
+        "folder": str(stored.folder),
+        "ops": sorted(used_ops(stored.meta_graph)),
+        "signatures": signatures,
+        "requests": [tuple(request) for request in requests],
+    }
 
 
 def check_result(
@@ -83,21 +98,6 @@ def check_result(
     return answers
 
 
-def check_in_c(stored: StoredModel, job: Job, expected: Sequence[Answer]) -> str:
-    """Runs the same requests in the C library.
-
-    Raises:
-      ValueError: if answers differ.
-    """
-    if not has_library():
-        return "C library   not installed, so not tried"
-    requests = [Request(*request) for request in job["requests"]]
-    result = run_apart(C_LIBRARY, [job])[0]
-    answers = check_result(stored, requests, result, "the C library")
-    found = compare(requests, expected, answers, "TensorFlow in Python")
-    return f"C library   {_times(result)}; same answers, floats to {found.difference:.1g}"
-
-
 def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -> str:
     """Compares answers with those of the model that it was made from.
 
@@ -116,10 +116,10 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
     served = load_source(stored, source)
     expected = [python_answer(served, stored, request) for request in requests]
     first = len(stored.warmup)
-    compared = compare(requests, expected, found[first : first + len(requests)], source)
+    difference = compare(requests, expected, found[first : first + len(requests)], source)
     return (
-        f"source      {compared.num_answers} requests of odd texts answered as {source} does; "
-        f"floats to {compared.difference:.1g}"
+        f"source      {len(requests)} requests of odd texts answered as {source} does; floats to "
+        f"{difference:.1g}"
     )
 
 

@@ -6,7 +6,7 @@ which older releases have fewer. It has no Python, so what calls Python cannot r
 Reference: tensorflow/serving, tensorflow_serving/model_servers/BUILD; tensorflow/text, tag 2.12.1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 # The tokenizer's, and the first release of TensorFlow Serving known to have it built in.
@@ -15,17 +15,11 @@ PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 MUST_COMPILE = "_XlaMustCompile"
 
 
-def nodes(meta_graph: Any) -> Iterator[Any]:
-    """Yields all `NodeDef`s of a `MetaGraphDef`: those of the graph and of its functions."""
-    yield from meta_graph.graph_def.node
-    for function in meta_graph.graph_def.library.function:
-        yield from function.node_def
-
-
 def used_ops(meta_graph: Any) -> set[str]:
-    """Returns the names of operations, without the model's own functions."""
-    functions = {f.signature.name for f in meta_graph.graph_def.library.function}
-    return {node.op for node in nodes(meta_graph)} - functions
+    """Returns the operations of a `MetaGraphDef` and of its functions, without these functions."""
+    functions = meta_graph.graph_def.library.function
+    nodes = [meta_graph.graph_def.node, *(function.node_def for function in functions)]
+    return {node.op for part in nodes for node in part} - {f.signature.name for f in functions}
 
 
 def check_graph(meta_graph: Any) -> None:
@@ -39,21 +33,17 @@ def check_graph(meta_graph: Any) -> None:
             f"The graph calls Python ({', '.join(sorted(python))}), which no server has; write "
             f"that part with TensorFlow's operations."
         )
-    compiled = [node.name for node in nodes(meta_graph) if node.attr[MUST_COMPILE].b]
-    compiled += [
-        function.signature.name
-        for function in meta_graph.graph_def.library.function
-        if function.attr[MUST_COMPILE].b
-    ]
-    if compiled:
+    functions = meta_graph.graph_def.library.function
+    parts = [meta_graph.graph_def.node, *(f.node_def for f in functions), functions]
+    if any(place.attr[MUST_COMPILE].b for part in parts for place in part):
         raise ValueError(
-            f"{compiled[0]} must be compiled by XLA ({MUST_COMPILE}), which a server may not have; "
+            f"The graph must be compiled by XLA ({MUST_COMPILE}), which a server may not have; "
             f"export without jit_compile=True."
         )
 
 
-def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> None:
-    """Checks operations that are not TensorFlow's own.
+def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:
+    """Checks operations that are not TensorFlow's own; returns in words which server has them.
 
     Args:
       foreign: their names.
@@ -68,11 +58,8 @@ def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> None:
             f"The model needs {', '.join(extra)}, not among TensorFlow's own operations; a model "
             f"of {'texts' if takes_texts else 'ids'} may need {', '.join(allowed) or 'no other'}."
         )
-
-
-def needed_server(foreign: Iterable[str]) -> str:
-    """Returns in words which server has the operations."""
-    return ", ".join(
+    needed = [
         f"{name} of tensorflow-text (in TensorFlow Serving {TEXT_OPS[name]} and later)"
         for name in sorted(foreign)
-    )
+    ]
+    return ", ".join(needed) or "none but TensorFlow's own"

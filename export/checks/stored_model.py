@@ -10,37 +10,12 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.text.vocab import Vocab
-from export.checks.warmup_reading import read_warmup
+from export.saving.warmup import read_warmup
 from export.saving.writing import read_card
 from export.served.model import IDS
 
 TAG = "serve"
 INIT_OP = "__saved_model_init_op"  # Stands among the signatures, and is none.
-
-
-class Tensor(NamedTuple):
-    """An input or output of a signature.
-
-    Attributes:
-      tensor: name in the graph, as "StatefulPartitionedCall:0".
-      dtype: name.
-      shape: -1 for what is open.
-    """
-
-    tensor: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        sizes = ", ".join("?" if size < 0 else str(size) for size in self.shape)
-        return f"{self.dtype} [{sizes}]"
-
-
-class Signature(NamedTuple):
-    """Inputs and outputs of a function by name."""
-
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
 
 
 class Request(NamedTuple):
@@ -59,18 +34,19 @@ class StoredModel:
       card: its bert_tf.json.
       vocab: its vocabulary.
       meta_graph: a `MetaGraphDef`.
-      signatures: by name.
       warmup: its warm-up requests.
-      num_bytes: size of all files.
     """
 
     folder: pathlib.Path
     card: dict[str, Any]
     vocab: Vocab
     meta_graph: Any
-    signatures: dict[str, Signature]
     warmup: list[Request]
-    num_bytes: int
+
+    @property
+    def signatures(self) -> dict[str, Any]:
+        """The `SignatureDef`s by name."""
+        return read_signatures(self.meta_graph)
 
     @property
     def takes_texts(self) -> bool:
@@ -79,23 +55,27 @@ class StoredModel:
 
     def table(self) -> str:
         """Returns what it is, in lines for people."""
-        card, info = self.card, self.meta_graph.meta_info_def
+        card = self.card
+        labels = f" ({', '.join(card['labels'])})" if card["labels"] else ""
         casing = "uncased" if card["do_lower_case"] else "cased"
-        labels = ", ".join(card["labels"])
+        num_bytes = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
         lines = [
-            f"kind        {card['kind']}{f' ({labels})' if labels else ''}",
+            f"kind        {card['kind']}{labels}",
             f"takes       {', '.join(card['inputs']) if self.takes_texts else 'ids'}",
             f"rows        at most {card['max_seq_length']} pieces, {casing}, vocabulary of "
             f"{len(self.vocab)}",
             f"source      {card['source']}",
-            f"written by  TensorFlow {info.tensorflow_version}",
-            f"size        {self.num_bytes / 1e6:.1f} MB",
+            f"written by  TensorFlow {self.meta_graph.meta_info_def.tensorflow_version}",
+            f"size        {num_bytes / 1e6:.1f} MB",
             f"warm-up     {len(self.warmup)} request{'' if len(self.warmup) == 1 else 's'}",
         ]
         for name, signature in sorted(self.signatures.items()):
             for arrow, tensors in (("in", signature.inputs), ("out", signature.outputs)):
                 for key, tensor in sorted(tensors.items()):
-                    lines.append(f"{name:16}  {arrow:3}  {key:16}  {tensor}")
+                    dims = [dim.size for dim in tensor.tensor_shape.dim]
+                    sizes = ", ".join("?" if size < 0 else str(size) for size in dims)
+                    form = f"{tf.as_dtype(tensor.dtype).name} [{sizes}]"
+                    lines.append(f"{name:16}  {arrow:3}  {key:16}  {form}")
         return "\n".join(lines)
 
 
@@ -107,29 +87,17 @@ def read(folder: pathlib.Path) -> StoredModel:
     """
     meta_graph = read_meta_graph(folder)
     card = read_card(folder)
-    signatures = read_signatures(meta_graph)
-    if sorted(signatures) != sorted(card["signatures"]):
-        raise ValueError(
-            f"{folder} has the signatures {sorted(signatures)}, but its bert_tf.json says "
-            f"{sorted(card['signatures'])}; export it again."
-        )
     extra = folder / "assets.extra"
     vocab = Vocab.read(extra / "vocab.txt")
-    if len(vocab) != card["vocab_size"]:
-        raise ValueError(
-            f"{extra / 'vocab.txt'} has {len(vocab)} pieces, but bert_tf.json says "
-            f"{card['vocab_size']}; export it again."
-        )
-    warmup = extra / "tf_serving_warmup_requests"
-    return StoredModel(
-        folder=folder,
-        card=card,
-        vocab=vocab,
-        meta_graph=meta_graph,
-        signatures=signatures,
-        warmup=[Request(*request) for request in read_warmup(warmup)],
-        num_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-    )
+    signatures = sorted(read_signatures(meta_graph))
+    for what, found, said in (
+        (f"{folder} has the signatures", signatures, sorted(card["signatures"])),
+        (f"{extra / 'vocab.txt'} has pieces", len(vocab), card["vocab_size"]),
+    ):
+        if found != said:
+            raise ValueError(f"{what} {found}, but bert_tf.json says {said}; export it again.")
+    warmup = read_warmup(extra / "tf_serving_warmup_requests")
+    return StoredModel(folder, card, vocab, meta_graph, [Request(*request) for request in warmup])
 
 
 def read_meta_graph(folder: pathlib.Path) -> Any:
@@ -154,21 +122,6 @@ def read_meta_graph(folder: pathlib.Path) -> Any:
     return found[0]
 
 
-def read_signatures(meta_graph: Any) -> dict[str, Signature]:
-    """Returns the signatures of a `MetaGraphDef` by name."""
-    return {
-        name: Signature(_tensors(signature.inputs), _tensors(signature.outputs))
-        for name, signature in meta_graph.signature_def.items()
-        if name != INIT_OP
-    }
-
-
-def _tensors(infos: Any) -> dict[str, Tensor]:
-    return {
-        key: Tensor(
-            info.name,
-            tf.as_dtype(info.dtype).name,
-            tuple(dim.size for dim in info.tensor_shape.dim),
-        )
-        for key, info in infos.items()
-    }
+def read_signatures(meta_graph: Any) -> dict[str, Any]:
+    """Returns the `SignatureDef`s of a `MetaGraphDef` by name."""
+    return {key: value for key, value in meta_graph.signature_def.items() if key != INIT_OP}

@@ -50,28 +50,20 @@ def as_columns(rows: list[Row], names: list[str]) -> dict[str, list]:
     Raises:
       ValueError: if the rows are of different inputs, or plain where there are several.
     """
-    named: list[dict[str, Any]] = []
-    for row in rows:
-        if isinstance(row, str):
-            if len(names) > 1:
-                raise ValueError(f"the model takes {' and '.join(names)}; give them as .jsonl.")
-            row = {names[0]: row}
-        if named and row.keys() != named[0].keys():
+    if len(names) > 1 and any(isinstance(row, str) for row in rows):
+        raise ValueError(f"the model takes {' and '.join(names)}; give them as .jsonl.")
+    named = [{names[0]: row} if isinstance(row, str) else row for row in rows]
+    for row in named:
+        if row.keys() != named[0].keys():
             raise ValueError(f"{sorted(named[0])} in one row and {sorted(row)} in another.")
-        named.append(row)
     return {name: [row[name] for row in named] for name in named[0]}
 
 
-def as_plain(values: Any) -> list:
+def as_plain(values: Any) -> Any:
     """Returns an output as nested lists for JSON; float32 with no more digits than it has."""
-    if not isinstance(values, np.ndarray):
-        return [_plain_text(value) for value in values]
-    if values.dtype.kind == "f" and values.dtype.itemsize < 8:
-        return values.astype(str).astype(np.float64).tolist()
-    return values.tolist()
-
-
-def _plain_text(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain_text(item) for item in value]
-    return {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+    if isinstance(values, np.ndarray):
+        is_short = values.dtype.kind == "f" and values.dtype.itemsize < 8
+        return (values.astype(str).astype(np.float64) if is_short else values).tolist()
+    if isinstance(values, list):
+        return [as_plain(value) for value in values]
+    return {"b64": base64.b64encode(values).decode()} if isinstance(values, bytes) else values

@@ -118,3 +118,28 @@ def show_first(probabilities: np.ndarray, max_pieces: int) -> np.ndarray:
     rows = probabilities[:, :max_pieces]
     others = rows[..., max_pieces:].sum(axis=-1, keepdims=True)
     return np.concatenate([rows[..., :max_pieces], others], axis=-1)
+
+
+def find_clear_head(pieces: list[str], probabilities: np.ndarray) -> tuple[int, int]:
+    """Returns the layer and head, from 0, that says most at first sight.
+
+    Many heads rest: they look at [CLS], [SEP] or at the piece itself. So only those count whose
+    words (all pieces but [CLS] and [SEP]) look at other words with more than half of their
+    attention, on average. Of these it is the one whose words decide most clearly, with the lowest
+    mean entropy; if there is none, the one that looks at other words most.
+
+    Args:
+      pieces: T of them, as of `AttentionView`.
+      probabilities: float [L, N, T, S], as of `AttentionView`.
+    """
+    is_word = np.array([piece not in ("[CLS]", "[SEP]") for piece in pieces])
+    if not is_word.any():
+        return 0, 0
+    looks = probabilities[:, :, is_word]  # [L, N, W, S]
+    others = np.tile(np.append(is_word, True)[: looks.shape[-1]], [len(pieces), 1])  # [T, S]
+    np.fill_diagonal(others, False)
+    share = np.sum(looks * others[is_word], axis=-1).mean(-1)  # [L, N]
+    entropy = -np.sum(looks * np.log(np.maximum(looks, 1e-12)), axis=-1).mean(-1)
+    score = np.where(share > 0.5, -entropy, -np.inf) if share.max() > 0.5 else share
+    layer, head = np.unravel_index(np.argmax(score), score.shape)
+    return int(layer), int(head)

@@ -6,7 +6,8 @@ tags joined to entities, similarities of vectors, the names of pieces.
 
 import base64
 import math
-import threading
+import pathlib
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.metrics.entities import Span, spans
-from export.page.attention_view import find_encoder, view_attention
+from export.models import load
+from export.page.attention_view import find_clear_head, find_encoder, view_attention
 from export.served.model import Outputs, Served
 
 MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
@@ -45,8 +47,16 @@ SAMPLE = {
 }
 
 
+def load_model(model_dir: str, kind: str = "", max_seq_length: int = 0) -> "DemoModel":
+    """Loads a model, and answers its samples: the first call is slow; see `export.models.load`."""
+    served = load(model_dir, kind, max_seq_length)
+    model = DemoModel(served, pathlib.Path(model_dir).resolve().name, in_graph=True)
+    model.answer({name: [text] for name, text in model.card()["samples"].items()})
+    return model
+
+
 class DemoModel:
-    """A model behind the demo; for several threads, one of which computes at a time.
+    """A model behind the demo; for one thread at a time.
 
     Args:
       served: the model.
@@ -55,11 +65,10 @@ class DemoModel:
     """
 
     def __init__(self, served: Served, name: str = "", in_graph: bool = False) -> None:
-        self._served, self._name = served, name
+        self.kind, self._served, self._name = served.kind, served, name
         self._answer: Callable[..., Outputs] = served.from_texts
         if in_graph:
             self._answer = served.text_signatures()["serving_default"]
-        self._lock = threading.Lock()
 
     def card(self) -> dict[str, Any]:
         """Returns what the page needs to know before the first text."""
@@ -76,11 +85,6 @@ class DemoModel:
             "max_characters": MAX_CHARACTERS,
         }
 
-    def warm_up(self) -> None:
-        """Answers the sample texts, so that the first answer is as fast as the others."""
-        samples = self.card()["samples"]
-        self.answer({name: [text] for name, text in samples.items()})
-
     def answer(self, inputs: Any) -> dict[str, Any]:
         """Answers a batch.
 
@@ -96,15 +100,13 @@ class DemoModel:
         """
         columns = check_inputs(inputs, self._served.texts)
         tensors = [tf.constant(column) for column in columns]
-        with self._lock:
-            begin = time.perf_counter()
-            outputs = self._answer(*tensors)
-            arrays = {name: value.numpy() for name, value in outputs.items()}
-            seconds = time.perf_counter() - begin
-            is_full = self._find_full(tensors)
+        begin = time.perf_counter()
+        outputs = self._answer(*tensors)
+        arrays = {name: value.numpy() for name, value in outputs.items()}
+        seconds = time.perf_counter() - begin
         return {
             "outputs": as_json({**arrays, **self._for_page(arrays, columns)}),
-            "is_full": is_full,
+            "is_full": self._find_full(tensors),
             "milliseconds": round(1000 * seconds, 2),
         }
 
@@ -116,7 +118,7 @@ class DemoModel:
 
         Returns:
           `pieces`, `num_pieces`, `shape` [L, N, T, S] and `probabilities`, float32, little-endian,
-          in base64: see `AttentionView`; `milliseconds`.
+          in base64: see `AttentionView`; `head`, the layer and head to show first.
 
         Raises:
           ValueError: if the inputs are of another form or too long.
@@ -125,17 +127,14 @@ class DemoModel:
         if len(columns[0]) != 1:
             raise ValueError(f"Received {len(columns[0])} rows; attention is shown of one.")
         texts = {name: column[0] for name, column in zip(self._served.texts, columns, strict=True)}
-        with self._lock:
-            begin = time.perf_counter()
-            view = view_attention(self._served, texts)
-            seconds = time.perf_counter() - begin
+        view = view_attention(self._served, texts)
         values = view.probabilities.astype("<f4").tobytes()
         return {
             "pieces": view.pieces,
             "num_pieces": view.num_pieces,
             "shape": list(view.probabilities.shape),
             "probabilities": base64.b64encode(values).decode("ascii"),
-            "milliseconds": round(1000 * seconds, 2),
+            "head": find_clear_head(view.pieces, view.probabilities),
         }
 
     def _find_full(self, columns: Sequence[tf.Tensor]) -> list[bool]:
@@ -179,13 +178,11 @@ def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
             raise ValueError(f"{name} is no list of texts; expected one, as ['A text.'].")
         if not 0 < len(column) <= MAX_TEXTS:
             raise ValueError(f"{name} holds {len(column)} texts; expected 1 .. {MAX_TEXTS}.")
-        for text in column:
-            if len(text) > MAX_CHARACTERS:
-                raise ValueError(
-                    f"{name} has {len(text)} characters; expected at most {MAX_CHARACTERS}."
-                )
-            if any("\ud800" <= character <= "\udfff" for character in text):
-                raise ValueError(f"{name} holds half a character (a lone surrogate); remove it.")
+        longest = max(map(len, column))
+        if longest > MAX_CHARACTERS:
+            raise ValueError(f"{name} has {longest} characters; expected at most {MAX_CHARACTERS}.")
+        if re.search("[\ud800-\udfff]", "".join(column)):
+            raise ValueError(f"{name} holds half a character (a lone surrogate); remove it.")
     if len({len(column) for column in columns}) > 1:
         sizes = ", ".join(f"{name} {len(inputs[name])}" for name in names)
         raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
@@ -231,7 +228,7 @@ def single_words(tags: Sequence[str]) -> list[Span]:
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
-    """Returns the cosine of the angle of each two of the vectors, float32 [N, D]: [N, N]."""
+    """Returns the cosine of the angle of each two of the vectors, float32 [V, D]: [V, V]."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     unit = vectors / np.maximum(lengths, 1e-12)
     return unit @ unit.T

@@ -1,22 +1,51 @@
 """Warm-up requests: TensorFlow Serving sends them to a model before it is said to be there.
 
 They are `PredictionLog`s in a TFRecord file, assets.extra/tf_serving_warmup_requests. The few
-messages are written by hand, so that an export needs no package of the server's.
+messages are declared here, so that an export needs no package of the server's.
 
 Reference: tensorflow/serving, apis/prediction_log.proto, predict.proto, model.proto.
 """
 
 import os
+import pathlib
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import tensor_pb2
 
 Requests = list[tuple[str, dict[str, tf.Tensor]]]
+# message: field: number, type, whether it repeats. The map of inputs is, on the wire, its entries.
+MESSAGES = {
+    "Spec": {"name": (1, "string", False), "signature_name": (3, "string", False)},
+    "Entry": {"key": (1, "string", False), "value": (2, "bytes", False)},  # a TensorProto
+    "Request": {"model_spec": (1, "Spec", False), "inputs": (2, "Entry", True)},
+    "PredictLog": {"request": (1, "Request", False)},
+    "PredictionLog": {"predict_log": (6, "PredictLog", False)},
+}
 
-# Field numbers.
-PREDICT_LOG, REQUEST = 6, 1  # PredictionLog.predict_log.request
-MODEL_SPEC, INPUTS = 1, 2  # PredictRequest
-NAME, SIGNATURE_NAME = 1, 3  # ModelSpec
-KEY, VALUE = 1, 2  # of a map's entry
+
+def _make_class() -> Any:
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="warmup.proto", package="warmup")
+    file.syntax = "proto3"
+    for message, fields in MESSAGES.items():
+        declared = file.message_type.add(name=message)
+        for name, (number, kind, repeats) in fields.items():
+            field = declared.field.add(name=name, number=number)
+            field.label = field_type.LABEL_REPEATED if repeats else field_type.LABEL_OPTIONAL
+            if kind in MESSAGES:
+                field.type, field.type_name = field_type.TYPE_MESSAGE, f".warmup.{kind}"
+            else:
+                field.type = getattr(field_type, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("warmup.PredictionLog"))
+
+
+PredictionLog = _make_class()
 
 
 def write_warmup(path: str | os.PathLike, model_name: str, requests: Requests) -> None:
@@ -28,23 +57,37 @@ def write_warmup(path: str | os.PathLike, model_name: str, requests: Requests) -
 
 def prediction_log(model_name: str, signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
     """Returns a serialized `PredictionLog` of one request."""
-    spec = _field(NAME, model_name.encode()) + _field(SIGNATURE_NAME, signature.encode())
-    request = _field(MODEL_SPEC, spec)
+    log = PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.name, request.model_spec.signature_name = model_name, signature
     for name, tensor in inputs.items():
-        value = tf.make_tensor_proto(tensor).SerializeToString()
-        request += _field(INPUTS, _field(KEY, name.encode()) + _field(VALUE, value))
-    return _field(PREDICT_LOG, _field(REQUEST, request))
+        request.inputs.add(key=name, value=tf.make_tensor_proto(tensor).SerializeToString())
+    return log.SerializeToString()
 
 
-def _field(number: int, content: bytes) -> bytes:
-    """Returns a field of protobuf's kind "length-delimited": key, length, content."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+def read_warmup(path: pathlib.Path) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Returns the requests of a file, each a signature's name and its inputs.
+
+    Raises:
+      ValueError: if there are none, or the file is damaged.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; export the model again.")
+    try:
+        requests = [read_log(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+    except (tf.errors.DataLossError, DecodeError, TypeError, ValueError):
+        raise ValueError(
+            f"{path} is damaged: its requests cannot be read; export the model again."
+        ) from None
+    if not requests:
+        raise ValueError(f"{path} holds no request; export the model again.")
+    return requests
 
 
-def _varint(value: int) -> bytes:
-    """Returns seven bits a byte, the lowest first; the eighth says that more follow."""
-    low = b""
-    while value > 0x7F:
-        low += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return low + bytes([value])
+def read_log(log: bytes) -> tuple[str, dict[str, np.ndarray]]:
+    """Returns signature and inputs of a serialized `PredictionLog`."""
+    request = PredictionLog.FromString(log).predict_log.request
+    return request.model_spec.signature_name, {
+        entry.key: tf.make_ndarray(tensor_pb2.TensorProto.FromString(entry.value))
+        for entry in request.inputs
+    }

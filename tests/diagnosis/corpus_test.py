@@ -1,80 +1,63 @@
-"""Findings of a corpus: each fires on a made case and is silent on a clean one."""
+"""Findings of a corpus: each fires on a spoilt text and is silent on a clean one."""
 
 import gzip
 import json
+import lzma
 
 import pytest
 
-from bert_tf.data.corpus import list_parts
-from bert_tf.diagnosis.corpus import PART_BYTES, count_corpus, draw_parts, list_readable, shorten
-from bert_tf.diagnosis.corpus_findings import diagnose_corpus
+from bert_tf.config import DataConfig
+from bert_tf.diagnosis import corpus
+from bert_tf.diagnosis.corpus import diagnose_corpus, shorten
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.conftest import tiny_tokens
-from tests.diagnosis.made_corpus import documents, sentence
+from tests.conftest import LETTERS, SPECIAL_TOKENS, tiny_tokens
+from tests.shared_data import shared_data
 
 
-def diagnose(folder, docs, tokens=None, do_lower_case=True, **options):
-    """Writes documents as JSONL and looks at them; returns counts and findings by title."""
-    path = folder / "corpus.jsonl"
-    with path.open("w", encoding="utf8") as file:
-        file.writelines(json.dumps({"text": "\n".join(d)}) + "\n" for d in docs)
+def sentence(number: int) -> str:
+    """Returns a sentence of 18 words that no other number of six digits gives."""
+    return f"The mill number {' '.join(str(number))} stood on the slow river in the rain."
+
+
+def documents(count: int, lines: int = 6) -> list[list[str]]:
+    """Returns documents of `lines` sentences, all different."""
+    return [[sentence(100_000 + n * lines + i) for i in range(lines)] for n in range(count)]
+
+
+def write(path, docs):
+    path.write_text("".join(json.dumps({"text": "\n".join(d)}) + "\n" for d in docs), "utf8")
+    return str(path)
+
+
+def diagnose(folder, docs, tokens=(), do_lower_case=True):
+    """Returns severity and measured value of each finding, by title."""
     tokenizer = WordPiece(Vocab(tuple(tokens)), do_lower_case) if tokens else None
-    counts = count_corpus(list_parts(str(path), part_bytes=PART_BYTES), tokenizer, **options)
-    found = diagnose_corpus(str(path), counts).findings
-    return counts, {finding.title: finding for finding in found}
+    found = diagnose_corpus(write(folder / "corpus.jsonl", docs), DataConfig(), tokenizer)
+    return {finding.title: (finding.severity.name, finding.measured) for finding in found.findings}
 
 
-def test_clean_corpus_has_no_finding(tmp_path):
-    counts, found = diagnose(tmp_path, documents(150), tiny_tokens())
-    assert found == {}
-    assert (len(counts.words), counts.num_lines) == (150, 900)
-    assert counts.scope == "all"
-    # the mill number 1 0 0 0 0 0 stood on the slow river in the rain . : of 18 words these take
-    # more than one piece: n ##u ##m ##b ##er and s ##t ##o ##o ##d.
-    assert counts.fit.pieces_per_word == pytest.approx((18 + 4 + 4) / 18)
+def test_a_clean_corpus_has_no_finding(tmp_path):
+    assert diagnose(tmp_path, documents(150), tiny_tokens()) == {}
 
 
 @pytest.mark.parametrize(("copies", "severity"), [(1, None), (3, "WARNING"), (30, "SERIOUS")])
-def test_duplicate_documents(tmp_path, copies, severity):
+def test_copies_of_documents_and_lines(tmp_path, copies, severity):
     docs = documents(150)
-    counts, found = diagnose(tmp_path, docs + docs[:copies])
-    assert counts.copied_documents == copies  # 0.7 %, 2 % and 17 %
-    finding = found.get("Documents that stand in the corpus twice or oftener")
-    assert (finding.severity.name if finding else None) == severity
+    found = diagnose(tmp_path, docs + docs[:copies])
+    finding = found.get("Documents that stand in the corpus more than once")
+    assert (finding[0] if finding else None) == severity
     if severity == "SERIOUS":
-        assert finding.measured == "17 % (30 of 180)"
-
-
-@pytest.mark.parametrize(("with_notice", "severity"), [(1, None), (10, "WARNING"), (75, "SERIOUS")])
-def test_boilerplate(tmp_path, with_notice, severity):
-    docs = documents(150)
-    for document in docs[:with_notice]:
-        document.append("All rights reserved by the king.")
-    counts, found = diagnose(tmp_path, docs)
-    finding = found.get("Boilerplate")
-    assert (finding.severity.name if finding else None) == severity
-    if severity:
-        assert counts.shared_lines == [("All rights reserved by the king.", with_notice)]
-        assert "All rights reserved" in finding.measured
-
-
-def test_repeated_lines_are_counted_by_characters(tmp_path):
-    docs = [[sentence(n), sentence(1000 + n)] for n in range(100, 200)]
-    docs += [[sentence(n), "Yes."] for n in range(100, 200)]
-    counts, found = diagnose(tmp_path, docs)
-    size, longer = len(sentence(100)), len(sentence(1100))
-    assert counts.copied_characters == 100 * size  # "Yes." is too short to be a copy
-    share = 100 * size / (200 * size + 100 * longer + 400)
-    assert share == pytest.approx(0.32, abs=0.01)
-    assert found["Lines that repeat earlier ones"].severity.name == "SERIOUS"
+        assert finding[1] == "17 % (30 of 180)"
+        assert found["Lines that repeat earlier ones"][1] == "17 % of the characters"
 
 
 @pytest.mark.parametrize(
     ("title", "text"),
     [
-        ("Characters lost in decoding (U+FFFD)", "The caf\ufffd by the river is open today"),
+        ("Wrongly decoded characters", "The caf\ufffd by the river is open today"),
         ("Wrongly decoded characters", "The cafÃ© by the river isnâ€™t open today"),
+        ("Wrongly decoded characters", "\x93The mill\x94 by the river is open today"),
         ("Control characters", "The mill\x02 by the river is open today"),
         ("HTML in the text", "The <b>mill</b> &amp; the river are open today"),
     ],
@@ -83,69 +66,53 @@ def test_damage(tmp_path, title, text):
     docs = documents(150)
     harmless = "Über São João: 3 < 4, R&D, “A”–‘B’ NÃO, Ça va; Â Ã"
     for document in docs:
-        document.append(harmless + " " + document[0])
-    assert diagnose(tmp_path, docs)[1] == {}
+        document.append(f"{harmless} {document[0]}")
+    assert diagnose(tmp_path, docs) == {}
     for document in docs[:30]:
         document[3] = f"{text}, {document[3]}"
-    counts, found = diagnose(tmp_path, docs)
-    assert list(found) == [title]
-    assert list(counts.damage_counts.values()) == [30]  # of 1,050 lines: 2.9 %
-    assert found[title].measured == "2.9 % of the lines (30)"
+    found = diagnose(tmp_path, docs)
+    assert list(found) == [title] and found[title][1] == "2.9 % of the lines (30)"
 
 
-def test_sizes(tmp_path):
-    titled = [["History.", *document] for document in documents(150)]
-    assert diagnose(tmp_path, titled)[1] == {}  # a title is no boilerplate
-    _, found = diagnose(tmp_path, [[sentence(n)] for n in range(200)])
-    assert found["Documents of one sentence"].measured == "100 %"
-    assert found["Documents below 50 words"].severity.name == "SERIOUS"
-    _, found = diagnose(tmp_path, [*documents(20), *documents(1, lines=1000)])
-    # 20 documents of 108 words (18 a line) beside one of 18,000.
-    assert found["A document that is most of the corpus"].measured.startswith("89 % of the words")
-    assert found["Too few documents for next sentence prediction"].severity.name == "WARNING"
-    _, found = diagnose(tmp_path, documents(1))
-    assert found["Too few documents for next sentence prediction"].severity.name == "SERIOUS"
+def test_sizes_of_documents(tmp_path):
+    found = diagnose(tmp_path, [[sentence(n)] for n in range(100_000, 100_200)])
+    assert found["Documents of one sentence"] == ("SERIOUS", "100 %")
+    assert found["Documents of less than 50 words"] == ("SERIOUS", "100 %")
+    found = diagnose(tmp_path, [*documents(20), documents(1, 1200)[0][200:]])
+    # 20 documents of 108 words beside one of 18,000.
+    assert found["A document that is most of the corpus"] == ("SERIOUS", "89 %")
+    assert found["Too few documents for next sentence prediction"][0] == "WARNING"
+    found = diagnose(tmp_path, documents(1))
+    assert found["Too few documents for next sentence prediction"] == ("SERIOUS", "1 documents")
 
 
-def test_records_without_text(tmp_path):
-    counts, found = diagnose(tmp_path, [*documents(150), *[[""], ["  "]] * 50])
-    assert (counts.num_records, counts.num_empty) == (250, 100)
-    assert found["Records without text"].measured == "40 % (100 of 250)"
+def test_lines_cut_by_an_export(tmp_path):
+    docs = [[line[:60] for line in document] for document in documents(150)]
+    assert diagnose(tmp_path, docs)["Long lines that end in mid-sentence"] == ("SERIOUS", "100 %")
 
 
-def test_unknown_pieces_name_the_characters(tmp_path):
+def test_vocabulary_of_another_text(tmp_path):
     docs = documents(150)
     for document in docs[:50]:
         document[0] = document[0].replace("river", "Fluß ж")
-    counts, found = diagnose(tmp_path, docs, tiny_tokens())
-    # 100 of 900 x 26 pieces, and one more in 50 lines.
-    assert counts.fit.num_unknown == 100
-    finding = found["Pieces that the vocabulary does not know"]
+    tokenizer = WordPiece(Vocab(tuple(tiny_tokens())), True)
+    found = diagnose_corpus(write(tmp_path / "c.jsonl", docs), DataConfig(), tokenizer)
+    (finding,) = found.findings
+    # 100 of 900 lines x 26 pieces, and one piece more in 50 lines.
     assert finding.measured == "0.43 % of the pieces are [UNK]"
-    assert finding.details[0].startswith(("'ß' (U+00DF) in 50", "'ж' (U+0436) in 50"))
-    assert "fluß" in finding.details[-1].lower()
+    assert {detail.split()[0] for detail in finding.details[:2]} == {"'ß'", "'ж'"}
+    assert found.facts["pieces a word"] == "1.44"
+    letters = [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS)]
+    found = diagnose(tmp_path, documents(150), letters)
+    # 41 letters, 6 digits and a stop for 18 words.
+    assert found["A vocabulary that cuts words into small pieces"] == ("SERIOUS", "2.667")
 
 
-def test_vocabulary_of_letters_is_poor(tmp_path):
-    letters = [token for token in tiny_tokens() if len(token.removeprefix("##")) == 1]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    counts, found = diagnose(tmp_path, documents(150), tokens)
-    # Letters of a line: the mill number stood on the slow river in the rain, 6 digits, a stop.
-    pieces = len("themillnumberstoodontheslowriverintherain") + 6 + 1
-    assert counts.fit.pieces_per_word == pytest.approx(pieces / 18)
-    assert found["A vocabulary that cuts words in small pieces"].severity.name == "SERIOUS"
-
-
-def test_casing(tmp_path):
-    cased = [*tiny_tokens(), "The", "M", "##M"] + [c.upper() for c in "abcdefgh"]
-    assert "upper case, but the text is" in casing(tmp_path, cased, True)
-    assert "lower case, but the text keeps" in casing(tmp_path, tiny_tokens(), False)
-    assert casing(tmp_path, cased, False) == casing(tmp_path, tiny_tokens(), True) == ""
-
-
-def casing(folder, tokens, do_lower_case):
-    found = diagnose(folder, documents(150), tokens, do_lower_case)[1]
-    return found["Casing does not agree"].measured if "Casing does not agree" in found else ""
+@pytest.mark.parametrize(("is_cased", "lower"), [(True, True), (True, False), (False, False)])
+def test_casing(tmp_path, is_cased, lower):
+    cased = ["The", "M", "##M", *"ABCDEFGH"] if is_cased else []
+    found = diagnose(tmp_path, documents(150), [*tiny_tokens(), *cased], lower)
+    assert ("Casing does not agree" in found) == (is_cased == lower)
 
 
 def test_damaged_files_are_findings_and_the_others_are_read(tmp_path):
@@ -153,44 +120,42 @@ def test_damaged_files_are_findings_and_the_others_are_read(tmp_path):
     (tmp_path / "a.txt").write_text(text, encoding="utf8")
     (tmp_path / "b.txt").write_bytes(text[:3000].encode() + b"\nbad \xff byte\n\n")
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(text.encode())[:-20])
-    parts, problems = list_readable(f"{tmp_path}/*.txt*")
-    counts = count_corpus(parts)
-    counts.problems += problems
-    assert len(counts.words) >= 150
-    (finding,) = [f for f in diagnose_corpus("x", counts).findings if "cannot" in f.title]
-    assert finding.severity.name == "SERIOUS"
+    (tmp_path / "d.txt").write_bytes(b"GIF89a\0\1\2")
+    found = diagnose_corpus(f"{tmp_path}/*.txt*", DataConfig(), None)
+    (finding,) = [one for one in found.findings if "cannot be read" in one.title]
+    assert finding.severity.name == "SERIOUS" and int(found.facts["documents"]) >= 150
     told = " ".join([finding.measured, *finding.details])
-    assert "b.txt, line" in told and "c.txt.gz: the compressed file is truncated" in told
+    assert all(name in told for name in ("b.txt, line", "c.txt.gz", "d.txt"))
+    for name in ("d.txt", "e.txt"):
+        with pytest.raises(ValueError, match=name):
+            diagnose_corpus(str(tmp_path / name), DataConfig(), None)
 
 
-def test_a_place_of_which_nothing_can_be_read(tmp_path):
-    (tmp_path / "picture").write_bytes(b"GIF89a\0\1\2")
-    parts, problems = list_readable(str(tmp_path / "picture"))
-    counts = count_corpus(parts, WordPiece(Vocab(tuple([*tiny_tokens(), "A", "B", "C"])), True))
-    counts.problems += problems
-    (finding,) = diagnose_corpus("x", counts).findings
-    assert finding.severity.name == "SERIOUS" and "neither text nor TFRecords" in finding.measured
-    with pytest.raises(ValueError, match="no file matches"):
-        list_readable(f"{tmp_path}/nothing/*")
-
-
-def test_sample_is_even_and_bounded(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    docs = documents(12_000, 8)
-    path.write_text("".join(json.dumps({"text": "\n".join(d)}) + "\n" for d in docs), "utf8")
-    parts = list_parts(str(path), part_bytes=PART_BYTES)
-    assert len(parts) == 7
-    chosen = draw_parts(parts, 3 << 20)
-    # A third of 7 parts each: the middles, at 1.17, 3.5 and 5.83.
-    assert sorted(part.start >> 20 for part in chosen) == [1, 3, 5]
-    counts = count_corpus(parts, max_bytes=3 << 20)
-    assert counts.scope == "a sample: 3 of 7 parts" and counts.is_sample
-    assert counts.num_characters == pytest.approx(3 << 20, rel=0.1)
+def test_of_much_text_an_even_sample_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "PART_BYTES", 1 << 16)
+    monkeypatch.setattr(corpus, "MAX_CHARACTERS", 2 << 16)
+    path = write(tmp_path / "corpus.jsonl", documents(1000))
+    found = diagnose_corpus(path, DataConfig(), None)
+    assert found.facts["read"] == "a sample of 3 of 7 parts"  # a part holds less than its bytes
     packed = tmp_path / "packed.jsonl.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    counts = count_corpus(list_parts(str(packed)), max_bytes=1 << 20)
-    assert counts.num_characters == pytest.approx(1 << 20, rel=0.01)
-    assert counts.scope == "all; the first 1 MB of 1 of them"
+    packed.write_bytes(gzip.compress((tmp_path / "corpus.jsonl").read_bytes()))
+    found = diagnose_corpus(str(packed), DataConfig(), None)
+    assert 1 << 17 < int(found.facts["characters"].replace(",", "")) < 1.01 * (1 << 17)
+
+
+def test_real_text_and_the_same_spoilt(tmp_path):
+    with lzma.open(shared_data("corpus", "wikipedia", "wiki-00.jsonl.xz"), "rt") as file:
+        texts = [json.loads(file.readline())["text"] for _ in range(200)]
+    vocab = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt"))
+    docs = [text.split("\n") for text in texts]
+    assert diagnose(tmp_path, docs, vocab.tokens) == {}
+    cased = Vocab.read(shared_data("vocab", "bert-base-cased-vocab.txt"))
+    assert "Casing does not agree" in diagnose(tmp_path, docs, cased.tokens)
+    chinese = Vocab.read(shared_data("vocab", "bert-base-chinese-vocab.txt"))
+    found = diagnose(tmp_path, docs, chinese.tokens)
+    assert found["A vocabulary that cuts words into small pieces"][0] == "WARNING"
+    spoilt = [text.encode().decode("cp1252", "replace").split("\n") for text in texts]
+    assert diagnose(tmp_path, spoilt)["Wrongly decoded characters"][0] == "SERIOUS"
 
 
 def test_shortened_lines_are_printable():

@@ -1,39 +1,54 @@
 """A model of any kind for the demo whose answers are made up, and depend on the texts."""
 
 import base64
+import contextlib
+import threading
 
 import numpy as np
+
+from export.page import server
 
 LABELS = {
     "classifier": ("calm", "<b>wild</b>"),
     "multi_label": ("calm", "<b>wild</b>", "old"),
     "tagger": ("O", "B-PER", "I-PER", "B-<i>LOC</i>", "I-<i>LOC</i>"),
 }
-INPUTS = {
-    "question_answering": ("question", "context"),
-    "next_sentence": ("text", "text_b"),
-}
-NAME, PLACE = "Ada Lovelace", "Paris"
+INPUTS = {"question_answering": ("question", "context"), "next_sentence": ("text", "text_b")}
+ENTITIES = (("Ada Lovelace", "PER"), ("Paris", "<i>LOC</i>"))
 LAYERS, HEADS = 2, 3
 FAILING = "fail"
+
+
+@contextlib.contextmanager
+def serving(model, listener=None):
+    """Serves a model in a thread; gives the port."""
+    with listener or server.listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        running = server.make_server(model, "127.0.0.1")
+        thread = threading.Thread(target=running.run, args=[[listener]])
+        thread.start()
+        try:
+            yield port
+        finally:
+            running.should_exit = True
+            thread.join()
 
 
 class StandIn:
     """Answers as `DemoModel` does.
 
-    Finds `NAME` and `PLACE` as entities, `PLACE` as the answer of every question, and puts
-    "river" and "##s" into masks. The text `FAILING` is one that it cannot take.
+    Finds `ENTITIES`, Paris as the answer of every question, and puts "river" and "##s" into masks.
+    The text `FAILING` is one that it cannot take.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind="classifier"):
         self.kind, self.inputs = kind, INPUTS.get(kind, ("text",))
-        self.labels = LABELS.get(kind, ())
 
     def card(self):
         return {
             "kind": self.kind,
             "inputs": list(self.inputs),
-            "labels": list(self.labels),
+            "labels": list(LABELS.get(self.kind, ())),
             "max_seq_length": 64,
             "do_lower_case": True,
             "vocab_size": 80,
@@ -50,62 +65,8 @@ class StandIn:
         texts = inputs[self.inputs[-1]]
         if FAILING in texts:
             raise ValueError("This text <b>cannot</b> be taken; give another.")
-        outputs = getattr(self, self.kind)(texts)
+        outputs = make_outputs(self.kind, texts)
         return {"outputs": outputs, "is_full": [False] * len(texts), "milliseconds": 1.5}
-
-    def classifier(self, texts):
-        shares = [0.75, 0.25] if "calm" in texts[0] else [0.125, 0.875]
-        label = self.labels[int(np.argmax(shares))]
-        return {"label": [label], "score": [max(shares)], "probabilities": [shares]}
-
-    def multi_label(self, texts):
-        return {"labels": [["<b>wild</b>", "calm", ""]], "probabilities": [[0.625, 0.75, 0.25]]}
-
-    def regression(self, texts):
-        return {"value": [2.5]}
-
-    def tagger(self, texts):
-        entities, words = [], []
-        for name, kind in ((NAME, "PER"), (PLACE, "<i>LOC</i>")):
-            start = texts[0].find(name)
-            if start >= 0:
-                part = {"start": start, "end": start + len(name), "text": name}
-                entities.append({"type": kind, **part, "score": 0.875})
-                words += [(name, f"B-{kind}", start, start + len(name), 0.875)]
-        columns = [list(column) for column in zip(*words, strict=True)] or [[]] * 5
-        names = ("words", "tags", "starts", "ends", "scores")
-        return {**{n: [c] for n, c in zip(names, columns, strict=True)}, "entities": [entities]}
-
-    def question_answering(self, texts):
-        start = texts[0].find(PLACE)
-        end = start + len(PLACE) if start >= 0 else -1
-        answer = PLACE if start >= 0 else ""
-        places = {"answer": [answer], "start": [start], "end": [end]}
-        return {**places, "score": [3.5], "null_odds": [-1.25 if answer else 1e6]}
-
-    def fill_mask(self, texts):
-        count = texts[0].count("[MASK]")
-        return {
-            "pieces": [[["river", "##s"]] * count],
-            "probabilities": [[[0.5, 0.25]] * count],
-        }
-
-    def next_sentence(self, texts):
-        return {"is_next": [0.25]}
-
-    def embeddings(self, texts):
-        count = len(texts)
-        return {"embedding": [[1.0, 0.0]] * count, "similarity": np.eye(count).tolist()}
-
-    def encoder(self, texts):
-        pieces = texts[0].split()
-        return {
-            "sequence_output": [],
-            "input_word_ids": [list(range(len(pieces)))],
-            "input_mask": [[1] * len(pieces)],
-            "pieces": [pieces],
-            "similarity": [np.eye(len(pieces)).tolist()],
-        }
 
     def attention(self, inputs):
         """Head h of layer l gives 1 / (1 + l + h) to the piece itself, the rest to the first."""
@@ -120,5 +81,49 @@ class StandIn:
             "num_pieces": len(every),
             "shape": list(values.shape),
             "probabilities": base64.b64encode(values.tobytes()).decode(),
-            "milliseconds": 1.0,
+            "head": [1, 1],
         }
+
+
+def make_outputs(kind, texts):
+    """Returns the outputs of a kind for texts, of most kinds for the first alone."""
+    text = texts[0]
+    pieces, start = text.split(), text.find("Paris")
+    match kind:
+        case "classifier":
+            label, *shares = ("calm", 0.75, 0.25) if "calm" in text else ("<b>wild</b>", 0.25, 0.75)
+            return {"label": [label], "score": [max(shares)], "probabilities": [shares]}
+        case "multi_label":
+            shares = [0.625, 0.75, 0.25]
+            return {"labels": [["<b>wild</b>", "calm", ""]], "probabilities": [shares]}
+        case "regression":
+            return {"value": [2.5]}
+        case "tagger":
+            found = [(name, tag, text.find(name)) for name, tag in ENTITIES if name in text]
+            entities = [
+                {"type": tag, "start": at, "end": at + len(name), "text": name, "score": 0.875}
+                for name, tag, at in found
+            ]
+            of_words = {"words": "text", "tags": "type", "starts": "start", "ends": "end"}
+            outputs = {key: [[e[part] for e in entities]] for key, part in of_words.items()}
+            return {**outputs, "scores": [[0.875] * len(found)], "entities": [entities]}
+        case "question_answering":
+            answer = "Paris" if start >= 0 else ""
+            end = start + len(answer) if answer else -1
+            odds = -1.25 if answer else 1e6
+            span = {"answer": [answer], "start": [start], "end": [end]}
+            return {**span, "score": [3.5], "null_odds": [odds]}
+        case "fill_mask":
+            count = text.count("[MASK]")
+            shares = [[0.5, 0.25]] * count
+            return {"pieces": [[["river", "##s"]] * count], "probabilities": [shares]}
+        case "next_sentence":
+            return {"is_next": [0.25]}
+        case "embeddings":
+            similarity = np.eye(len(texts)).tolist()
+            return {"embedding": [[1.0, 0.0]] * len(texts), "similarity": similarity}
+        case "encoder":
+            ids, mask = list(range(len(pieces))), [1] * len(pieces)
+            outputs = {"input_word_ids": [ids], "input_mask": [mask], "pieces": [pieces]}
+            similarity = np.eye(len(pieces)).tolist()
+            return {**outputs, "sequence_output": [], "similarity": [similarity]}

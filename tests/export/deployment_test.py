@@ -212,7 +212,9 @@ def test_health_check_of_compose_tells_a_served_model(compose, tmp_path):
 
         def is_healthy():
             *shell, script = command
-            script = script.replace("127.0.0.1/8501", f"127.0.0.1/{stand_in.rest_port}")
+            script = script.replace(
+                "127.0.0.1/8501", f"127.0.0.1/{stand_in.rest.rpartition(':')[2]}"
+            )
             return subprocess.run([*shell, script], timeout=10, capture_output=True).returncode == 0
 
         assert is_healthy()

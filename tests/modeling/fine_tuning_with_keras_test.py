@@ -288,6 +288,29 @@ def test_only_the_head_learns_if_the_encoder_is_frozen(folder):
     assert changed == {"cls/classifier/output_weights", "cls/classifier/output_bias"}
 
 
+@pytest.mark.filterwarnings("error::UserWarning")  # "Skipping variable loading for optimizer ..."
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize("frozen", ["", "embeddings"])
+def test_a_loaded_model_goes_on_with_its_frozen_layers(frozen, is_wrapped, folder, tmp_path):
+    task = TASKS["classification"]
+    model = start_model(folder, task)
+    (getattr(model.bert, frozen) if frozen else model.bert).trainable = False
+    trainable = [variable.path for variable in model.trainable_variables]
+    if is_wrapped:
+        inputs = {name: keras.Input((LENGTH,), dtype="int32", name=name) for name in task.inputs}
+        model = keras.Model(inputs, model(inputs))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(make_optimizer("adamw"), loss, jit_compile=False)
+    fit(model, task, epochs=2)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert [variable.path for variable in loaded.trainable_variables] == trainable
+    pairs = zip(loaded.optimizer.variables, model.optimizer.variables, strict=True)
+    for variable, expected in pairs:
+        np.testing.assert_array_equal(variable, expected, err_msg=variable.path)
+    assert fit(loaded, task, epochs=2) == fit(model, task, epochs=2)
+
+
 def make_dataset(folder: pathlib.Path, task: Task) -> tf.data.Dataset:
     """Makes batches of 16; the choices are raw strings, tokenized in the input.
 

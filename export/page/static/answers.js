@@ -1,7 +1,7 @@
 // The answer of each kind of model. Places in texts are characters (code points), as the server
 // counts them; JavaScript's own places count an emoji twice.
 
-import { bars, decimal, make, matrix, percent } from "./dom.js";
+import { bars, decimal, make, matrix, percent, scroller } from "./dom.js";
 
 const COLOURS = 8;
 
@@ -99,7 +99,7 @@ function wordTable({ words, tags, scores }) {
     make("td", { class: "value", text: percent(scores[0][index]) })));
   const head = ["Word", "Tag", "Probability"].map((text) => make("th", { scope: "col", text }));
   return make("details", {}, make("summary", { text: "All words" }),
-    make("div", { class: "scroller" },
+    scroller({},
       make("table", { class: "plain", "aria-label": "All words and their tags" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
 }
 

@@ -1,6 +1,6 @@
 // The attention panel: all heads small, one head large, numbers where one points.
 
-import { decimal, make, matrix } from "./dom.js";
+import { decimal, make, matrix, scroller } from "./dom.js";
 
 const MOST_NAMED = 5;
 
@@ -11,18 +11,18 @@ export function decodeFloats(base64) {
   return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
 
-// Fills `panel`. `chosen` holds layer and head and is kept up to date.
-export function showAttention(panel, { pieces, num_pieces, shape, probabilities }, chosen) {
+// Fills `panel`. `chosen` is the layer and head that somebody chose, kept up to date; else `head`.
+export function showAttention(panel, { pieces, num_pieces, shape, probabilities, head }, chosen) {
   const [layers, heads, rows, columns] = shape;
   const values = decodeFloats(probabilities);
   const at = (layer, head, row, column) =>
     values[((layer * heads + head) * rows + row) * columns + column];
   const names = columns > rows ? [...pieces, "(others)"] : pieces;
-  chosen.layer = Math.min(chosen.layer, layers - 1);
-  chosen.head = Math.min(chosen.head, heads - 1);
+  const [firstLayer, firstHead] = chosen.head === null ? head : [chosen.layer, chosen.head];
+  const shown = { layer: Math.min(firstLayer, layers - 1), head: Math.min(firstHead, heads - 1) };
 
-  const layerSelect = numberSelect("layer", "Layer", layers, chosen.layer);
-  const headSelect = numberSelect("head", "Head", heads, chosen.head);
+  const layerSelect = numberSelect("layer", "Layer", layers);
+  const headSelect = numberSelect("head", "Head", heads);
   const status = make("p", { id: "cell", class: "note", "aria-live": "polite" });
   const strongest = make("p", { class: "note" });
   const large = make("div");
@@ -30,22 +30,22 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
   overview.style.setProperty("--heads", heads);
 
   const onCell = (row, column) => {
-    const value = at(chosen.layer, chosen.head, row, column);
+    const value = at(shown.layer, shown.head, row, column);
     status.textContent = `${names[row]} looks at ${names[column]}: ${decimal(value)}`;
-    const order = names.map((name, index) => ({ name, value: at(chosen.layer, chosen.head, row, index) }))
+    const order = names.map((name, index) => ({ name, value: at(shown.layer, shown.head, row, index) }))
       .sort((a, b) => b.value - a.value).slice(0, MOST_NAMED);
     strongest.textContent = `${names[row]} looks most at ` +
       order.map((part) => `${part.name} ${decimal(part.value, 2)}`).join(", ");
   };
   const draw = () => {
-    layerSelect.value = chosen.layer;
-    headSelect.value = chosen.head;
-    const label = `Attention of layer ${chosen.layer + 1}, head ${chosen.head + 1}`;
+    layerSelect.value = shown.layer;
+    headSelect.value = shown.head;
+    const label = `Attention of layer ${shown.layer + 1}, head ${shown.head + 1}`;
     large.replaceChildren(matrix({
       rows: pieces,
       columns: names,
-      valueAt: (row, column) => Math.sqrt(at(chosen.layer, chosen.head, row, column)),
-      textAt: (row, column) => decimal(at(chosen.layer, chosen.head, row, column)),
+      valueAt: (row, column) => Math.sqrt(at(shown.layer, shown.head, row, column)),
+      textAt: (row, column) => decimal(at(shown.layer, shown.head, row, column)),
       onCell,
       label,
       isSmall: true,
@@ -53,12 +53,12 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
     status.textContent = `${label}: point at a cell, or use the arrow keys.`;
     strongest.textContent = "Each row sums to 1.";
     for (const button of overview.children) {
-      const isChosen = Number(button.dataset.layer) === chosen.layer && Number(button.dataset.head) === chosen.head;
+      const isChosen = Number(button.dataset.layer) === shown.layer && Number(button.dataset.head) === shown.head;
       button.setAttribute("aria-pressed", isChosen);
     }
   };
   const choose = (layer, head) => {
-    Object.assign(chosen, { layer, head });
+    for (const place of [chosen, shown]) Object.assign(place, { layer, head });
     draw();
   };
   for (const select of [layerSelect, headSelect]) {
@@ -79,16 +79,14 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities 
       make("label", { text: "Layer ", for: "layer" }), layerSelect,
       make("label", { text: "Head ", for: "head" }), headSelect),
     make("div", { class: "attention" },
-      make("div", {}, make("h3", { text: "All heads: a line a layer" }), make("div", { class: "scroller" }, overview)),
+      make("div", {}, make("h3", { text: "All heads: a line a layer" }), scroller({}, overview)),
       make("div", {}, status, strongest, large)));
   draw();
 }
 
-function numberSelect(id, label, count, value) {
+function numberSelect(id, label, count) {
   const options = Array.from({ length: count }, (_, i) => make("option", { value: i, text: i + 1 }));
-  const select = make("select", { id, "aria-label": label }, ...options);
-  select.value = value;
-  return select;
+  return make("select", { id, "aria-label": label }, ...options);
 }
 
 // A button with the head's matrix, a dot a cell, in the colour of the text.

@@ -37,6 +37,20 @@ export function bars(rows, label) {
   return make("ul", { class: "bars", "aria-label": label }, ...items);
 }
 
+// A box whose content may be wider than the page. As phones show no scrollbar until one scrolls, its
+// right edge fades while there is more behind it, and a line says so.
+export function scroller(attributes, content) {
+  const box = make("div", { class: "scroller", ...attributes }, content);
+  const hint = make("p", { class: "note hint", text: "Wider than the page: scroll sideways." });
+  const look = () => {
+    box.classList.toggle("cut", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    hint.hidden = box.scrollWidth <= box.clientWidth;
+  };
+  box.addEventListener("scroll", look);
+  new ResizeObserver(look).observe(box);
+  return make("div", {}, hint, box);
+}
+
 // A table of cells whose background says how much, with names along both sides.
 //   valueAt(row, column): 0..1 for the colour; textAt(row, column): what stands in the cell;
 //   onCell(row, column): called when a cell is pointed at, or reached with the arrow keys.
@@ -54,15 +68,15 @@ export function matrix({ rows, columns, valueAt, textAt, onCell, label, isSmall 
   });
   const table = make("table", { class: isSmall ? "matrix small" : "matrix", "aria-label": label },
     make("thead", {}, head), make("tbody", {}, ...body));
-  const scroller = make("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": label }, table);
   // Few cells may be large ones.
   if (isSmall) table.style.setProperty("--cell", `${Math.min(2, Math.max(0.8, 28 / columns.length))}rem`);
-  if (onCell) follow(scroller, table, rows.length, columns.length, onCell);
-  return scroller;
+  const box = scroller({ tabindex: "0", role: "region", "aria-label": label }, table);
+  if (onCell) follow(box, table, rows.length, columns.length, onCell);
+  return box;
 }
 
 // Lets the pointer and the arrow keys choose a cell.
-function follow(scroller, table, height, width, onCell) {
+function follow(box, table, height, width, onCell) {
   let row = 0, column = 0;
   const cellAt = () => table.tBodies[0].rows[row].cells[column + 1];
   const choose = (newRow, newColumn) => {
@@ -77,7 +91,7 @@ function follow(scroller, table, height, width, onCell) {
     if (cell) choose(cell.parentElement.rowIndex - 1, cell.cellIndex - 1);
   });
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-  scroller.addEventListener("keydown", (event) => {
+  box.addEventListener("keydown", (event) => {
     const step = steps[event.key];
     if (!step) return;
     event.preventDefault();

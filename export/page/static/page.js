@@ -19,7 +19,8 @@ const KINDS = {
 
 const find = (id) => document.getElementById(id);
 const query = new URLSearchParams(location.search);
-const chosen = { layer: numberOf("layer"), head: numberOf("head"), line: 0 };
+const isHeadGiven = query.has("layer") || query.has("head");
+const chosen = { layer: numberOf("layer"), head: isHeadGiven ? numberOf("head") : null, line: 0 };
 let card = null;
 let running = null; // The controller of the request that is on its way.
 let asked = null; // The texts of the last answer.

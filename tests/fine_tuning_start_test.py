@@ -1,0 +1,76 @@
+"""What fine-tuning starts with: its optimizer, and the head of numbers."""
+
+import shutil
+
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.fine_tuning.program import read_configs
+from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.run_record import recorded
+from bert_tf.training.metrics_log import read_metrics
+from tests.fine_tune import FLAGS, fine_tune, write_folder, write_table
+
+GOOGLE = "--flagfile=configs/google_fine_tuning.flags"
+# Of the version whose default was Google's optimizer.
+GOOGLE_LOSSES = [1.0866337, 1.1098523, 1.1163530, 1.0840256, 1.1714151]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("start"))
+
+
+@pytest.fixture(scope="module")
+def google(folder):
+    """Flags and arguments of a run as Google's."""
+    values = {
+        **FLAGS,
+        "do_train": "true",
+        "do_eval": "false",
+        "init_checkpoint": folder / "model",
+        "train_file": folder / "train.csv",
+        "num_train_steps": 5,
+        "warmup_proportion": 0.2,
+        "output_dir": folder / "google",
+    }
+    assert fine_tune("run_classifier", GOOGLE, **values) == 0
+    return values
+
+
+def test_googles_flagfile_gives_the_losses_it_always_gave(google):
+    losses = [line["loss"] for line in read_metrics(google["output_dir"] / "metrics.jsonl")]
+    np.testing.assert_allclose(losses, GOOGLE_LOSSES, rtol=1e-5)
+
+
+def test_a_run_goes_on_with_the_optimizer_that_it_began_with(google, folder):
+    shutil.copytree(google["output_dir"], folder / "again")
+    assert fine_tune("run_classifier", **{**google, "output_dir": folder / "again"}) == 0
+    assert recorded(str(folder / "again"), "optimizer") == "adam_weight_decay"
+
+
+def test_several_seeds_go_on_with_the_optimizer_of_the_first(google, folder):
+    path = folder / "seeds" / "seed-12345"
+    path.mkdir(parents=True)
+    shutil.copy(google["output_dir"] / "run.flags", path)
+    with flagsaver.flagsaver():
+        flags.FLAGS(["", "--do_train", "--num_seeds=2", f"--output_dir={path.parent}"])
+        assert read_configs(ClassifierConfig).optimizer.optimizer == "adam_weight_decay"
+
+
+def test_a_head_of_numbers_starts_at_their_mean(google, folder):
+    rows = [{"text": f"the film was {'very ' * (n % 4)}good", "label": 3 + n % 4} for n in range(9)]
+    values = {
+        "train_file": write_table(folder / "numbers.csv", rows),
+        "label_kind": "number",
+        "learning_rate": 0,
+        "num_train_steps": 1,
+        "output_dir": folder / "numbers",
+    }
+    assert fine_tune("run_classifier", **{**google, **values}) == 0
+    assert recorded(str(folder / "numbers"), "optimizer") == "adamw"
+    bias = read_checkpoint(folder / "numbers").weights["cls/classifier/output_bias"]
+    np.testing.assert_allclose(bias, [np.mean([row["label"] for row in rows])], rtol=1e-6)

@@ -1,0 +1,60 @@
+"""What `import bert_tf` alone lets Keras load, and what it does not load itself."""
+
+import importlib
+import pathlib
+import pkgutil
+import subprocess
+import sys
+
+import keras
+
+import bert_tf.modeling
+import bert_tf.optimization
+from bert_tf.config import OptimizerConfig
+from bert_tf.keras_classes import CLASSES, Located, register
+from bert_tf.optimization.optimizers import AdamW, build_optimizer
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def test_every_class_is_listed():
+    for package in (bert_tf.modeling, bert_tf.optimization):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    known = keras.saving.get_custom_objects()
+    classes = {name: cls for name, cls in known.items() if name.startswith("bert_tf>")}
+    listed = {f"bert_tf>{name}" for names in CLASSES.values() for name in names.split()}
+    assert set(classes) == listed
+    # The classes themselves have taken the places of what stood for them.
+    assert not [name for name, cls in classes.items() if isinstance(cls, Located)]
+
+
+def test_what_stands_for_a_class_makes_its_objects(monkeypatch):
+    known = keras.saving.get_custom_objects()
+    for name in [name for name in known if name.startswith("bert_tf>")]:
+        monkeypatch.delitem(known, name)
+    register(keras)
+    assert isinstance(known["bert_tf>AdamW"], Located)
+    optimizer = build_optimizer(OptimizerConfig("adamw", learning_rate=0.5))
+    made = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(made) is AdamW and made.get_config() == optimizer.get_config()
+
+
+# Keras in the shortest form: its list of classes, which is there when the module has run.
+STAND_IN = """
+import types
+known = {}
+saving = types.SimpleNamespace(get_custom_objects=lambda: known)
+"""
+LISTED = "assert 'bert_tf>BertClassifier' in keras.saving.get_custom_objects()"
+
+
+def test_keras_may_be_imported_before_or_after(tmp_path):
+    (tmp_path / "keras.py").write_text(STAND_IN)
+    loaded = "import sys, bert_tf\nassert not {'keras', 'tensorflow', 'numpy'} & set(sys.modules)"
+    for first, second in ((loaded, "import keras"), ("import keras", "import bert_tf")):
+        subprocess.run(
+            [sys.executable, "-c", f"{first}\n{second}\n{LISTED}"],
+            env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+            check=True,
+        )

@@ -57,7 +57,7 @@ class ClassifierConfig(Config):
     label_column: str = option("label", "Column of own data with the label.")
     label_kind: str = option(
         "class",
-        "What own labels are: a class, a number, or several classes, parted by | or a JSON list.",
+        "What own labels are: a class, a number, or several classes: a|b, or a JSON list.",
         choices=LABEL_KINDS,
     )
     class_weights: str = option(

@@ -12,21 +12,10 @@ google-research/bert's run_classifier.py where it has them.
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig
-from bert_tf.fine_tuning.program import (
-    DATA_FLAGS,
-    DEFAULT_OPTIMIZER,
-    FLAG_GROUPS,
-    WITHOUT_EFFECT,
-    Configs,
-    asked_files,
-    asked_for,
-    run,
-)
+from bert_tf.fine_tuning.program import Configs, asked_files, asked_for, define_flags, run
 from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 
-config_flags.define_flags(*FLAG_GROUPS, ClassifierConfig, without=WITHOUT_EFFECT)
-config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
+define_flags(ClassifierConfig)
 
 
 def reads_glue(configs: Configs) -> bool:

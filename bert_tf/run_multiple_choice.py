@@ -7,21 +7,10 @@ Files have SWAG's columns, or are JSONL with `context`, `question`, `choices`, `
 """
 
 from bert_tf import config_flags
-from bert_tf.config import DataConfig
-from bert_tf.fine_tuning.program import (
-    DATA_FLAGS,
-    DEFAULT_OPTIMIZER,
-    FLAG_GROUPS,
-    WITHOUT_EFFECT,
-    Configs,
-    asked_files,
-    run,
-)
+from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import ChoiceConfig
 
-config_flags.define_flags(*FLAG_GROUPS, ChoiceConfig, without=WITHOUT_EFFECT)
-config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
+define_flags(ChoiceConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:

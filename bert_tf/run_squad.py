@@ -11,21 +11,11 @@ version 2 it also looks for the best threshold. Files may be tfds:squad/v1.1 or 
 import dataclasses
 
 from bert_tf import config_flags
-from bert_tf.config import DataConfig
-from bert_tf.fine_tuning.program import (
-    DATA_FLAGS,
-    DEFAULT_OPTIMIZER,
-    FLAG_GROUPS,
-    WITHOUT_EFFECT,
-    Configs,
-    asked_files,
-    run,
-)
+from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import SquadConfig
 
-config_flags.define_flags(*FLAG_GROUPS, SquadConfig, without=WITHOUT_EFFECT)
-config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.set_defaults(max_seq_length=384, optimizer=DEFAULT_OPTIMIZER)
+define_flags(SquadConfig)
+config_flags.set_defaults(max_seq_length=384)
 
 
 def find_files(configs: Configs) -> dict[str, str]:

@@ -10,21 +10,10 @@ word is tagged once. The predictions are the input again, with a tag behind each
 """
 
 from bert_tf import config_flags
-from bert_tf.config import DataConfig
-from bert_tf.fine_tuning.program import (
-    DATA_FLAGS,
-    DEFAULT_OPTIMIZER,
-    FLAG_GROUPS,
-    WITHOUT_EFFECT,
-    Configs,
-    asked_files,
-    run,
-)
+from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import TaggerConfig
 
-config_flags.define_flags(*FLAG_GROUPS, TaggerConfig, without=WITHOUT_EFFECT)
-config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
+define_flags(TaggerConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:

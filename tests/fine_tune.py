@@ -70,7 +70,7 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> pathlib.Path:
 
 
 def read_tsv(path: pathlib.Path) -> list[dict[str, str]]:
-    """Returns the rows of a table parted by tabs with a header."""
+    """Returns the rows of a table separated by tabs with a header."""
     header, *lines = path.read_text(encoding="utf8").splitlines()
     return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
 

@@ -22,7 +22,7 @@ from tests.fine_tune import (
     refuse,
     write_table,
 )
-from tests.programs import finish, start
+from tests.programs import finish, run
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("the", "boat", "house", "on", "water", "floats", "sinks", "burns", "falls", "slowly")
@@ -157,14 +157,14 @@ def test_other_forms_of_the_same_rows(folder, trained, name):
 
 
 def test_a_run_alone(folder, trained):
-    """A process of its own that evaluates and predicts, and needs no other flag."""
+    """It evaluates and predicts, and needs no other flag."""
     names = ("predictions.tsv", "worst_errors.tsv", "eval_results.txt", "run.flags")
     before = {name: (trained / name).read_bytes() for name in names}
     for name in names[:3]:
         (trained / name).unlink()
     files = {"eval_file": folder / "dev.csv", "predict_file": folder / "dev.csv"}
     flags = {"do_eval": "true", "do_predict": "true", "output_dir": trained}
-    finish(start("run_multiple_choice", **flags, **files))
+    finish(run("run_multiple_choice", **flags, **files))
     assert {name: (trained / name).read_bytes() for name in names} == before
 
 

@@ -20,7 +20,7 @@ from tests.fine_tune import (
     read_tsv,
     refuse,
 )
-from tests.programs import finish, start
+from tests.programs import finish, run, start
 from tests.tiny_model import write_tiny_model
 
 PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi")
@@ -194,11 +194,11 @@ def test_packed_rows_give_the_same_losses(folder, tmp_path):
 
 
 def test_answers_alone_from_the_run_directory(folder, first):
-    """A process of its own, and a file without answers."""
+    """Of a file without answers; nothing else of the run changes."""
     before = {name: (first / name).read_bytes() for name in ("predictions.json", "run.flags")}
     (first / "predictions.json").unlink()
     flags = {"do_predict": "true", "predict_file": folder / "bare.json", "output_dir": first}
-    finish(start("run_squad", **flags))
+    finish(run("run_squad", **flags))
     assert {name: (first / name).read_bytes() for name in before} == before
 
 

@@ -12,7 +12,7 @@ import pytest
 from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
 from tests import entity_twin
 from tests.fine_tune import check_packed_rows, files_of, fine_tune, read_results, read_tsv, refuse
-from tests.programs import finish, start
+from tests.programs import finish, run
 from tests.tiny_model import write_tiny_model
 
 FIRST_NAMES, LAST_NAMES, PLACES = ("anna", "ben", "carla"), ("stone", "mill"), ("oslo", "lima")
@@ -208,14 +208,14 @@ def test_packed_rows_give_the_same_losses(folder, tmp_path):
 
 
 def test_any_file_comes_out_whole(folder, names):
-    """The command of the README: a process of its own, the run's directory, and an odd file."""
+    """The command of the README: the run's directory, and an odd file."""
     odd = ["\u200b", "\x01", "\xad\u200b", "é" * 300, "漢字かな", "\U0001f600", "a\u2028b\x85c\x0b"]
     odd += ["\xa0", "[SEP]", "[MASK]", "#", "_", "x" * 5000, "x" * 60, "-", "\ufffd", "Anna"]
     words = [*odd, *(["Anna", "walks"] * 400), *odd[::-1]]
     text = "\r\n\n \n" + "\n".join(words) + "\r\n\t\n\n" + "\r\n".join(odd) + "\n\nOslo"
     (folder / "odd.txt").write_bytes(text.encode("utf8"))
     flags = {"do_predict": "true", "output_dir": names, "predict_file": folder / "odd.txt"}
-    printed = finish(start("run_tagger", **flags))
+    printed = finish(run("run_tagger", **flags))
     assert "predict: 3 sentences, 852 words; 2 sentences in windows of 20, 3 words cut" in printed
     assert "3 words cut, 15 without a piece." in printed
     written = (names / "predictions.txt").read_bytes().decode("utf8").split("\n")
@@ -248,7 +248,7 @@ def test_tags_of_a_file_to_be_tagged_do_not_matter(folder, names):
 
 
 BAD = [
-    ("Anna X B-PER\nBen X\n", {}, "bad.txt, line 2: 'Ben X' has 2 columns, expected 3 parted by s"),
+    ("Anna X B-PER\nBen X\n", {}, "bad.txt, line 2: 'Ben X' has 2 columns, expected 3 separated"),
     ("Anna\tB-PER\n\tO\n", {}, "bad.txt, line 2: '\\tO' has no word, expected one in column 0"),
     ("Anna\tB-PER\nBen\t\n", {}, "bad.txt, line 2: 'Ben\\t' has no tag, expected one in column 1"),
     ("Anna\n", {}, "bad.txt line 1: a sentence without tags"),

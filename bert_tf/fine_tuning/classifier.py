@@ -7,7 +7,8 @@ import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
-from bert_tf.fine_tuning.program import Configs, Examples, Program, source_of
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.modeling.models import BertClassifier
@@ -189,32 +190,29 @@ class Classifier(Program):
         return True
 
     def make_task(
-        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> ClassificationTask:
         """Makes the classifier and its task."""
         metrics = METRICS[self.kind]
         if self.glue:
             best = self.glue.best_metric
             metrics = (best, *(name for name in self.glue.metrics if name != best))
-        best = configs.task.best_metric or metrics[0]
+        best = self.configs.task.best_metric or metrics[0]
         known = ("loss", *metrics)
         if best not in known:
             raise ValueError(f"--best_metric={best}: expected one of {list(known)}.")
         task = ClassificationTask(
-            BertClassifier(configs.model, max(1, len(examples.labels)), **options),
-            examples.train.rows if examples.train else None,
-            next(iter(examples.eval.values()), None),
-            buckets,
-            configs.data.random_seed,
+            BertClassifier(config, max(1, len(labels)), **options),
+            *data,
             kind=self.kind,
-            labels=examples.labels,
+            labels=labels,
             metric_names=metrics,
         )
         task.best_metric = best
-        if self.kind == "number" and examples.train:
+        if self.kind == "number" and data[0]:
             # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
             # that has a head replaces this.
-            task.model.head.output_bias.assign([examples.train.labels.mean()])
+            task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
         return task
 
     def report(

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
@@ -42,16 +43,10 @@ class MultipleChoice(Program):
         return Examples.of_files(self.read_files(make))
 
     def make_task(
-        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> MultipleChoiceTask:
         """Makes the model and its task."""
-        return MultipleChoiceTask(
-            BertMultipleChoice(configs.model, **options),
-            examples.train.rows if examples.train else None,
-            next(iter(examples.eval.values()), None),
-            buckets,
-            configs.data.random_seed,
-        )
+        return MultipleChoiceTask(BertMultipleChoice(config, **options), *data)
 
     def report(
         self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Any

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from absl import flags
+
 from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
@@ -22,16 +24,21 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.fine_tuning import RowsTask
     from bert_tf.training.fine_tuner import Outputs
 
-# A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
+# Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
-FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
+WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")
 # With bias correction: without it, as in google-research/bert, the first hundred steps are up to
 # six times as long. configs/google_fine_tuning.flags gives the original; see docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"
-WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
+
+# The flags that are defined here are those of the program, for its --help.
+flags.disclaim_key_flags()
 # What an evaluation or a prediction takes from the run that made the weights, beside all of the
 # program's own group.
 TAKEN_OVER = ("max_seq_length", "eval_file", "predict_file")
+
+
+RowsTaskData = tuple[Any, Any, list[int], int]
 
 
 class Configs(NamedTuple):
@@ -100,9 +107,15 @@ class Program(abc.ABC):
 
     @abc.abstractmethod
     def make_task(
-        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> "RowsTask":
-        """Makes the model, with `options`, and the task around it, under the strategy's scope."""
+        """Makes the model, with `options`, and the task around it, under the strategy's scope.
+
+        Args:
+          config: of the encoder.
+          labels: of `Examples`.
+          data: what follows the model in the arguments of `RowsTask`.
+        """
 
     @abc.abstractmethod
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
@@ -113,6 +126,14 @@ class Program(abc.ABC):
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
     ) -> None:
         """Writes the predictions."""
+
+
+def define_flags(task_config: type[Config]) -> None:
+    """Defines the flags of a program whose own group this is."""
+    groups = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig, task_config)
+    config_flags.define_flags(*groups, without=WITHOUT_EFFECT)
+    config_flags.define_flags(DataConfig, only=DATA_FLAGS)
+    config_flags.set_defaults(optimizer=DEFAULT_OPTIMIZER)
 
 
 def run(

@@ -60,7 +60,7 @@ def results_text(file: str, step: int, results: dict[str, float]) -> str:
     Differs from the original: a first line names the file.
     """
     shown = {f"eval_{key}": value for key, value in results.items()}
-    shown |= {"global_step": step, "loss": results["loss"]}
+    shown |= {"global_step": step} | {key: results[key] for key in results if key == "loss"}
     return f"{_JUDGED}{file}\n" + "".join(f"{key} = {shown[key]}\n" for key in sorted(shown))
 
 

@@ -124,7 +124,10 @@ class Run:
         with strategy.scope():
             # XLA needs fixed lengths; without it padding is left out of all but attention.
             options = {"recompute": training.recompute, "unpad": not training.jit_compile}
-            task = self.program.make_task(configs, examples, buckets, **options)
+            rows = examples.train.rows if examples.train else None
+            watched = next(iter(examples.eval.values()), None)
+            data_of_task = rows, watched, buckets, data.random_seed
+            task = self.program.make_task(model, examples.labels, data_of_task, **options)
             freeze(task.model, tuning.frozen_layers)
             optimizer = build_optimizer(optimization)
             optimizer.build(task.model.trainable_variables)

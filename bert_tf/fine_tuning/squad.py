@@ -6,7 +6,8 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
 from bert_tf.modeling.models import BertSpanLabeler
 from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
@@ -55,17 +56,10 @@ class Squad(Program):
         return Examples.of_files(made)
 
     def make_task(
-        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> SquadTask:
         """Makes the model and its task."""
-        return SquadTask(
-            BertSpanLabeler(configs.model, **options),
-            examples.train.rows if examples.train else None,
-            next(iter(examples.eval.values()), None),
-            buckets,
-            configs.data.random_seed,
-            config=configs.task,
-        )
+        return SquadTask(BertSpanLabeler(config, **options), *data, config=self.configs.task)
 
     def report(self, task: SquadTask, examples: SquadExamples, outputs: Any) -> dict[str, str]:
         """Returns worst_errors.tsv: the questions with the lowest F1."""

@@ -5,7 +5,8 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.fine_tuning.program import Configs, Examples, Program
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.modeling.models import BertTokenClassifier
 from bert_tf.tasks.tagging import TaggedExamples, TaggingTask, make_examples
@@ -63,17 +64,11 @@ class Tagger(Program):
         return Examples.of_files(self.read_files(make), labels)
 
     def make_task(
-        self, configs: Configs, examples: Examples, buckets: list[int], **options: Any
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> TaggingTask:
         """Makes the tagger and its task."""
-        return TaggingTask(
-            BertTokenClassifier(configs.model, len(examples.labels), **options),
-            examples.train.rows if examples.train else None,
-            next(iter(examples.eval.values()), None),
-            buckets,
-            configs.data.random_seed,
-            labels=examples.labels,
-        )
+        model = BertTokenClassifier(config, len(labels), **options)
+        return TaggingTask(model, *data, labels=labels)
 
     def report(self, task: TaggingTask, examples: TaggedExamples, outputs: Any) -> dict[str, str]:
         """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""

@@ -185,82 +185,31 @@ def class_report(labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
 # Several labels per example ---------------------------------------------------------------------
 
 
-def multilabel_accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the part of the rows in which every class is right (subset accuracy).
+def multilabel_report(
+    labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
+) -> ClassReport:
+    """Scores every class and the averages over them; `accuracy` is that of whole rows.
 
     Args:
       labels: 0 or 1, [N, C]: whether the example is of the class.
       predictions: 0 or 1, [N, C].
-
-    Returns:
-      A number in [0, 1].
-
-    Raises:
-      ValueError: no examples, values other than 0 and 1, not two-dimensional or of unequal shapes.
-
-    Example: labels 10 11 and predictions 10 10 give 1/2.
-    """
-    true, predicted = _row_pair(labels, predictions)
-    return float(np.mean(np.all(true == predicted, axis=1)))
-
-
-def multilabel_micro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the F1 of all ones together.
-
-    Args:
-      labels: see `multilabel_accuracy`.
-      predictions: see `multilabel_accuracy`.
-
-    Returns:
-      2 right ones / (predicted ones + true ones), in [0, 1].
-
-    Raises:
-      ValueError: see `multilabel_accuracy`.
-
-    Example: labels 10 11 and predictions 10 10: right 2, predicted 2, true 3, F1 = 4/5.
-    """
-    return _unnamed_report(labels, predictions).micro.f1
-
-
-def multilabel_macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the mean of the classes' F1.
-
-    Args:
-      labels: see `multilabel_accuracy`.
-      predictions: see `multilabel_accuracy`.
-
-    Returns:
-      A number in [0, 1].
-
-    Raises:
-      ValueError: see `multilabel_accuracy`.
-
-    Example: labels 10 11 and predictions 10 10: F1 of the classes 1 and 0, mean 1/2.
-    """
-    return _unnamed_report(labels, predictions).macro.f1
-
-
-def multilabel_report(
-    labels: ArrayLike, predictions: ArrayLike, names: Sequence[str]
-) -> ClassReport:
-    """Scores every class and the averages over them; `accuracy` is the subset accuracy.
-
-    Args:
-      labels: see `multilabel_accuracy`.
-      predictions: see `multilabel_accuracy`.
       names: one for each class, C in all.
 
     Returns:
-      The report.
+      The report; its micro average is of all ones together.
 
     Raises:
-      ValueError: see `multilabel_accuracy`; the names are not C.
+      ValueError: no examples, values other than 0 and 1, not two-dimensional or of unequal shapes;
+        the names are not C.
+
+    Example: labels 10 11 and predictions 10 10: micro F1 4/5 (2 right ones, 2 predicted, 3 true),
+      macro F1 1/2 (1 and 0), accuracy 1/2.
     """
     true, predicted = _row_pair(labels, predictions)
     if len(names) != true.shape[1]:
         raise ValueError(f"{len(names)} names, expected one for each of {true.shape[1]} columns.")
     right, found, real = (ones.sum(axis=0) for ones in (true * predicted, predicted, true))  # [C]
-    return _report(right, found, real, names, multilabel_accuracy(labels, predictions))
+    return _report(right, found, real, names, float(np.mean(np.all(true == predicted, axis=1))))
 
 
 def format_report(report: ClassReport) -> str:
@@ -292,7 +241,7 @@ def _label_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, 
 
 
 def _row_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as int64 [N, C], or raises what `multilabel_accuracy` promises."""
+    """Returns both as int64 [N, C], or raises what `multilabel_report` promises."""
     true, predicted = np.asarray(labels), np.asarray(predictions)
     if true.ndim != 2 or true.shape != predicted.shape or not true.size:
         raise ValueError(
@@ -327,11 +276,6 @@ def _mean(name: str, rows: list[ClassScores], weights: np.ndarray, total: int) -
     columns = np.array([row[1:4] for row in rows]).T  # [3, C]
     means = [float(np.average(column, weights=weights)) if total else 0.0 for column in columns]
     return ClassScores(name, means[0], means[1], means[2], total)
-
-
-def _unnamed_report(labels: ArrayLike, predictions: ArrayLike) -> ClassReport:
-    true, predicted = _row_pair(labels, predictions)
-    return multilabel_report(true, predicted, [""] * true.shape[1])
 
 
 def _scores(name: str, right: int, predicted: int, true: int) -> ClassScores:

@@ -28,7 +28,7 @@ def normalize_answer(text: str) -> str:
       text: an answer.
 
     Returns:
-      Words, parted by single spaces; perhaps none.
+      Words, separated by single spaces; perhaps none.
 
     Example: "The  Cat's (a) Hat" gives "cats hat".
     """

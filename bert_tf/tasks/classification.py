@@ -179,11 +179,11 @@ class ClassificationTask(RowsTask):
             values["mean_squared_error"] = float(np.mean((labels - answers) ** 2))
             return values
         if self.kind == "several":
-            true = labels.astype(int)
+            report = classification.multilabel_report(labels.astype(int), answers, self.labels)
             return {
-                "micro_f1": classification.multilabel_micro_f1(true, answers),
-                "macro_f1": classification.multilabel_macro_f1(true, answers),
-                "accuracy": classification.multilabel_accuracy(true, answers),
+                "micro_f1": report.micro.f1,
+                "macro_f1": report.macro.f1,
+                "accuracy": report.accuracy,
             }
         known = {name: CLASS_METRICS[name] for name in self.metric_names if name != "macro_f1"}
         values = {name: metric(labels, answers) for name, metric in known.items()}

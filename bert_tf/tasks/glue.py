@@ -8,7 +8,7 @@ Files are read as they are downloaded; quotes are characters like any other in a
                    GLUE's train and dev are made; without it train is the whole first file and dev
                    the second, which is GLUE's test set: a warning says so.
   STS-B            train.tsv, dev.tsv, test.tsv or, where these are missing, the STS benchmark's
-                   sts-train.csv, sts-dev.csv, sts-test.csv: parted by tabs, without a header.
+                   sts-train.csv, sts-dev.csv, sts-test.csv: separated by tabs, without a header.
   MNLI             dev is dev_matched.tsv and test is test_matched.tsv; the splits dev_mismatched
                    and test_mismatched are there, too.
   AX               diagnostic.tsv or AX.tsv, which only has a test set; also beside MNLI's files.
@@ -304,7 +304,7 @@ def glue_submission_rows(
       ValueError: if there are not as many ids as predictions, or a prediction is no class, or no
         number.
 
-    Reference: the FAQ of gluebenchmark.com: a header, "index" and "prediction" parted by a tab,
+    Reference: the FAQ of gluebenchmark.com: a header, "index" and "prediction" separated by a tab,
     labels as in the training files.
     """
     values = np.asarray(predictions)

@@ -1,6 +1,6 @@
 """Files of words and their tags: CoNLL columns and CoNLL-U.
 
-    CoNLL                         CoNLL-U: ten columns, parted by tabs
+    CoNLL                         CoNLL-U: ten columns, separated by tabs
     -DOCSTART- -X- -X- O
                                   # text = I can't
     Baker  NNP I-NP B-PER         1    I    I   PRON  ...  _
@@ -194,7 +194,7 @@ def _tags_of(sentence: TaggedSentence) -> tuple[str, ...]:
 def _list_files(path: str | os.PathLike) -> list[str]:
     files = list(map(str, list_record_files(os.fspath(path))))
     if not files:
-        raise ValueError("No file is named; give files or globs, parted by commas.")
+        raise ValueError("No file is named; give files or globs, separated by commas.")
     return files
 
 
@@ -254,8 +254,10 @@ def _problem(columns: list[str], form: _Form, count: int) -> str:
     """Says what is wrong with a word's line; nothing if it is right."""
     if len(columns) != form.num_columns:
         like = "as CoNLL-U has" if form.is_conllu else f"as line {form.first} has"
-        parted = "tabs" if form.separator == "\t" else "spaces"
-        return f"{len(columns)} columns, expected {form.num_columns} parted by {parted}, {like}"
+        separators = "tabs" if form.separator == "\t" else "spaces"
+        return (
+            f"{len(columns)} columns, expected {form.num_columns} separated by {separators}, {like}"
+        )
     if form.is_conllu and columns[0] != str(count):
         return f"the id {columns[0]!r}, expected {count}; a blank line ends a sentence"
     for name, index in (("word", form.word), ("tag", form.tag)):

@@ -25,7 +25,7 @@ class TextExample(NamedTuple):
 
     Attributes:
       text_a, text_b: as they stand in the file; `text_b` is "" if there is no second text.
-      label: the label's text; several are parted by "|", none of them is ""; None: unlabelled.
+      label: the label's text; several are separated by "|", none of them is ""; None: unlabelled.
       id: GLUE's index, or the number of the row, from 0.
       source: where it stands, for messages: "dev.tsv line 7".
     """
@@ -134,7 +134,7 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
 
     Args:
       examples: unlabelled ones do not count.
-      is_multi_label: a label is several, parted by "|"; "" is none of them.
+      is_multi_label: a label is several, separated by "|"; "" is none of them.
 
     Raises:
       ValueError: if no example has a label or, of single labels, one is empty.
@@ -168,7 +168,7 @@ def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndar
 
 
 def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
-    """Returns 1 where an example has a label, which are parted by "|", else 0: float32 [n, C].
+    """Returns 1 where an example has a label, which are separated by "|", else 0: float32 [n, C].
 
     Unlabelled examples have no row to be told apart by: theirs is 0, as that of "", no label.
 

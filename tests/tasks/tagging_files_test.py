@@ -193,7 +193,7 @@ def test_ten_plain_columns_are_no_conllu(tmp_path):
         (
             "\na\tO\nb O\n",
             {},
-            r"a, line 3: 'b O' has 1 columns, expected 2 parted by tabs, as line 2",
+            r"a, line 3: 'b O' has 1 columns, expected 2 separated by tabs, as line 2",
         ),
         ("a\nb O\n", {}, "line 2: .* has 2 columns, expected 1"),
         ("a\tO\n\tO\n", {}, "line 2: .* no word, expected one in column 0"),
@@ -219,7 +219,7 @@ def test_errors(tmp_path, text, options, message):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("1 a b\n", {}, "line 1: .* 1 columns, expected 10 parted by tabs, as CoNLL-U has"),
+        ("1 a b\n", {}, "line 1: .* 1 columns, expected 10 separated by tabs, as CoNLL-U has"),
         (conllu("1 a X _", "1 b X _"), {}, "line 2: .* the id '1', expected 2"),
         (conllu("1 a X _"), {"tag_column": "pos"}, "line 1: tag_column is 'pos', .* upos, xpos"),
         (conllu("1 a X _"), {"tag_column": 10}, "tag_column is 10, expected a number from 2 to 9"),

@@ -69,6 +69,9 @@ def test_labels_that_are_none(tmp_path, label, message):
     path = write_labels(tmp_path / "t.jsonl", ["fine", label])
     with pytest.raises(ValueError, match=f"^{path} line 2: {message.replace('|', '[|]')}"):
         read_text_examples(path, "t", label_column="y")
+    for column, first in (("y", "fine"), ("z", None)):
+        examples = read_text_examples(path, "t", label_column=column, must_label=False)
+        assert [example.label for example in examples] == [first, None]
 
 
 def test_columns_that_are_missing(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from bert_tf.config import Config
+from bert_tf.startup_lines import hide_startup_lines
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 
@@ -114,6 +115,7 @@ def run(main: Callable[[list[str]], int | None]) -> None:
     """
 
     def guarded(arguments: list[str]) -> int | None:
+        hide_startup_lines()
         handler = logging.get_absl_handler()
         handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         if not flags.FLAGS["verbosity"].present:

@@ -15,6 +15,7 @@ from absl import app, flags, logging
 
 from bert_tf import flagfiles
 from bert_tf.config import Config
+from bert_tf.startup_lines import hide_startup_lines
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -170,6 +171,7 @@ def run(main: Callable[[list[str]], int | None]) -> None:
     """
 
     def guarded(arguments: list[str]) -> int | None:
+        hide_startup_lines()
         handler = logging.get_absl_handler()
         handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         if not flags.FLAGS["verbosity"].present:

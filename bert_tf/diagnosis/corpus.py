@@ -72,7 +72,7 @@ class Corpus:
         self.words: list[int] = []
         self.sentences: list[int] = []
         self.lines: collections.Counter[str] = collections.Counter()
-        self.num_characters = self.num_long = self.num_cut = self.num_cased = 0
+        self.num_characters = self.num_long = self.num_cut = 0
         self.damaged: list[list[str]] = [[] for _ in DAMAGE]
         self.pieces: collections.Counter[int] = collections.Counter()
         self.unknown_words: collections.Counter[str] = collections.Counter()
@@ -107,7 +107,6 @@ class Corpus:
         self.lines.update(line for line in document if len(line) >= COPY_CHARACTERS)
         for line in document:
             self.num_characters += len(line)
-            self.num_cased += line != line.lower()
             if len(line) >= LONG_LINE:
                 self.num_long += 1
                 self.num_cut += SENTENCE_END.search(line) is None
@@ -275,20 +274,13 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: WordPiece) ->
     )
     tokens = [token for token in vocab.tokens if token not in SPECIAL_TOKENS]
     is_cased = sum(token != token.lower() for token in tokens) > 0.01 * len(tokens)
-    has_capitals = corpus.num_cased > 0.01 * sum(corpus.sentences)
-    conflict = ""
-    if is_cased and tokenizer.do_lower_case:
-        conflict = "the vocabulary has upper case, but the text is lower-cased for it"
-    elif is_cased and not has_capitals:
-        conflict = "the vocabulary has upper case, but the text has none"
-    elif not is_cased and not tokenizer.do_lower_case and has_capitals:
-        conflict = "the vocabulary is lower case, but the text keeps its upper case"
     found.judge(
-        thresholds.ANY._replace(serious=math.inf),
-        bool(conflict),
+        thresholds.ANY,
+        is_cased == tokenizer.do_lower_case,
         "Casing does not agree",
         "Set --do_lower_case as the vocabulary wants it: true for an uncased one.",
-        measured=conflict,
+        measured=f"the vocabulary is {'cased' if is_cased else 'uncased'}, "
+        f"--do_lower_case={str(tokenizer.do_lower_case).lower()}",
         expected="one casing",
     )
 

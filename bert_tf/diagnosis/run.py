@@ -5,7 +5,6 @@ report.txt, seeds.json, run.flags and TensorBoard's files in train/.
 """
 
 import contextlib
-import dataclasses
 import math
 import pathlib
 import re
@@ -29,7 +28,6 @@ _SUPPORT = re.compile(r"^(.+?) +[\d.]+ +[\d.]+ +[\d.]+ +(\d+)$", re.MULTILINE)
 Curve = tuple[np.ndarray, np.ndarray]  # steps and values
 
 
-@dataclasses.dataclass
 class Run:
     """What a run directory holds; what is missing is empty.
 
@@ -39,18 +37,13 @@ class Run:
       results: numbers of eval_results.txt, without Google's `eval_`.
     """
 
-    folder: pathlib.Path
-    flags: dict[str, str] = dataclasses.field(init=False)
-    steps: list[dict[str, Any]] = dataclasses.field(init=False)
-    evaluations: list[dict[str, Any]] = dataclasses.field(init=False)
-    results: dict[str, float] = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        path = self.folder / "run.flags"
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        path = folder / "run.flags"
         self.flags = read_flagfile(path) if path.is_file() else {}
-        self.steps = read_metrics(self.folder / "metrics.jsonl")
-        self.evaluations = read_metrics(self.folder / "eval_metrics.jsonl")
-        self.results = {}
+        self.steps = read_metrics(folder / "metrics.jsonl")
+        self.evaluations = read_metrics(folder / "eval_metrics.jsonl")
+        self.results: dict[str, float] = {}
         for line in self.text("eval_results.txt").splitlines():
             name, _, value = line.partition(" = ")
             with contextlib.suppress(ValueError):
@@ -72,15 +65,12 @@ class Run:
     def is_pretraining(self) -> bool:
         return "masked_lm_prob" in self.flags or any("masked_lm_loss" in row for row in self.steps)
 
-    def curve(self, name: str, rows: list[dict[str, Any]] | None = None) -> Curve:
-        """Returns steps and values of a column of metrics.jsonl, or of `rows`."""
-        pairs = [(row["step"], row[name]) for row in rows or self.steps if name in row]
+    def curve(self, name: str, is_evaluated: bool = False) -> Curve:
+        """Returns steps and values of a column of metrics.jsonl, or of eval_metrics.jsonl."""
+        rows = self.evaluations if is_evaluated else self.steps
+        pairs = [(row["step"], row[name]) for row in rows if name in row]
         values = np.array(pairs, float).reshape(-1, 2)
         return values[:, 0], values[:, 1]
-
-    def evaluated(self, name: str) -> Curve:
-        """Returns the same of eval_metrics.jsonl."""
-        return self.curve(name, self.evaluations) if self.evaluations else (np.zeros(0),) * 2
 
 
 def is_run(path: pathlib.Path) -> bool:
@@ -207,7 +197,7 @@ def _judge_loss(run: Run, found: Diagnosis) -> None:
 
 def _judge_evaluations(run: Run, found: Diagnosis) -> None:
     name = "masked_lm_loss" if run.is_pretraining else "loss"
-    steps, losses = run.evaluated(name)
+    steps, losses = run.curve(name, is_evaluated=True)
     if not losses.size:
         return
     best = int(losses.argmin())
@@ -384,8 +374,8 @@ def _plot(run: Run, found: Diagnosis) -> None:
     def drawn(name: str) -> Any:
         def draw(axes: Any) -> None:
             axes.plot(*run.curve(name), label="training")
-            if run.evaluated(name)[0].size:
-                axes.plot(*run.evaluated(name), "o-", label="evaluation")
+            if run.curve(name, is_evaluated=True)[0].size:
+                axes.plot(*run.curve(name, is_evaluated=True), "o-", label="evaluation")
                 axes.legend(frameon=False, labelcolor="grey")
             if math.isfinite(levels.get(name, math.nan)):
                 axes.axhline(levels[name], ls="--", color="grey")

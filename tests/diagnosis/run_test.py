@@ -232,12 +232,12 @@ def test_a_real_run_with_ten_times_its_rate(tmp_path):
     flags = {
         **SMALL_BERT, "input_file": tmp_path / "corpus.txt", "do_train": "true", "do_eval": "true",
         "train_batch_size": 8, "eval_batch_size": 8, "max_eval_steps": 2, "optimizer": "adamw",
-        "num_train_steps": 60, "num_warmup_steps": 5, "log_steps": 2, "jit_compile": "false",
-        "num_workers": 1,
+        "num_train_steps": 40, "num_warmup_steps": 4, "log_steps": 2, "jit_compile": "false",
+        "num_workers": 1, "learning_rate": 0.1,
     }  # fmt: skip
-    for rate, expected in ((1e-2, None), (1e-1, "WARNING")):
-        run = tmp_path / str(rate)
-        finish(start("run_pretraining", output_dir=run, learning_rate=rate, **flags))
-        found = by_title(run)
-        assert severity(found, "The learning rate is high for a model of this width") == expected
-    assert "The model is hardly better than counting words" in found
+    finish(start("run_pretraining", output_dir=tmp_path / "run", **flags))
+    found = by_title(tmp_path / "run")
+    rate = found["The learning rate is high for a model of this width"]
+    assert rate == ("WARNING", "0.1 x 32 = 3.2")
+    # 43 sentences are learnt by heart.
+    assert found["The model knows its training data better than others"][0] == "SERIOUS"

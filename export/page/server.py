@@ -18,7 +18,7 @@ import mimetypes
 import pathlib
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -51,16 +51,6 @@ HEADERS = {
 mimetypes.add_type("text/javascript", ".js")
 
 
-class Answering(Protocol):
-    """What the server asks: see `DemoModel`."""
-
-    def card(self) -> dict[str, Any]: ...
-
-    def answer(self, inputs: Any) -> dict[str, Any]: ...
-
-    def attention(self, inputs: Any) -> dict[str, Any]: ...
-
-
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that listens at a name or address; port 0 is a free one.
 
@@ -71,16 +61,16 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            message = f"Port {port} of {host} is in use; give another --port, or 0 for any."
-        elif error.errno == errno.EACCES:
-            message = f"Port {port} is the system's; give a --port above 1023, or 0 for any."
-        else:
-            message = f"Cannot listen at {host}: {error.strerror or error}."
-        raise OSError(message) from None
+        remedy = "give another --port, or 0 for any."
+        reasons = {
+            errno.EADDRINUSE: f"Port {port} of {host} is in use; {remedy}",
+            errno.EACCES: f"Port {port} is the system's; {remedy}",
+        }
+        other = f"Cannot listen at {host}: {error.strerror or error}."
+        raise OSError(reasons.get(error.errno or 0, other)) from None
 
 
-def make_server(model: Answering, host: str) -> uvicorn.Server:
+def make_server(model: Any, host: str) -> uvicorn.Server:
     """Returns the server of a model; `run(sockets=[listen(host, port)])` serves until a signal."""
     config = uvicorn.Config(
         make_app(model, host),
@@ -101,8 +91,8 @@ def make_server(model: Answering, host: str) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def make_app(model: Answering, host: str) -> Starlette:
-    """Returns the application; `host` is the server's own name."""
+def make_app(model: Any, host: str) -> Starlette:
+    """Returns the application of a `DemoModel`; `host` is the server's own name."""
     # Calls side by side would only slow each other down; the first to come is the first served.
     turn = asyncio.Lock()
 
@@ -216,26 +206,18 @@ def is_own_name(host: str, own: str) -> bool:
 
     A name that is looked up may belong to another site, and point here all the same; an address
     is not looked up.
-
-    >>> [is_own_name(h, "127.0.0.1") for h in ("127.0.0.1:8000", "[::1]", "localhost:1", "a.com")]
-    [True, True, True, False]
     """
     try:
         parts = urlsplit(f"//{host}")
         name, _ = parts.hostname or "", parts.port  # Raises ValueError if it is no number.
-    except ValueError:
-        return False
-    return name in ("localhost", own.lower()) or is_address(name)
-
-
-def is_address(name: str) -> bool:
-    """Returns whether a name is an IP address."""
-    try:
-        return bool(ipaddress.ip_address(name))
+        return name in ("localhost", own.lower()) or bool(ipaddress.ip_address(name))
     except ValueError:
         return False
 
 
 def is_loopback(host: str) -> bool:
     """Returns whether only this machine can reach an address."""
-    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

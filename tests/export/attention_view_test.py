@@ -8,6 +8,7 @@ from bert_tf.checkpoints.formats import read_checkpoint
 from export.models import load
 from export.page.attention_view import (
     attention_probabilities,
+    find_clear_head,
     find_encoder,
     show_first,
     view_attention,
@@ -95,3 +96,19 @@ def test_show_first_sums_the_others() -> None:
                                                        [0.1, 0.2, 0.7]]])
     # fmt: on
     assert show_first(given, 3) is given
+
+
+def test_the_clear_head_looks_at_other_words_and_decides() -> None:
+    pieces = ["[CLS]", "a", "b", "[SEP]"]
+    to_cls, to_self = np.eye(4)[[0, 0, 0, 0]], np.eye(4)
+    spread, swapped = np.full([4, 4], 0.25), np.eye(4)[[0, 2, 1, 3]]
+    blurred = 0.4 * spread + 0.6 * swapped
+    heads = np.stack([to_cls, to_self, spread, blurred, swapped, to_cls]).reshape(2, 3, 4, 4)
+    assert find_clear_head(pieces, heads) == (1, 1)
+    assert find_clear_head(pieces, heads[:1]) == (0, 2)  # None looks mostly at other words.
+    assert find_clear_head(["[CLS]", "[SEP]"], heads[..., :2, :2]) == (0, 0)
+
+
+def test_what_is_not_shown_counts_as_other_words() -> None:
+    to_self, to_rest = np.eye(2, 3)[[0, 1]], np.eye(3)[[2, 2]]
+    assert find_clear_head(["[CLS]", "a"], np.stack([to_self, to_rest])[None]) == (0, 1)

@@ -1,6 +1,5 @@
 """The demo's page in a real browser, with made-up answers; needs playwright and a Chromium."""
 
-import base64
 import contextlib
 import shutil
 import urllib.parse
@@ -214,14 +213,6 @@ def test_attention_of_long_texts_shows_the_first_pieces(show) -> None:
     assert "75 pieces: the first 60 are shown" in page.inner_text("#attention .note >> nth=0")
     names = texts_of(page, "#attention thead th")
     assert len(names) == 61 and names[-1] == "(others)"
-
-
-def test_floats_are_decoded_as_they_were_sent(show) -> None:
-    given = np.array([0.0, 1.0, -2.5, 1e-30, 3.4e38], "<f4")
-    text = base64.b64encode(given.tobytes()).decode()
-    script = "async text => [...(await import('/attention.js')).decodeFloats(text)]"
-    received = show("regression").evaluate(script, text)
-    np.testing.assert_array_equal(np.array(received, "<f4"), given)
 
 
 def test_respects_dark_mode(show) -> None:

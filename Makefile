@@ -1,8 +1,9 @@
 # A fresh machine needs Python 3.11, make and git; everything else comes from the package registry.
 #
 #   make quickstart   pre-trains a small BERT on text that came with Python, then fills in masks
-#   make test         runs the tests
-#   make check        linter, formatter, types and tests: what CI runs
+#   make test         runs the tests, but for those marked slow
+#   make test-all     runs all tests that need no network
+#   make check        linter, formatter, types and tests: what CI runs; with CI_ALL=1 all tests
 #   make clean        removes what these made: environment, runs and caches
 #
 # A second call of any of them installs nothing again. PYTHON=... chooses the interpreter,
@@ -20,7 +21,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	--constraint requirements_lock.txt --requirement
 
-.PHONY: quickstart test check clean install install-dev
+# worksteal: a worker that is done takes over tests of the other, be it of the same file.
+PYTEST := $(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=worksteal
+
+.PHONY: quickstart test test-all check clean install install-dev
 .DELETE_ON_ERROR:
 
 quickstart: install
@@ -32,14 +36,16 @@ quickstart: install
 		--text="Returns the number of [MASK] in the list."
 
 test: install-dev
-	$(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=loadfile $(TEST)
+	$(PYTEST) $(TEST)
+
+test-all: install-dev
+	$(PYTEST) -m "not network" $(TEST)
 
 check: install-dev
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m tests.architecture_test
-	$(MAKE) test
+	$(MAKE) $(if $(filter 1,$(CI_ALL)),test-all,test)
 
 install: $(VENV)/installed
 

@@ -1,18 +1,28 @@
 """Every flagfile parses into valid configurations; one name has one meaning."""
 
-import json
+import dataclasses
 import pathlib
 import re
-import subprocess
-import sys
+import runpy
+import warnings
+from collections import ChainMap
 
 import pytest
+from absl import flags
 
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
+from bert_tf.fine_tuning import program
+from bert_tf.fine_tuning_config import (
+    ChoiceConfig,
+    ClassifierConfig,
+    SquadConfig,
+    TaggerConfig,
+)
 from bert_tf.run_record import check_same_run, recorded, write_run_record
 from bert_tf.tasks.glue import GLUE
 from bert_tf.text.vocab import Vocab
+from tests.programs import own_flags
 from tests.shared_data import ROOT
 
 SIZES = {  # Layers, width, heads: google-research/bert's README.
@@ -24,30 +34,19 @@ SIZES = {  # Layers, width, heads: google-research/bert's README.
     "large": (24, 1024, 16),
 }
 
-# How each program reads its configuration.
-READ = {
-    "run_pretraining": "run_pretraining.read_configs()",
-    "run_classifier": "program.read_configs(fine_tuning_config.ClassifierConfig)",
-    "run_tagger": "program.read_configs(fine_tuning_config.TaggerConfig)",
-    "run_squad": "program.read_configs(fine_tuning_config.SquadConfig)",
-    "run_multiple_choice": "program.read_configs(fine_tuning_config.ChoiceConfig)",
+# The group of flags that a program has beside those of all that fine-tune.
+GROUPS = {
+    "run_pretraining": None,
+    "run_classifier": ClassifierConfig,
+    "run_tagger": TaggerConfig,
+    "run_squad": SquadConfig,
+    "run_multiple_choice": ChoiceConfig,
 }
-PRINT_CONFIGS = """
-import dataclasses, json, sys
-from absl import flags
-from bert_tf import fine_tuning_config, {name}
-from bert_tf.fine_tuning import program
-for path in sys.argv[1:]:
-    for flag in flags.FLAGS: flags.FLAGS[flag].unparse()
-    flags.FLAGS(["{name}", f"--flagfile={{path}}"])
-    groups = [dataclasses.asdict(group) for group in {read}]
-    print(json.dumps({{name: value for group in groups for name, value in group.items()}}))
-"""
 
 
 def files_of_programs() -> dict[str, list[str]]:
     """Returns the flagfiles by the program that their first lines name."""
-    files = {name: [] for name in READ}
+    files = {name: [] for name in GROUPS}
     command = re.compile(r"^#   python -m bert_tf\.(\w+) --flagfile=(\S+)", re.MULTILINE)
     for path in sorted(ROOT.glob("configs/*.flags")):
         file = path.relative_to(ROOT).as_posix()
@@ -64,13 +63,15 @@ def parsed():
     """The configuration of each flagfile, parsed by its program."""
     configs = {}
     for name, files in files_of_programs().items():
-        code = PRINT_CONFIGS.format(name=name, read=READ[name])
-        result = subprocess.run(
-            [sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True
-        )
-        assert result.returncode == 0, result.stderr
-        found = map(json.loads, result.stdout.splitlines())
-        configs |= zip([pathlib.Path(file).stem for file in files], found, strict=True)
+        for file in files:
+            with own_flags(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
+                module = runpy.run_module(f"bert_tf.{name}", run_name=f"{name} again")
+                flags.FLAGS([name, f"--flagfile={ROOT / file}"])
+                group = GROUPS[name]
+                read = program.read_configs(group) if group else module["read_configs"]()
+            values = [dataclasses.asdict(config) for config in read]
+            configs[pathlib.Path(file).stem] = dict(ChainMap(*reversed(values)))
     return configs
 
 

@@ -10,8 +10,8 @@ import pytest
 from bert_tf.files import exclusive
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.stopping import PREEMPTED
-from tests.fine_tune import FLAGS, refuse, texts, write_folder, write_table
-from tests.programs import fail, finish, start
+from tests.fine_tune import FLAGS, fine_tune, refuse, texts, write_folder, write_table
+from tests.programs import finish, start
 
 NUM_STEPS = 300
 
@@ -49,6 +49,30 @@ def whole(folder):
     return folder / "whole"
 
 
+@pytest.fixture(scope="module")
+def short(folder):
+    """A run of 24 steps; returns (its directory, its flags)."""
+    flags = {"num_train_steps": 24, "save_checkpoints_steps": 7, "eval_steps": 10, "log_steps": 3}
+    assert fine_tune("run_classifier", **flags_of(folder, "short", **flags)) == 0
+    return folder / "short", flags
+
+
+def test_a_run_without_its_last_checkpoints_ends_the_same_to_the_bit(folder, short):
+    """As after a kill: from step 14 or 20 on, with what was written later still there."""
+    path, flags = short
+    copy = shutil.copytree(path, folder / "again")
+    record = copy / "run.flags"
+    record.write_text(record.read_text().replace(str(path), str(copy)))
+    for name in (*copy.glob("model.ckpt-2[14]*"), copy / "eval_results.txt"):
+        name.unlink()
+    (copy / "model.ckpt-23.data-00000-of-00001").write_bytes(b"half")
+    assert fine_tune("run_classifier", **flags_of(folder, "again", **flags)) == 0
+    names = ["metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt", "test_results.tsv"]
+    for name in [*names, "model.ckpt-24.data-00000-of-00001"]:
+        assert (copy / name).read_bytes() == (path / name).read_bytes(), name
+    assert not list(copy.glob("model.ckpt-23*"))
+
+
 def signal_after(process, log, num_lines, number):
     """Sends a signal once the log has so many lines, a random moment later."""
     end = time.monotonic() + 240
@@ -61,6 +85,7 @@ def signal_after(process, log, num_lines, number):
     return process.returncode, printed
 
 
+@pytest.mark.slow
 def test_stopped_then_killed_then_finished(folder, whole):
     command = flags_of(folder, "broken")
     log = folder / "broken/metrics.jsonl"
@@ -90,14 +115,15 @@ def test_stopped_then_killed_then_finished(folder, whole):
     assert read_metrics(log)[-1]["step"] == NUM_STEPS // 7 * 7
 
 
-def test_what_does_not_fit_the_run_is_refused(folder, whole):
-    copy = shutil.copytree(whole, folder / "copy")
+def test_what_does_not_fit_the_run_is_refused(folder, short):
+    path, flags = short
+    copy = shutil.copytree(path, folder / "copy")
     record = copy / "run.flags"
-    record.write_text(record.read_text().replace(str(whole), str(copy)))
+    record.write_text(record.read_text().replace(str(path), str(copy)))
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
 
     def refused(**changed):
-        message = refuse("run_classifier", **flags_of(folder, "copy", **changed))
+        message = refuse("run_classifier", **flags_of(folder, "copy", **{**flags, **changed}))
         kept = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
         assert kept == before
         return message
@@ -107,17 +133,14 @@ def test_what_does_not_fit_the_run_is_refused(folder, whole):
     assert "--max_seq_length is 12, was 16" in message
     with exclusive(copy / ".lock"):
         assert f"Another process trains in {copy}" in refused()
-    for path in copy.glob(f"model.ckpt-{NUM_STEPS}.*"):
+    for path in copy.glob("model.ckpt-24.*"):
         del before[path.name]
         path.unlink()
     table, kept = folder / "train.csv", folder / "kept.csv"
     table.rename(kept)
     try:
         write_table(table, [{**row, "text": row["text"] + " film"} for row in texts(48)])
-        message = fail(start("run_classifier", **flags_of(folder, "copy")))
-        assert "was trained on other examples" in message
-        kept_files = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
-        assert kept_files == before
+        assert "was trained on other examples" in refused()
         write_table(table, [{**row, "label": f"{n % 2}"} for n, row in enumerate(texts(48))])
         message = refused(eval_file=table)
         assert f"{copy} has a head of 3 labels ['neg', 'pos', 'so-so'], the task has 2" in message

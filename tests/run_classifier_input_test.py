@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_tsv, refuse, texts, write_folder, write_table
-from tests.programs import fail, start
+from tests.programs import fail, run
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_label_that_training_lacks(folder):
     """As a user sees it: one line, status 1."""
     rows = [{"text": "the film", "label": label} for label in ("pos", "odd", "odd")]
     table = write_table(folder / "unknown.csv", rows)
-    printed = fail(start("run_classifier", **flags_of(folder, eval_file=table)))
+    printed = fail(run("run_classifier", **flags_of(folder, eval_file=table)))
     assert printed.splitlines()[-1] == (
         f"ERROR: {table} line 3: label 'odd' is none of the known ones, 'neg', 'pos', 'so-so'; "
         "2 of 3 rows have such a label. Correct them, or add the label."

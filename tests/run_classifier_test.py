@@ -14,7 +14,7 @@ from tests.fine_tune import (
     write_folder,
     write_table,
 )
-from tests.programs import finish, start
+from tests.programs import finish, run, start
 
 metrics = pytest.importorskip("sklearn.metrics")
 stats = pytest.importorskip("scipy.stats")
@@ -45,8 +45,8 @@ def flags_of(folder, output_dir):
 
 @pytest.fixture(scope="module")
 def own(folder):
-    """A run on one's own table, in a process; returns (its directory, what it printed)."""
-    printed = finish(start("run_classifier", **flags_of(folder, "own")))
+    """A run on one's own table; returns (its directory, what it printed)."""
+    printed = finish(run("run_classifier", **flags_of(folder, "own")))
     return folder / "own", printed
 
 
@@ -123,6 +123,7 @@ def test_the_best_checkpoint_is_used_and_the_others_noted(own):
 
 
 def test_the_record_repeats_the_run(folder, own):
+    """In a process of its own."""
     record = f"--flagfile={own[0] / 'run.flags'}"
     finish(start("run_classifier", record, output_dir=folder / "again"))
     for name in ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt", "test_results.tsv"):
@@ -132,7 +133,7 @@ def test_the_record_repeats_the_run(folder, own):
 def test_the_same_command_on_a_finished_run_changes_nothing(own):
     names = [path for path in own[0].iterdir() if path.is_file() and path.suffix != ".png"]
     before = {path.name: path.read_bytes() for path in names}
-    finish(start("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
+    finish(run("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
     assert {path.name: path.read_bytes() for path in names} == before
 
 

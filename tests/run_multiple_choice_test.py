@@ -22,7 +22,7 @@ from tests.fine_tune import (
     refuse,
     write_table,
 )
-from tests.programs import fail, finish, start
+from tests.programs import fail, finish, run, start
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("the", "boat", "house", "on", "water", "floats", "sinks", "burns", "falls", "slowly")
@@ -211,7 +211,7 @@ def test_a_head_of_another_task(folder):
 def test_what_is_wrong_is_one_line(folder, trained):
     (folder / "broken.jsonl").write_text('{"context": "a", "choices": ["b"], "label": 0}\n')
     flags = {"do_eval": "true", "output_dir": trained, "eval_file": folder / "broken.jsonl"}
-    printed = fail(start("run_multiple_choice", **flags))
+    printed = fail(run("run_multiple_choice", **flags))
     expected = f"ERROR: {folder}/broken.jsonl line 1: 1 choices, expected 2 or more."
     assert printed.splitlines()[-1] == expected
 

@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
-from tests.programs import fail, finish, start
+from tests.programs import fail, finish, run, start
 from tests.tiny_model import write_tiny_model
 
 PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi")
@@ -193,6 +193,7 @@ def test_answers_alone_from_the_run_directory(folder, first):
     assert {name: (first / name).read_bytes() for name in before} == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_results(folder, first):
     out, flags = folder / "killed", flags_of(folder, "killed", **ALL)
     process = start("run_squad", **flags)
@@ -259,5 +260,5 @@ def test_a_bad_evaluation(folder, first):
 def test_what_is_wrong_is_one_line(folder):
     (folder / "broken.json").write_text("{")
     flags = flags_of(folder, "refused", do_train="true", train_file=folder / "broken.json")
-    printed = fail(start("run_squad", **flags))
+    printed = fail(run("run_squad", **flags))
     assert "ERROR: " + f"{folder}/broken.json is not JSON" in printed.splitlines()[-1]

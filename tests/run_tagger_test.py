@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
 from tests.fine_tune import check_packed_rows, fine_tune, read_results, read_tsv, refuse
-from tests.programs import fail, finish, start
+from tests.programs import fail, finish, run, start
 from tests.tiny_model import write_tiny_model
 
 FIRST_NAMES, LAST_NAMES, PLACES = ("anna", "ben", "carla"), ("stone", "mill"), ("oslo", "lima")
@@ -288,5 +288,5 @@ def test_tags_and_heads_that_do_not_fit(folder, names):
 def test_what_is_wrong_is_one_line(folder, names):
     (folder / "bad.txt").write_text("Anna B-PER\nBen\n")
     flags = {"do_eval": "true", "output_dir": names, "eval_file": folder / "bad.txt"}
-    printed = fail(start("run_tagger", **flags))
+    printed = fail(run("run_tagger", **flags))
     assert f"ERROR: {folder}/bad.txt, line 2: 'Ben' has 1 columns" in printed.splitlines()[-1]

@@ -75,13 +75,13 @@ def parsed():
     return configs
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_are_googles(parsed, name):
-    layers, width, heads = SIZES[name]
-    config = parsed[name]
-    assert (config["num_hidden_layers"], config["hidden_size"]) == (layers, width)
-    assert (config["num_attention_heads"], config["intermediate_size"]) == (heads, 4 * width)
-    assert config["num_train_steps"] == 1_000_000
+def test_sizes_are_googles(parsed):
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    found = {size: tuple(parsed[size][name] for name in names) for size in SIZES}
+    assert found == SIZES
+    for size, (_, width, _) in SIZES.items():
+        assert parsed[size]["intermediate_size"] == 4 * width
+        assert parsed[size]["num_train_steps"] == 1_000_000
 
 
 def test_phases_add_up_to_the_papers_steps(parsed):

@@ -151,7 +151,14 @@ def test_fine_tuning_is_googles(parsed):
         assert config["version_2_with_negative"] == (name == "squad_v2")
 
 
-def test_flagfile_gives_the_configuration_again(tmp_path):
+@pytest.fixture
+def no_flags():
+    """Hides the flags of the programs that other tests imported: flagfiles name all fields."""
+    with own_flags():
+        yield
+
+
+def test_flagfile_gives_the_configuration_again(tmp_path, no_flags):
     path = tmp_path / "run.flags"
     path.write_text(flagfile(ModelConfig(hidden_size=24), DataConfig(random_seed=7)), "utf8")
     values = read_flagfile(path)
@@ -159,7 +166,7 @@ def test_flagfile_gives_the_configuration_again(tmp_path):
     assert values["do_lower_case"] == "true"
 
 
-def test_run_directory_of_another_configuration_is_refused(tmp_path):
+def test_run_directory_of_another_configuration_is_refused(tmp_path, no_flags):
     (tmp_path / "run.flags").write_text(flagfile(ModelConfig(hidden_size=24)), encoding="utf8")
     check_same_run(str(tmp_path), ModelConfig(hidden_size=24))
     with pytest.raises(ValueError, match="--hidden_size is 36, was 24"):
@@ -208,7 +215,7 @@ def test_wrong_bert_config_file_is_named(tmp_path, text, message):
         ModelConfig.read(path)
 
 
-def test_run_directory_keeps_its_vocabulary(tmp_path):
+def test_run_directory_keeps_its_vocabulary(tmp_path, no_flags):
     first, second = (Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", w)) for w in "ab")
     write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))
     write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))

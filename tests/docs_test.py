@@ -64,9 +64,10 @@ def programs(line: str) -> list[list[str]]:
                 (i for i in range(index, len(words)) if set(words[i]) <= set("|&;<>()")), len(words)
             )
             command = words[index + 1 : end]
-            if "--" in command:  # A launcher, and the program that it starts.
+            if "--" in command:  # A launcher, and the program that it starts or flags for it.
                 place = command.index("--")
-                found.append(command[place + 1 :])
+                if not command[place + 1].startswith("--"):
+                    found.append(command[place + 1 :])
                 command = command[:place]
             found.append(command)
     return found

@@ -1,8 +1,9 @@
 # A fresh machine needs Python 3.11, make and git; everything else comes from the package registry.
 #
 #   make quickstart   pre-trains a small BERT on text that came with Python, then fills in masks
-#   make test         runs the tests
-#   make check        linter, formatter, types and tests: what CI runs
+#   make test         runs the tests, but for those marked slow
+#   make test-all     runs all tests that need no network
+#   make check        linter, formatter, types and tests: what CI runs; with CI_ALL=1 all tests
 #   make clean        removes what these made: environment, runs and caches
 #
 # A second call of any of them installs nothing again. PYTHON=... chooses the interpreter,
@@ -19,7 +20,10 @@ BIN := $(VENV)/bin
 # --no-compile: only what is imported is ever compiled, when it is.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: quickstart test check clean install
+# worksteal: a worker that is done takes over tests of the other, be it of the same file.
+PYTEST := $(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=worksteal
+
+.PHONY: quickstart test test-all check clean install
 .DELETE_ON_ERROR:
 
 quickstart: install
@@ -31,13 +35,16 @@ quickstart: install
 		--text="Returns the number of [MASK] in the list."
 
 test: install
-	$(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=loadfile $(TEST)
+	$(PYTEST) $(TEST)
+
+test-all: install
+	$(PYTEST) -m "not network" $(TEST)
 
 check: install
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(MAKE) test
+	$(MAKE) $(if $(filter 1,$(CI_ALL)),test-all,test)
 
 install: $(VENV)/installed
 

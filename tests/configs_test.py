@@ -1,18 +1,28 @@
 """Every flagfile parses into valid configurations; one name has one meaning."""
 
-import json
+import dataclasses
 import pathlib
 import re
-import subprocess
-import sys
+import runpy
+import warnings
+from collections import ChainMap
 
 import pytest
+from absl import flags
 
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
+from bert_tf.fine_tuning import program
+from bert_tf.fine_tuning_config import (
+    ChoiceConfig,
+    ClassifierConfig,
+    SquadConfig,
+    TaggerConfig,
+)
 from bert_tf.run_record import check_same_run, recorded, write_run_record
 from bert_tf.tasks.glue import GLUE
 from bert_tf.text.vocab import Vocab
+from tests.programs import own_flags
 from tests.shared_data import ROOT
 
 SIZES = {  # Layers, width, heads: google-research/bert's README.
@@ -24,30 +34,19 @@ SIZES = {  # Layers, width, heads: google-research/bert's README.
     "large": (24, 1024, 16),
 }
 
-# How each program reads its configuration.
-READ = {
-    "run_pretraining": "run_pretraining.read_configs()",
-    "run_classifier": "program.read_configs(fine_tuning_config.ClassifierConfig)",
-    "run_tagger": "program.read_configs(fine_tuning_config.TaggerConfig)",
-    "run_squad": "program.read_configs(fine_tuning_config.SquadConfig)",
-    "run_multiple_choice": "program.read_configs(fine_tuning_config.ChoiceConfig)",
+# The group of flags that a program has beside those of all that fine-tune.
+GROUPS = {
+    "run_pretraining": None,
+    "run_classifier": ClassifierConfig,
+    "run_tagger": TaggerConfig,
+    "run_squad": SquadConfig,
+    "run_multiple_choice": ChoiceConfig,
 }
-PRINT_CONFIGS = """
-import dataclasses, json, sys
-from absl import flags
-from bert_tf import fine_tuning_config, {name}
-from bert_tf.fine_tuning import program
-for path in sys.argv[1:]:
-    for flag in flags.FLAGS: flags.FLAGS[flag].unparse()
-    flags.FLAGS(["{name}", f"--flagfile={{path}}"])
-    groups = [dataclasses.asdict(group) for group in {read}]
-    print(json.dumps({{name: value for group in groups for name, value in group.items()}}))
-"""
 
 
 def files_of_programs() -> dict[str, list[str]]:
     """Returns the flagfiles by the program that their first lines name."""
-    files = {name: [] for name in READ}
+    files = {name: [] for name in GROUPS}
     command = re.compile(r"^#   python -m bert_tf\.(\w+) --flagfile=(\S+)", re.MULTILINE)
     for path in sorted(ROOT.glob("configs/*.flags")):
         file = path.relative_to(ROOT).as_posix()
@@ -64,23 +63,25 @@ def parsed():
     """The configuration of each flagfile, parsed by its program."""
     configs = {}
     for name, files in files_of_programs().items():
-        code = PRINT_CONFIGS.format(name=name, read=READ[name])
-        result = subprocess.run(
-            [sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True
-        )
-        assert result.returncode == 0, result.stderr
-        found = map(json.loads, result.stdout.splitlines())
-        configs |= zip([pathlib.Path(file).stem for file in files], found, strict=True)
+        for file in files:
+            with own_flags(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
+                module = runpy.run_module(f"bert_tf.{name}", run_name=f"{name} again")
+                flags.FLAGS([name, f"--flagfile={ROOT / file}"])
+                group = GROUPS[name]
+                read = program.read_configs(group) if group else module["read_configs"]()
+            values = [dataclasses.asdict(config) for config in read]
+            configs[pathlib.Path(file).stem] = dict(ChainMap(*reversed(values)))
     return configs
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_are_googles(parsed, name):
-    layers, width, heads = SIZES[name]
-    config = parsed[name]
-    assert (config["num_hidden_layers"], config["hidden_size"]) == (layers, width)
-    assert (config["num_attention_heads"], config["intermediate_size"]) == (heads, 4 * width)
-    assert config["num_train_steps"] == 1_000_000
+def test_sizes_are_googles(parsed):
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    found = {size: tuple(parsed[size][name] for name in names) for size in SIZES}
+    assert found == SIZES
+    for size, (_, width, _) in SIZES.items():
+        assert parsed[size]["intermediate_size"] == 4 * width
+        assert parsed[size]["num_train_steps"] == 1_000_000
 
 
 def test_phases_add_up_to_the_papers_steps(parsed):
@@ -154,7 +155,14 @@ def test_fine_tuning_is_googles(parsed):
         assert config["version_2_with_negative"] == (name == "squad_v2")
 
 
-def test_flagfile_gives_the_configuration_again(tmp_path):
+@pytest.fixture
+def no_flags():
+    """Hides the flags of the programs that other tests imported: flagfiles name all fields."""
+    with own_flags():
+        yield
+
+
+def test_flagfile_gives_the_configuration_again(tmp_path, no_flags):
     path = tmp_path / "run.flags"
     path.write_text(flagfile(ModelConfig(hidden_size=24), DataConfig(random_seed=7)), "utf8")
     values = read_flagfile(path)
@@ -162,7 +170,7 @@ def test_flagfile_gives_the_configuration_again(tmp_path):
     assert values["do_lower_case"] == "true"
 
 
-def test_run_directory_of_another_configuration_is_refused(tmp_path):
+def test_run_directory_of_another_configuration_is_refused(tmp_path, no_flags):
     (tmp_path / "run.flags").write_text(flagfile(ModelConfig(hidden_size=24)), encoding="utf8")
     check_same_run(str(tmp_path), ModelConfig(hidden_size=24))
     with pytest.raises(ValueError, match="--hidden_size is 36, was 24"):
@@ -211,7 +219,7 @@ def test_wrong_bert_config_file_is_named(tmp_path, text, message):
         ModelConfig.read(path)
 
 
-def test_run_directory_keeps_its_vocabulary(tmp_path):
+def test_run_directory_keeps_its_vocabulary(tmp_path, no_flags):
     first, second = (Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", w)) for w in "ab")
     write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))
     write_run_record(str(tmp_path), first, ModelConfig(hidden_size=24))

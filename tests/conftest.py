@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import random
+import signal
 import sys
 import types
 
@@ -17,6 +18,11 @@ import bert_tf  # noqa: F401  First: it selects Keras' backend.
 # deterministic; the second inter-op thread lets two replicas meet in an all-reduce.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
+
+# A shell starts background jobs with Ctrl-C ignored, and their children inherit that. With a
+# handler here the children have the default.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'"

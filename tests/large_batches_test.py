@@ -63,6 +63,7 @@ def test_the_rate_is_nvidias(first_phase):
     np.testing.assert_allclose([line["learning_rate"] for line in lines], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_evaluation_is_that_of_the_averages(first_phase):
     """What phase 2 starts from, the averages, gives the same loss as the run's own evaluation."""
     folder, _ = first_phase
@@ -83,6 +84,7 @@ def test_the_evaluation_is_that_of_the_averages(first_phase):
     assert float(again["loss"]) == pytest.approx(float(results["loss"]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_second_phase_starts_from_the_averages_with_a_new_optimizer(first_phase):
     """The first step of its warm-up has the rate 0: its weights are those it starts from."""
     folder, _ = first_phase

@@ -10,7 +10,6 @@ import io
 import logging as python_logging
 import os
 import runpy
-import signal
 import subprocess
 import sys
 import warnings
@@ -131,7 +130,7 @@ def own_logging() -> Iterator[None]:
 
 
 def start(program: str, *arguments: str, environment=(), **values) -> subprocess.Popen:
-    """Starts a program in a process of its own, which Ctrl-C interrupts; returns the process."""
+    """Starts a program in a process of its own; returns the process."""
     module, given = command(program, arguments, values)
     return subprocess.Popen(
         [sys.executable, "-m", module, *given],
@@ -139,13 +138,7 @@ def start(program: str, *arguments: str, environment=(), **values) -> subprocess
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=interruptible,
     )
-
-
-def interruptible() -> None:
-    """For `preexec_fn`: lets SIGINT end the process, although a background job ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def command(program: str, arguments: tuple[str, ...], values: dict) -> tuple[str, list[str]]:

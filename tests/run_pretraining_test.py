@@ -238,6 +238,7 @@ def test_ctrl_c_saves_and_names_the_command(folder):
     assert list((folder / "stopped").glob("model.ckpt-*.index"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
     flags = flags_of(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
     process = start("run_pretraining", **flags)

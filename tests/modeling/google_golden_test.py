@@ -107,7 +107,7 @@ def test_gradients_equal_the_original(folder, batch):
             assert relative_error(gradient, expected[variable.path]) < 1e-4, variable.path
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ten_optimizer_steps_equal_the_original(folder, batch, jit_compile):
     recipe = json.loads((folder / "golden_training.json").read_text())
     schedule = LinearWarmupLinearDecay(

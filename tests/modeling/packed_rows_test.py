@@ -103,7 +103,10 @@ def pretraining_batch(length: int) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize(("recompute", "jit_compile"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("recompute", "jit_compile"),
+    [(True, False), pytest.param(False, True, marks=pytest.mark.slow)],
+)
 def test_pretraining_is_that_with_padding(recompute, jit_compile):
     def step(model: BertPretrainer, batch: dict) -> tuple:
         with tf.GradientTape() as tape:
@@ -142,7 +145,7 @@ def test_every_layer_has_the_output_of_its_pieces():
         assert not one.numpy()[~real].any()
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_of_a_text_reaches_its_neighbours(jit_compile):
     """Other pieces in one text: all others keep their output to the last bit."""
     model = with_random_weights(BertEncoder(CONFIG))

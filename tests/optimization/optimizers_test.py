@@ -36,7 +36,7 @@ def make_gradients(step: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ten_steps_equal_numpy(kind, jit_compile):
     variables = make_variables()
     config = OptimizerConfig(

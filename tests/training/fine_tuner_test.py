@@ -80,7 +80,14 @@ WAYS = {
     "two_devices_packed": {"num_devices": 2, "pack_rows": True},
     "two_devices_xla": {"num_devices": 2, "unpad": False, "jit_compile": True},
 }
-EVERY_WAY = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+SLOW_WAYS = ("xla", "two_devices_packed", "two_devices_xla")
+EVERY_WAY = pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=way, marks=[pytest.mark.slow] if way in SLOW_WAYS else [])
+        for way, options in WAYS.items()
+    ],
+)
 
 
 @EVERY_WAY

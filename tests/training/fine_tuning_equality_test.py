@@ -136,13 +136,16 @@ WAYS = {
         **{"is_plain": True, "jit_compile": True},
     },
 }
-CASES = [("classes", way) for way in WAYS]
-CASES += [("tags", way) for way in ("padded", "unpadded", "two_devices_micro_batches")]
-CASES += [("tags", way) for way in ("packed", "packed_two_devices_micro_batches")]
-CASES += [("spans", way) for way in ("padded", "micro_batches", "packed_micro_batches")]
+FAST = [("classes", way) for way in ("buckets", "unpadded", "two_devices_micro_batches")]
+FAST += [("tags", way) for way in ("padded", "packed")]
+FAST += [("spans", way) for way in ("micro_batches", "packed_micro_batches")]
+SLOW = [("classes", way) for way in WAYS]
+SLOW += [("tags", "unpadded"), ("tags", "two_devices_micro_batches"), ("spans", "padded")]
+SLOW += [("tags", "packed_two_devices_micro_batches")]
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW if case not in FAST]
 
 
-@pytest.mark.parametrize(("kind", "way"), CASES)
+@pytest.mark.parametrize(("kind", "way"), [*FAST, *SLOW])
 def test_losses_are_those_of_rows_by_themselves(kind, way):
     expected = slow_losses(kind)
     assert max(expected) - min(expected) > 0.05

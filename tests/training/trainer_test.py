@@ -25,7 +25,7 @@ def make_trainer(path, task=None, **options):
     task = task or ToyTask(DROPPING)
     optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-2, num_warmup_steps=2))
     optimizer.build(task.model.trainable_variables)
-    options = {"save_checkpoints_steps": 5, "log_steps": 4, **options}
+    options = {"save_checkpoints_steps": 5, "log_steps": 4, "jit_compile": False, **options}
     config = TrainingConfig(
         output_dir=str(path),
         train_batch_size=8,

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from benchmarks.onnx_runtime import onnx_call, softmax, write_onnx
 from bert_tf import config_flags
 
 MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run or checkpoint of a classifier.")
@@ -93,25 +94,19 @@ def start_torch(folder: pathlib.Path, threads: int) -> Score:
 
 
 def start_onnxruntime(folder: pathlib.Path, threads: int) -> Score:
-    import onnxruntime
+    import onnxruntime  # noqa: F401
     import tokenizers
 
     began()
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "huggingface" / "tokenizer.json"))
     tokenizer.enable_truncation(LENGTH.value)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
+    call = onnx_call(folder / "model.onnx", threads)
 
     def score(texts: list[str]) -> np.ndarray:
         rows = tokenizer.encode_batch(texts)
-        feed = {
-            "input_ids": np.array([row.ids for row in rows], np.int64),
-            "attention_mask": np.array([row.attention_mask for row in rows], np.int64),
-            "token_type_ids": np.array([row.type_ids for row in rows], np.int64),
-        }
-        return softmax(session.run(None, feed)[0])
+        columns = [[row.ids, row.attention_mask, row.type_ids] for row in rows]
+        return call(*np.array(columns).transpose(1, 0, 2))
 
     return score
 
@@ -144,11 +139,6 @@ _began = [0.0]
 def began() -> None:
     """Notes that the imports are over and loading begins."""
     _began[0] = time.perf_counter()
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exps = np.exp(logits - logits.max(-1, keepdims=True))
-    return exps / exps.sum(-1, keepdims=True)
 
 
 def measure(engine: str, folder: pathlib.Path, texts: list[str]) -> dict[str, Any]:
@@ -209,42 +199,12 @@ def make_models(folder: pathlib.Path) -> None:
         command = [sys.executable, "-m", program, source, target.format(folder / name), *more]
         subprocess.run(command, check=True)
     if not (folder / "model.onnx").exists():
-        write_onnx(folder)
+        write_onnx(folder / "huggingface", folder / "model.onnx")
     lite = folder / "model.tflite"
     if not lite.exists():
         command = [sys.executable, "-m", "export.tflite", f"--model_dir={MODEL_DIR.value}"]
         command += [f"--output_file={lite}", "--quantize=none", "--no_gate"]
         subprocess.run([*command, f"--max_seq_length={LENGTH.value}"], check=True)
-
-
-def write_onnx(folder: pathlib.Path) -> None:
-    import torch
-    import transformers
-
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        folder / "huggingface", attn_implementation="eager"
-    ).eval()
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-
-    class Logits(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *columns: torch.Tensor) -> torch.Tensor:
-            return self.model(**dict(zip(names, columns, strict=True))).logits
-
-    ids = torch.ones(2, 7, dtype=torch.int64)
-    torch.onnx.export(
-        Logits(),
-        (ids, ids, ids),
-        str(folder / "model.onnx"),
-        input_names=names,
-        output_names=["logits"],
-        dynamic_axes={name: {0: "batch", 1: "length"} for name in names},
-        opset_version=17,
-        dynamo=False,
-    )
 
 
 def read_texts() -> list[str]:

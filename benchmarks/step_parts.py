@@ -17,8 +17,8 @@ from typing import Any
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.training_step import D, F, L, N, make_batch
-from bert_tf.config import ModelConfig, OptimizerConfig
+from benchmarks.training_step import D, L, make_batch, model_config, whole_step
+from bert_tf.config import OptimizerConfig
 from bert_tf.files import atomic_write
 from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.models import BertPretrainer, pretraining_losses
@@ -79,8 +79,8 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
     }
 
 
-def make_steps(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, Callable]:
-    """Returns a call of the optimizer alone, and one of the whole step."""
+def make_update(model: BertPretrainer) -> Callable:
+    """Returns a call of the optimizer alone."""
     variables = model.trainable_variables
     optimizer = build_optimizer(OptimizerConfig())
     optimizer.build(variables)
@@ -89,26 +89,16 @@ def make_steps(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
     def update() -> tf.Tensor:
         return optimizer.apply_summed([v.value * 1e-3 for v in variables], variables)
 
-    @tf.function(jit_compile=True)
-    def whole() -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            outputs = model(batch, training=True, dropout_seed=SEED)
-            loss = sum(part.mean() for part in pretraining_losses(batch, outputs).values())
-        gradients = tape.gradient(loss, [v.value for v in variables])
-        return optimizer.apply_summed(gradients, variables)
-
-    return {"optimizer": lambda: update().numpy(), "whole": lambda: whole().numpy()}
+    return lambda: update().numpy()
 
 
 def make_calls(batch_size: int, length: int) -> dict[str, Callable]:
     """Returns a call for each of PARTS."""
-    config = ModelConfig(
-        hidden_size=D, num_hidden_layers=L, num_attention_heads=N, intermediate_size=F
-    )
-    model = BertPretrainer(config)
+    model = BertPretrainer(model_config())
     values = make_batch(batch_size, length, 20 * length // 128)
     batch = {name: tf.constant(value) for name, value in values.items()}
-    return make_parts(model, batch) | make_steps(model, batch)
+    steps = {"optimizer": make_update(model), "whole": whole_step(model, values)}
+    return make_parts(model, batch) | steps
 
 
 def variables_of(layers: list[Any]) -> list[Any]:

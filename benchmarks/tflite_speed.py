@@ -11,8 +11,6 @@ The two take turns, batch by batch, so that a busy machine slows both; times are
 over all batches. It needs `pip install -r benchmarks/requirements.txt`.
 """
 
-from __future__ import annotations  # Types may name packages that are not installed.
-
 import contextlib
 import pathlib
 import statistics
@@ -23,14 +21,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import app, flags
 
+from benchmarks.onnx_runtime import onnx_call, write_onnx
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.tasks.text_examples import read_text_examples
 from export.lite.model import LiteModel
 
-with contextlib.suppress(ImportError):  # --help needs none of them.
-    import onnxruntime
-    import torch
-    import transformers
+with contextlib.suppress(ImportError):  # --help does not need it.
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
 MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run of run_classifier.")
@@ -41,52 +37,24 @@ NUM_TEXTS = flags.DEFINE_integer("num_texts", 192, "Texts that are timed, the fi
 ROUNDS = flags.DEFINE_integer("rounds", 5, "Times that all batches are timed.")
 BATCH_SIZES = flags.DEFINE_multi_integer("batch_sizes", [1, 32], "Texts of a batch.")
 
-# BERT's names and Hugging Face's.
-NAMES = {
-    "input_word_ids": "input_ids",
-    "input_mask": "attention_mask",
-    "input_type_ids": "token_type_ids",
-}
 Batch = dict[str, np.ndarray]
 Call = Callable[[Batch], np.ndarray]
 
 
-def make_onnx(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Writes the model for ONNX Runtime, in float32 and in int8."""
+def make_calls(folder: pathlib.Path) -> tuple[dict[str, Call], dict[str, float]]:
+    """Returns the model in ONNX Runtime, in float32 and in int8, and the files' megabytes."""
     hub = folder / "huggingface"
     write_checkpoint(read_checkpoint(MODEL_DIR.value), hub, "huggingface")
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        hub, attn_implementation="eager"
-    ).eval()
-    example = {name: torch.ones([2, 8], dtype=torch.int64) for name in NAMES.values()}
     files = {"float32": folder / "float32.onnx", "int8": folder / "int8.onnx"}
-    torch.onnx.export(
-        model,
-        (),
-        str(files["float32"]),
-        kwargs=example,
-        input_names=list(example),
-        output_names=["logits"],
-        dynamic_axes={name: {0: "batch", 1: "length"} for name in example},
-        dynamo=False,
-    )
+    write_onnx(hub, files["float32"])
     quantize_dynamic(files["float32"], files["int8"], weight_type=QuantType.QInt8)
-    return files
-
-
-def onnx_call(path: pathlib.Path) -> Call:
-    """Returns the model as a function of the encoder's inputs to probabilities."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-
-    def call(batch: Batch) -> np.ndarray:
-        fed = {NAMES[name]: column.astype(np.int64) for name, column in batch.items()}
-        logits = session.run(["logits"], fed)[0]
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
-
-    return call
+    sizes = {name: path.stat().st_size / 1e6 for name, path in files.items()}
+    models = {name: onnx_call(path, 1) for name, path in files.items()}
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    return {
+        f"ONNX Runtime {name}": lambda batch, model=model: model(*(batch[n] for n in names))
+        for name, model in models.items()
+    }, sizes
 
 
 def measure(calls: dict[str, Call], batches: Sequence[Batch]) -> dict[str, float]:
@@ -113,9 +81,7 @@ def main(_: list[str]) -> None:
     examples = read_text_examples(INPUT_FILE.value, TEXT_COLUMN.value)[: NUM_TEXTS.value]
     texts = [example.text_a for example in examples]
     with tempfile.TemporaryDirectory() as folder:
-        files = make_onnx(pathlib.Path(folder))
-        sizes = {name: path.stat().st_size / 1e6 for name, path in files.items()}
-        calls = {f"ONNX Runtime {name}": onnx_call(path) for name, path in files.items()}
+        calls, sizes = make_calls(pathlib.Path(folder))
     calls[f"LiteRT {lite.card['quantize']}"] = lambda batch: lite.from_ids(batch)["probabilities"]
     *_, onnx, ours = calls
     everything = lite.pack(texts)

@@ -11,6 +11,7 @@ keras-hub's BertMaskedLM trains no next-sentence head and clips no gradients: it
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import statistics
@@ -49,33 +50,44 @@ def make_batch(b: int = B, t: int = T, p: int = P) -> dict[str, np.ndarray]:
     }
 
 
-def bert_tf_step() -> Callable[[], Any]:
-    from bert_tf.config import ModelConfig, OptimizerConfig
-    from bert_tf.modeling.models import BertPretrainer, pretraining_losses
-    from bert_tf.optimization.optimizers import build_optimizer
+def model_config() -> Any:
+    from bert_tf.config import ModelConfig
 
-    import tensorflow as tf  # isort: skip
-
-    config = ModelConfig(
+    return ModelConfig(
         hidden_size=D, num_hidden_layers=L, num_attention_heads=N, intermediate_size=F
     )
-    model = BertPretrainer(config)
+
+
+def whole_step(model: Any, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
+    """Returns a training step of bert_tf on one batch, compiled by XLA."""
+    import tensorflow as tf
+
+    from bert_tf.config import OptimizerConfig
+    from bert_tf.modeling.models import pretraining_losses
+    from bert_tf.optimization.optimizers import build_optimizer
+
     variables = model.trainable_variables
     optimizer = build_optimizer(OptimizerConfig())
     optimizer.build(variables)
-    batch = {name: tf.constant(value) for name, value in make_batch().items()}
+    tensors = {name: tf.constant(value) for name, value in batch.items()}
 
     @tf.function(jit_compile=True)
     def step(seed: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            outputs = model(batch, training=True, dropout_seed=seed)
-            loss = sum(part.mean() for part in pretraining_losses(batch, outputs).values())
+            outputs = model(tensors, training=True, dropout_seed=seed)
+            loss = sum(part.mean() for part in pretraining_losses(tensors, outputs).values())
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         optimizer.apply_summed(gradients, variables)
         return loss
 
-    seeds = iter(range(1 << 30))
+    seeds = itertools.count()
     return lambda: float(step(tf.constant(next(seeds))))
+
+
+def bert_tf_step() -> Callable[[], Any]:
+    from bert_tf.modeling.models import BertPretrainer
+
+    return whole_step(BertPretrainer(model_config()), make_batch())
 
 
 def keras_hub_step() -> Callable[[], Any]:
@@ -148,15 +160,8 @@ def tensorflow_product() -> Callable[[], Any]:
     return lambda: tf.matmul(matrix, matrix).numpy()
 
 
-def torch_product() -> Callable[[], Any]:
-    import torch
-
-    matrix = torch.rand(MATRIX, MATRIX)
-    return lambda: matrix @ matrix
-
-
 STEPS = {"bert_tf": bert_tf_step, "keras_hub": keras_hub_step, "garden": garden_step}
-PRODUCTS = {"numpy": numpy_product, "tensorflow": tensorflow_product, "torch": torch_product}
+PRODUCTS = {"numpy": numpy_product, "tensorflow": tensorflow_product}
 
 
 def work(name: str) -> None:

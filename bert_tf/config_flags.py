@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import glob
 import logging as python_logging
 import pathlib
 import sys
@@ -14,8 +15,17 @@ from absl import app, flags, logging
 
 from bert_tf import flagfiles
 from bert_tf.config import Config
+from bert_tf.startup_lines import hide_startup_lines
 
 ConfigType = TypeVar("ConfigType", bound=Config)
+FILE_FLAGS = (
+    "file",
+    "files",
+    "dir",
+    "checkpoint",
+    "input",
+    "model",
+)  # how names of flags with paths end
 
 # A program's --help shows the flags of its own module: those defined here belong to the caller.
 flags.disclaim_key_flags()
@@ -107,14 +117,61 @@ def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def error_line(error: Exception) -> str | None:
+    """Returns what to say of bad input or of a machine that is too small; None for other errors.
+
+    The library raises ValueError and OSError for bad input. Files that are missing are named with
+    the flag that gave them.
+    """
+    reason = (str(error).splitlines() or [""])[0]
+    # TensorFlow's error by its name: a program without TensorFlow must not load it here.
+    is_exhausted = type(error).__name__ == "ResourceExhaustedError"
+    # A file's own write says no more than "No space left on device".
+    if getattr(error, "errno", None) == errno.ENOSPC or is_exhausted and "No space" in reason:
+        return f"{error}. Make room and give the same command again."
+    if isinstance(error, MemoryError) or is_exhausted:
+        return (
+            f"Too little memory ({reason or 'an allocation failed'}); use smaller batches, shorter "
+            "sequences or fewer processes."
+        )
+    if isinstance(error, RecursionError):
+        return f"The input is nested too deeply ({reason})."
+    if isinstance(error, UnicodeEncodeError):  # Linux' names are bytes: others are surrogates here
+        return f"A name is not UTF-8, rename it: {_not_utf8_part(error)}"
+    if isinstance(error, (ValueError, OSError)):
+        return f"{error}{_flags_of_missing(error)}"
+    return None
+
+
+def _not_utf8_part(error: UnicodeEncodeError) -> str:
+    """Returns the word around what cannot be encoded: that may be a whole file's text."""
+    start = max(error.object.rfind(blank, 0, error.start) for blank in " =\n\t") + 1
+    return repr(error.object[start:].split()[0])[:1000]
+
+
+def _flags_of_missing(error: Exception) -> str:
+    """Returns the flags that gave what an error says is missing, unless it names them itself."""
+    text, found = str(error), []
+    for name in flags.FLAGS:
+        value = flags.FLAGS[name].value
+        if not isinstance(value, str) or not name.endswith(FILE_FLAGS) or f"--{name}" in text:
+            continue
+        for path in filter(None, map(str.strip, value.split(","))):
+            is_missing = isinstance(error, FileNotFoundError) or not glob.glob(path)  # noqa: PTH207
+            if path in text and is_missing:
+                found.append(f" (--{name}={path})")
+    return "".join(found)
+
+
 def run(main: Callable[[list[str]], int | None]) -> None:
     """Runs a program: parses flags, logs plainly, and turns bad input into one clear line.
 
-    ValueError and OSError are what the library raises for bad input: their message is printed
-    without the traceback, which --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
+    Of errors that `error_line` knows the message is printed without the traceback, which
+    --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
     """
 
     def guarded(arguments: list[str]) -> int | None:
+        hide_startup_lines()
         handler = logging.get_absl_handler()
         handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         if not flags.FLAGS["verbosity"].present:
@@ -123,13 +180,13 @@ def run(main: Callable[[list[str]], int | None]) -> None:
             raise app.UsageError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
         try:
             return main(arguments)
-        except (ValueError, OSError) as error:
+        except Exception as error:
+            line = error_line(error)
+            if line is None:
+                raise
             if logging.level_debug():
                 traceback.print_exc()
-            # A file's own write says no more than "No space left on device".
-            is_full = getattr(error, "errno", None) == errno.ENOSPC
-            remedy = ". Make room and give the same command again." if is_full else ""
-            print(f"ERROR: {error}{remedy}", file=sys.stderr)
+            print(f"ERROR: {line}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Interrupted. What was finished is kept.", file=sys.stderr)

@@ -7,13 +7,15 @@ By default masks are not drawn here but at every reading (dynamic masking); --ma
 them here, dupe_factor times. The same command takes up what a killed run has finished.
 """
 
+import functools
 import pathlib
 
 from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.data.example_files import RUNNERS, manifest_path, write_examples
+from bert_tf.data.beam_examples import fill_work_folder
+from bert_tf.data.example_files import manifest_path, write_examples
 from bert_tf.data.google_examples import make_google_examples, pad_examples, read_google_documents
 from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.data.throughput import describe
@@ -38,12 +40,13 @@ flags.DEFINE_bool(
     "google_identical",
     False,
     "Write exactly the examples of google-research/bert's program (statically masked, one "
-    "process, all in memory).",
+    "process, all in memory). Files of a glob are sorted here, and come as the folder lists them "
+    "there: to repeat its examples, name the files in its order.",
 )
 flags.DEFINE_enum(
     "runner",
     "local",
-    RUNNERS,
+    ("local", "beam"),
     "local: several processes of this machine; beam: an Apache Beam pipeline. Same examples.",
 )
 flags.DEFINE_string(
@@ -67,13 +70,13 @@ def main(_: list[str]) -> None:
         check_google_flags(data, FLAGS.masking if FLAGS["masking"].present else "static")
         write_google_examples(output_files, data, masking)
         return
+    by_beam = functools.partial(fill_work_folder, beam_options=FLAGS.beam_options)
     manifest = write_examples(
         output_files,
         data,
         masking,
         do_lower_case=FLAGS.do_lower_case,
-        runner=FLAGS.runner,
-        beam_options=FLAGS.beam_options,
+        fill_work_folder=by_beam if FLAGS.runner == "beam" else None,
     )
     masks = "masks drawn at reading" if masking.masking != "static" else "masked"
     logging.info(

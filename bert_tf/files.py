@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written to a temporary name, then renamed; JSON files."""
+"""Files that are whole or absent, locks between processes, JSON and text files."""
 
 import contextlib
 import fcntl
@@ -8,6 +8,10 @@ import pathlib
 import uuid
 from collections.abc import Iterator
 from typing import IO, Any
+
+from absl import logging
+
+NEWLINE = b"\n"
 
 
 @contextlib.contextmanager
@@ -32,20 +36,56 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def exclusive(path: str | os.PathLike) -> Iterator[bool]:
-    """Locks a file, made if missing, and yields whether that worked: false if another has it.
+def exclusive(
+    path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"
+) -> Iterator[bool]:
+    """Locks a file and yields whether that worked; the file is deleted when the block ends.
 
-    The system frees the lock of a process that ends, however it ends.
+    The system frees the lock of a process that ends, however it ends; its file is taken over.
+
+    Args:
+      path: the lock file; its folder is made.
+      waits: whether to wait while another process has the lock. If not, false is yielded then.
+      flag: what the user passes to name another folder.
+
+    Raises:
+      ValueError: if the file cannot be written.
     """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = True
-        except BlockingIOError:
-            is_ours = False
-        yield is_ours
+    while True:
+        with _open_lock(path, flag) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waits:
+                    yield False
+                    return
+                logging.info("Another process works in %s; waiting for it.", path.parent)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_same(file, path):  # else its holder deleted it while we waited
+                try:
+                    yield True
+                finally:
+                    path.unlink(missing_ok=True)  # before the lock is freed, so that it is ours
+                return
+
+
+def _open_lock(path: pathlib.Path, flag: str) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w")
+    except OSError as error:
+        raise ValueError(
+            f"Cannot write in the folder {path.parent} ({error.strerror}); name one that you may "
+            f"write in with --{flag}."
+        ) from error
+
+
+def _is_same(file: IO[str], path: pathlib.Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
@@ -81,8 +121,31 @@ def read_lines(path: str | os.PathLike) -> list[str]:
     Raises:
       ValueError: if it is not UTF-8.
     """
+    content = pathlib.Path(path).read_bytes()
     try:
-        text = pathlib.Path(path).read_bytes().decode("utf8")
+        text = content.decode("utf8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}.") from None
+        where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
+        raise not_utf8(where, path, error) from None
     return text.removesuffix("\n").split("\n")
+
+
+def not_utf8(
+    where: str, path: str | os.PathLike, error: UnicodeDecodeError, offset: int | None = None
+) -> ValueError:
+    """Returns the error for text in another encoding.
+
+    Args:
+      where: the file, with the line as far as it is known.
+      path: the file.
+      error: of the decoding.
+      offset: of the decoded bytes in the file, if it is known.
+    """
+    # Windows-1252: all characters of Latin-1, and curly quotes where that has control characters.
+    is_utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+    bad, encoding = error.object[error.start : error.start + 1], "UTF-16" if is_utf16 else "CP1252"
+    at = "" if offset is None else f" at offset {offset + error.start}"
+    return ValueError(
+        f"{where}: byte {bad!r}{at} is not UTF-8; convert the file, for instance: "
+        f"iconv -f {encoding} -t UTF-8 {path} > new{pathlib.Path(path).suffix}"
+    )

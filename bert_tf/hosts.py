@@ -2,7 +2,7 @@
 
 The hosts come from a list, or from the variables that Slurm gives every task. Not by TensorFlow's
 SlurmClusterResolver: it sorts the hosts as words, so that with n9 and n10 task 0, which runs on n9,
-takes itself for n10.
+takes itself for n10: both would wait for each other for ever.
 """
 
 import json
@@ -13,8 +13,7 @@ from collections.abc import Mapping
 LOST_WORKER_STATUS = os.EX_UNAVAILABLE  # 69: exit status of a worker that misses another.
 
 FIRST_PORT = 10000  # Of jobs under Slurm; below the ports that Linux gives to outgoing connections.
-PORTS_A_JOB = 16
-NUM_JOBS = 1250
+NUM_PORTS = 20000
 
 
 def tf_config(hosts: list[str], index: int) -> str:
@@ -123,46 +122,24 @@ def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.en
 
 
 def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG of a task that srun started, several on a node or one.
+    """Returns TF_CONFIG of a task that srun started, one a node.
 
-    Tasks are numbered node by node, as srun does unless --distribution says otherwise. The ports
-    follow from the job's id: two jobs that share a node rarely have the same.
+    Tasks are numbered node by node, as srun does unless --distribution says otherwise. The port
+    follows from the job's id: two jobs that share a node rarely have the same.
 
     Raises:
-      ValueError: if one of Slurm's variables is missing, or they contradict each other.
+      ValueError: if one of Slurm's variables is missing, or there is not one task a node.
     """
-    names = ("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID", "SLURM_JOB_ID")
+    names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID")
     missing = [name for name in names if not environment.get(name)]
     if missing:
         raise ValueError(f"--slurm: no {', '.join(missing)} here; start the program with srun.")
-    nodes = expand(environment[names[0]])
-    counts = expand_counts(environment[names[1]])
-    if len(nodes) != len(counts):
-        raise ValueError(f"{names[0]} names {len(nodes)} nodes, {names[1]} counts {len(counts)}.")
-    if max(counts) > PORTS_A_JOB:
-        raise ValueError(f"{max(counts)} tasks on one node; at most {PORTS_A_JOB} are expected.")
-    port = FIRST_PORT + int(environment["SLURM_JOB_ID"]) % NUM_JOBS * PORTS_A_JOB
-    hosts = [
-        f"{node}:{port + place}"
-        for node, count in zip(nodes, counts, strict=True)
-        for place in range(count)
-    ]
-    return tf_config(hosts, int(environment["SLURM_PROCID"]))
-
-
-def expand_counts(text: str) -> list[int]:
-    """Returns the tasks of each node.
-
-    >>> expand_counts("2(x3),1")
-    [2, 2, 2, 1]
-
-    Raises:
-      ValueError: if it is of another form.
-    """
-    counts = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if not match:
-            raise ValueError(f"{text!r} is no list of counts such as 2(x3),1.")
-        counts += [int(match[1])] * int(match[2] or 1)
-    return counts
+    nodelist, num_tasks, task, job = (environment[name] for name in names)
+    nodes = expand(nodelist)
+    if int(num_tasks) != len(nodes):
+        raise ValueError(
+            f"--slurm: {num_tasks} tasks on {len(nodes)} nodes; give srun --ntasks-per-node=1: a "
+            f"task uses all GPUs of its node."
+        )
+    port = FIRST_PORT + int(job) % NUM_PORTS
+    return tf_config([f"{node}:{port}" for node in nodes], int(task))

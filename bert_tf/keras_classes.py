@@ -5,14 +5,14 @@ names. Registering the classes themselves at `import bert_tf` would load TensorF
 seconds; so what is registered is where they are, as soon as Keras is there.
 """
 
+import contextlib
 import importlib
-import importlib.abc
-import importlib.util
 import sys
 import types
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator
 from typing import Any
+
+from bert_tf.around_import import around_import
 
 CLASSES = {
     "modeling.attention": "SelfAttention",
@@ -56,25 +56,10 @@ def register(keras: Any) -> None:
             known.setdefault(f"bert_tf>{name}", Located(f"bert_tf.{module}", name))
 
 
-class _AtImportOfKeras(importlib.abc.MetaPathFinder):
-    """Registers right after Keras was imported."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "keras":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module: types.ModuleType) -> None:
-                execute(module)
-                register(module)
-
-            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
-        return spec
+@contextlib.contextmanager
+def _registered_after(keras: types.ModuleType) -> Iterator[None]:
+    yield
+    register(keras)
 
 
 def register_when_imported() -> None:
@@ -82,4 +67,4 @@ def register_when_imported() -> None:
     if "keras" in sys.modules:
         register(sys.modules["keras"])
     else:
-        sys.meta_path.insert(0, _AtImportOfKeras())
+        around_import("keras", _registered_after)

@@ -90,6 +90,10 @@ def run_here(words: list[str], config: LaunchConfig) -> int:
 class Workers:
     """Processes of this machine that train together: one signal for all, one end for all.
 
+    The hangs that this prevents: workers that wait for one that failed are killed after a grace;
+    none is left behind, with its port and its GPU, when the launcher is killed; a signal that
+    reached only one of them would make the others wait for it.
+
     Args:
       words: the command.
       count: number of processes.

@@ -1,26 +1,11 @@
 """The program build_vocab, run as a user runs it."""
 
-import os
 import pathlib
 import random
-import subprocess
-import sys
 
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-def build_vocab(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "bert_tf.build_vocab", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+from tests.programs import fail, finish, run
 
 
 def write_corpus(path: pathlib.Path) -> list[str]:
@@ -36,14 +21,8 @@ def test_writes_exactly_the_rows_asked_for(tmp_path) -> None:
     written = []
     for workers in (1, 2):
         target = tmp_path / f"vocab{workers}.txt"
-        result = build_vocab(
-            f"--input_file={tmp_path}/corpus.txt",
-            f"--vocab_file={target}",
-            "--vocab_size=80",
-            "--nodo_lower_case",
-            f"--num_workers={workers}",
-        )
-        assert result.returncode == 0, result.stderr
+        files = {"input_file": tmp_path / "corpus.txt", "vocab_file": target}
+        finish(run("build_vocab", "--nodo_lower_case", **files, vocab_size=80, num_workers=workers))
         written.append(target.read_bytes())
     assert written[0] == written[1]
     vocab = Vocab.read(target)
@@ -65,17 +44,15 @@ def test_bad_input_is_one_clear_line(tmp_path) -> None:
         (f"--input_file={tmp_path}/corpus.txt",): "--vocab_file",
     }
     for arguments, message in cases.items():
-        result = build_vocab(*arguments)
-        assert result.returncode != 0 and message in result.stderr, result.stderr
-        assert "Traceback" not in result.stderr
+        assert message in fail(run("build_vocab", *arguments))
     assert not (tmp_path / "v.txt").exists()
 
 
 def test_an_existing_vocabulary_is_not_overwritten(tmp_path) -> None:
     (tmp_path / "v.txt").write_text("mine\n")
     # The corpus does not exist either: the vocabulary is looked at first.
-    result = build_vocab(f"--input_file={tmp_path}/none.txt", f"--vocab_file={tmp_path}/v.txt")
-    assert result.returncode == 1
+    files = {"input_file": tmp_path / "none.txt", "vocab_file": tmp_path / "v.txt"}
+    printed = fail(run("build_vocab", **files))
     message = f"ERROR: --vocab_file {tmp_path}/v.txt exists; delete it or name another file."
-    assert result.stderr.splitlines()[-1] == message and "Traceback" not in result.stderr
+    assert printed.splitlines()[-1] == message
     assert (tmp_path / "v.txt").read_text() == "mine\n"

@@ -11,7 +11,7 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.conftest import CORPUS, tiny_tokens
-from tests.programs import fail, finish, start
+from tests.programs import fail, finish, run
 
 FLAGS = {
     "do_train": "true",
@@ -58,11 +58,11 @@ def folder(tmp_path_factory):
 
 def go_on(folder, output_dir, **changed):
     flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
-    return start("run_pretraining", **{**flags, "init_checkpoint": folder / "theirs", **changed})
+    return run("run_pretraining", **{**flags, "init_checkpoint": folder / "theirs", **changed})
 
 
 @pytest.fixture(scope="module")
-def run(folder):
+def mine(folder):
     """Own words, a longer table, no dropout; returns the run's directory."""
     finish(
         go_on(
@@ -78,8 +78,8 @@ def run(folder):
     return folder / "mine"
 
 
-def test_everything_comes_along_and_is_adapted(folder, run):
-    before, after = read_checkpoint(folder / "theirs"), read_checkpoint(run)
+def test_everything_comes_along_and_is_adapted(folder, mine):
+    before, after = read_checkpoint(folder / "theirs"), read_checkpoint(mine)
     assert len(after.vocab) == len(before.vocab) + 1
     assert after.vocab.tokens[5:7] == ("mathematician", "neighbour")
     assert after.vocab.tokens[-1] == "newspaper"
@@ -100,23 +100,23 @@ def test_everything_comes_along_and_is_adapted(folder, run):
     assert 0 < np.abs(after.weights[name] - before.weights[name]).max() < 0.02
 
 
-def test_it_resumes_without_what_it_began_with(folder, run):
-    before = (run / "metrics.jsonl").read_bytes()
-    for path in run.glob("model.ckpt-4*"):
+def test_it_resumes_without_what_it_began_with(folder, mine):
+    before = (mine / "metrics.jsonl").read_bytes()
+    for path in mine.glob("model.ckpt-4*"):
         path.unlink()
     moved = folder / "moved"
     (folder / "theirs").rename(moved)
     try:
-        finish(start("run_pretraining", f"--flagfile={run / 'run.flags'}"))
+        finish(run("run_pretraining", f"--flagfile={mine / 'run.flags'}"))
     finally:
         moved.rename(folder / "theirs")
-    assert (run / "metrics.jsonl").read_bytes() == before
+    assert (mine / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_changed_start_is_refused_and_a_named_one_evaluated(folder, run):
-    printed = fail(start("run_pretraining", f"--flagfile={run / 'run.flags'}", init_checkpoint="x"))
+def test_a_changed_start_is_refused_and_a_named_one_evaluated(folder, mine):
+    printed = fail(run("run_pretraining", f"--flagfile={mine / 'run.flags'}", init_checkpoint="x"))
     assert "--init_checkpoint is x, was " in printed
-    flags = {"init_checkpoint": run / "model.ckpt-2", "do_train": "false", "do_eval": "true"}
+    flags = {"init_checkpoint": mine / "model.ckpt-2", "do_train": "false", "do_eval": "true"}
     flags |= {"max_position_embeddings": 64, "max_seq_length": 48}
     printed = finish(go_on(folder, "mine", **flags))
     assert "Evaluation at step 0:" in printed
@@ -134,13 +134,13 @@ def test_contradictions_are_refused_at_once(folder):
 def test_masks_are_filled_by_anybodys_model(folder):
     shutil.make_archive(str(folder / "zipped"), "zip", folder / "theirs")
     text = "The [MASK] stood."
-    printed = finish(start("fill_mask", init_checkpoint=folder / "zipped.zip", text=text))
+    printed = finish(run("fill_mask", init_checkpoint=folder / "zipped.zip", text=text))
     assert len(printed.split(text)[1].splitlines()) == 2
 
 
 def test_conversion_prints_its_report(folder):
     printed = finish(
-        start(
+        run(
             "convert_checkpoint",
             input=folder / "theirs",
             output=folder / "converted",
@@ -159,7 +159,5 @@ def test_conversion_prints_its_report(folder):
         "masked_lm_logits  ",
     ):
         assert line in printed, printed
-    printed = fail(
-        start("convert_checkpoint", input=folder / "theirs", output=folder / "converted")
-    )
+    printed = fail(run("convert_checkpoint", input=folder / "theirs", output=folder / "converted"))
     assert "converted exists already" in printed

@@ -2,8 +2,7 @@
 
 import concurrent.futures
 import json
-import subprocess
-import sys
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from bert_tf.create_pretraining_data import list_output_files
 from bert_tf.data.record_form import describe_records
 from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.text.vocab import Vocab
+from tests.programs import run, start
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *arguments, output="out/x.tfrecord"):
+def make(folder, *arguments, output="out/x.tfrecord", how=run):
     """Runs the program; returns (exit status, what it printed)."""
     defaults = {
         "input_file": folder / "text.txt",
@@ -34,13 +34,12 @@ def run(folder, *arguments, output="out/x.tfrecord"):
         "max_predictions_per_seq": 3,
     }
     flags = [f"--{name}={value}" for name, value in defaults.items()]
-    command = [sys.executable, "-m", "bert_tf.create_pretraining_data", *flags, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.returncode, result.stdout + result.stderr
+    done = how("create_pretraining_data", *flags, *arguments)
+    return (done.returncode, done.printed) if how is run else (done.wait(300), done.stdout.read())
 
 
 def test_writes_unmasked_examples_and_says_so(folder):
-    status, printed = run(folder, "--num_shards=2", "--num_workers=1")
+    status, printed = make(folder, "--num_shards=2", "--num_workers=1")
     assert status == 0, printed
     paths = [folder / f"out/x.tfrecord-0000{i}-of-00002" for i in range(2)]
     manifest = json.loads((folder / "out/x.tfrecord-00000-of-00002.manifest.json").read_text())
@@ -53,20 +52,21 @@ def test_writes_unmasked_examples_and_says_so(folder):
     assert "see " + str(folder / "out/x.tfrecord-00000-of-00002.manifest.json") in printed
     assert not list((folder / "out").glob(".*"))  # nothing is left behind
 
-    status, printed = run(folder, "--num_shards=2", "--num_workers=1")
+    status, printed = make(folder, "--num_shards=2", "--num_workers=1")
     assert status == 0 and "made already" in printed
-    status, printed = run(folder, "--num_shards=2", "--masking=static", "--dupe_factor=2")
+    status, printed = make(folder, "--num_shards=2", "--masking=static", "--dupe_factor=2")
     assert status == 0 and "made already" not in printed
     form = describe_records(RecordFiles(paths))
     assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
 
 
+@pytest.mark.slow
 def test_two_equal_commands_at_once(folder):
     text = (folder / "text.txt").read_text()
     (folder / "text.txt").write_text("\n\n".join([text] * 200))
     flags = ("--num_shards=20", "--num_workers=1")
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        results = list(pool.map(lambda _: run(folder, *flags), range(3)))
+        results = list(pool.map(lambda _: make(folder, *flags, how=start), range(3)))
     assert [status for status, _ in results] == [0, 0, 0], results
     assert sum("made already" in printed for _, printed in results) == 2
     assert not list((folder / "out").glob(".*"))
@@ -83,10 +83,10 @@ def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
         features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
         disable_shuffling=True,
     )
-    assert run(folder)[0] == 0
+    assert make(folder)[0] == 0
     monkeypatch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
     dataset = ("--input_file=tfds:bert_tf_lines", "--num_workers=2")
-    status, printed = run(folder, *dataset, output="from_dataset/x.tfrecord")
+    status, printed = make(folder, *dataset, output="from_dataset/x.tfrecord")
     assert status == 0, printed
     file, dataset = (
         json.loads((folder / name / "x.tfrecord.manifest.json").read_text())
@@ -97,8 +97,8 @@ def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
 
 def test_google_identical_deals_examples_in_turn(folder):
     arguments = ("--google_identical", "--dupe_factor=3")
-    assert run(folder, *arguments, "--masking=static", "--input_format=lines")[0] == 0
-    status, printed = run(folder, *arguments, output="a,b")
+    assert make(folder, *arguments, "--masking=static", "--input_format=lines")[0] == 0
+    status, printed = make(folder, *arguments, output="a,b")
     assert status == 0, printed
     together, *two = [RecordFiles([folder / name]) for name in ("out/x.tfrecord", "a", "b")]
     whole, (a, b) = (
@@ -109,9 +109,8 @@ def test_google_identical_deals_examples_in_turn(folder):
     assert f"Wrote {len(whole)} examples" in printed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_bad_flags(folder):
+    cases = [
         (("--input_file=",), "--input_file is empty"),
         (("--vocab_file=",), "build_vocab trains one"),
         (("--input_file=/nowhere/*",), "no file matches '/nowhere/\\*'"),
@@ -121,13 +120,11 @@ def test_google_identical_deals_examples_in_turn(folder):
         (("--google_identical", "--input_format=prose"), "--input_format=prose has no counterpart"),
         (("--google_identical", "--masking=dynamic"), "--masking=dynamic has no counterpart"),
         (("--google_identical", "--masking=tf_text"), "leave out --google_identical"),
-    ],
-)
-def test_bad_flags(folder, arguments, message):
-    import re
-
-    status, printed = run(folder, *arguments, "--num_workers=1")
-    assert status != 0 and re.search(message, printed) and "Traceback" not in printed, printed
+    ]
+    for arguments, message in cases:
+        status, printed = make(folder, *arguments, "--num_workers=1")
+        assert status == 1 and re.search(message, printed), arguments
+        assert "Traceback" not in printed, printed
 
 
 def test_output_files():

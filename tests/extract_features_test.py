@@ -5,8 +5,6 @@ import gzip
 import importlib.util
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -33,6 +31,7 @@ from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_weights
 from tests.conftest import tiny_tokens
+from tests.programs import run
 from tests.shared_data import shared_data
 
 LENGTH = 16
@@ -96,7 +95,7 @@ def one_by_one(line: str) -> tuple[list[str], np.ndarray]:
     return tokens, np.stack([out[0] for out in encoder(batch)["encoder_outputs"][1:]])
 
 
-def run(folder, output, *arguments, **flags) -> tuple[int, str]:
+def extract(folder, output, *arguments, **flags) -> tuple[int, str]:
     """Runs the program; returns (exit status, what it printed)."""
     flags = {
         "input_file": folder / "input.txt",
@@ -105,15 +104,13 @@ def run(folder, output, *arguments, **flags) -> tuple[int, str]:
         "max_seq_length": LENGTH,
         **flags,
     }
-    given = [f"--{name}={value}" for name, value in flags.items()]
-    command = [sys.executable, "-m", "bert_tf.extract_features", *given, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    done = run("extract_features", *arguments, **flags)
+    return done.returncode, done.printed
 
 
 def test_program_writes_features_in_the_layout_of_the_original(folder):
     layers = [-1, 0, -3]
-    status, printed = run(folder, "features.jsonl", "--layers=-1,0,-3", batch_size=3)
+    status, printed = extract(folder, "features.jsonl", "--layers=-1,0,-3", batch_size=3)
     assert status == 0, printed
     assert "8 of 8 texts (100 %)" in printed and "texts/s, 0 s left" in printed
     lines = (folder / "features.jsonl").read_text(encoding="utf8").splitlines()
@@ -132,7 +129,7 @@ def test_program_writes_features_in_the_layout_of_the_original(folder):
             assert [layer["index"] for layer in feature["layers"]] == layers
             values = np.array([layer["values"] for layer in feature["layers"]])
             np.testing.assert_allclose(values, hidden[layers, position], rtol=0, atol=1e-5)
-    status, printed = run(folder, "features.jsonl")
+    status, printed = extract(folder, "features.jsonl")
     assert status == 1 and "features.jsonl exists; delete it or name another." in printed
 
 
@@ -148,7 +145,7 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         "bert_config_file": tmp_path / "bert_config.json",
         "do_lower_case": "true",
     }
-    status, printed = run(folder, "embeddings.jsonl", "--pooling=mean", "--normalize", **files)
+    status, printed = extract(folder, "embeddings.jsonl", "--pooling=mean", "--normalize", **files)
     assert status == 0, printed
     lines = (folder / "embeddings.jsonl").read_text(encoding="utf8").splitlines()
     records = [json.loads(line) for line in lines]
@@ -160,9 +157,8 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         np.testing.assert_allclose(record["embedding"], vector, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_bad_flags_end_in_one_line(folder):
+    cases = [
         ({"input_file": ""}, "ERROR: --input_file is empty"),
         ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is no file"),
         ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling takes the last layer; leave"),
@@ -170,13 +166,11 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         ({"pooling": "sum"}, f"--pooling=sum: value should be one of <|{'|'.join(POOLINGS)}>"),
         ({"layers": "-1,3"}, "ERROR: --layers: received [3], but the model has 3 layers"),
         ({"do_lower_case": "false"}, "--do_lower_case=False, but the checkpoint has True."),
-    ],
-    ids=str,
-)
-def test_bad_flags_end_in_one_line(folder, flags, message):
-    status, printed = run(folder, "refused.jsonl", **flags)
-    assert status == 1 and message in printed and "Traceback" not in printed
-    assert not list(folder.glob("*refused.jsonl*"))
+    ]
+    for flags, message in cases:
+        status, printed = extract(folder, "refused.jsonl", **flags)
+        assert status == 1 and message in printed and "Traceback" not in printed, flags
+        assert not list(folder.glob("*refused.jsonl*"))
 
 
 def test_layers_are_numbers_in_range():

@@ -1,13 +1,16 @@
-"""A file written atomically is whole or absent, whatever happens while it is written."""
+"""Files are whole or absent, locks are held by one and freed by a kill, encodings are named."""
 
+import concurrent.futures
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, exclusive, read_lines
 
 
 def test_writes_text_and_bytes_and_makes_folders(tmp_path: pathlib.Path) -> None:
@@ -48,20 +51,69 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: pathlib.Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_kill_keeps_the_old_file(tmp_path: pathlib.Path) -> None:
+KILLED = """
+import os, pathlib, signal, sys
+from bert_tf.files import atomic_write, exclusive
+folder = pathlib.Path(sys.argv[1])
+with exclusive(folder / "lock") as is_ours, atomic_write(folder / "file") as file:
+    file.write("half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_the_old_file_and_holds_no_lock(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "file"
     path.write_text("old", encoding="utf8")
-    code = (
-        "import os, signal, sys\n"
-        "from bert_tf.files import atomic_write\n"
-        "with atomic_write(sys.argv[1]) as file:\n"
-        "    file.write('half')\n"
-        "    file.flush()\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
     root = pathlib.Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code, str(path)], cwd=root)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=root)
     assert done.returncode == -signal.SIGKILL
     assert path.read_text(encoding="utf8") == "old"
+    assert (tmp_path / "lock").exists()
+    with exclusive(tmp_path / "lock") as is_ours:
+        assert is_ours
+    assert not (tmp_path / "lock").exists()
     # What is left behind is hidden, so that no glob for data finds it.
     assert [left.name.startswith(".") for left in tmp_path.iterdir() if left != path] == [True]
+
+
+def test_one_at_a_time(tmp_path: pathlib.Path) -> None:
+    """Threads: a lock belongs to an open file, so they exclude each other as processes do."""
+    running, most = [], []
+
+    def work(_: int) -> None:
+        with exclusive(tmp_path / "lock", waits=True) as is_ours:
+            running.append(is_ours)
+            most.append(len(running))
+            time.sleep(0.001)
+            running.pop()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(60)))
+    assert most == [1] * 60
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_another_holds_is_left_alone(tmp_path: pathlib.Path) -> None:
+    with exclusive(tmp_path / "new" / "lock") as first:
+        with exclusive(tmp_path / "new" / "lock") as second:
+            assert (first, second) == (True, False)
+        assert (tmp_path / "new" / "lock").exists()
+    for _ in range(2):  # an error frees it
+        with pytest.raises(KeyError), exclusive(tmp_path / "new" / "lock"):
+            raise KeyError
+    (tmp_path / "file").write_text("")
+    message = "Cannot write in the folder .*/file .*name one .* --cache_dir"
+    with pytest.raises(ValueError, match=message):
+        with exclusive(tmp_path / "file" / "lock", flag="cache_dir"):
+            pass
+
+
+def test_the_encoding_that_is_suggested(tmp_path: pathlib.Path) -> None:
+    for name, text in {"quotes": "\u201cyes\u201d", "accents": "caf\u00e9"}.items():
+        (tmp_path / name).write_bytes(f"one\n{text}\n".encode("cp1252"))
+        message = rf"{name}, line 2: byte .* is not UTF-8; .*iconv -f (\w+) -t UTF-8"
+        with pytest.raises(ValueError, match=message) as error:
+            read_lines(tmp_path / name)
+        encoding = re.search("-f (.*?) ", str(error.value))[1]
+        assert (tmp_path / name).read_bytes().decode(encoding) == f"one\n{text}\n"

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
-from tests.programs import finish, start
+from tests.programs import finish, run
+from tests.shared_data import ROOT
 
 SMALL = {
     "vocab_size": 200,
@@ -26,10 +27,10 @@ SMALL = {
 AVERAGE = "/ExponentialMovingAverage"
 
 
-def run(name, folder, **changed):
+def train(name, folder, **changed):
     """Runs a flagfile with a small model; returns the lines of its log."""
     flags = {**SMALL, "input_file": folder / "corpus.txt", "output_dir": folder / name, **changed}
-    finish(start("run_pretraining", f"--flagfile=configs/{name}.flags", **flags))
+    finish(run("run_pretraining", f"--flagfile={ROOT}/configs/{name}.flags", **flags))
     return read_metrics(folder / name / "metrics.jsonl")
 
 
@@ -44,7 +45,7 @@ def first_phase(tmp_path_factory):
     """NVIDIA's first phase with averages of the weights, evaluated at its end."""
     folder = tmp_path_factory.mktemp("large")
     (folder / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
-    lines = run(
+    lines = train(
         "large_lamb_phase1_128",
         folder,
         num_train_steps=6,
@@ -75,7 +76,7 @@ def test_the_evaluation_is_that_of_the_averages(first_phase):
         "init_checkpoint": folder / "large_lamb_phase1_128",
         "output_dir": folder / "again",
     }
-    finish(start("run_pretraining", "--do_eval", **flags))
+    finish(run("run_pretraining", "--do_eval", **flags))
     again = dict(
         line.split(" = ") for line in (folder / "again/eval_results.txt").read_text().splitlines()
     )
@@ -86,7 +87,7 @@ def test_the_second_phase_starts_from_the_averages_with_a_new_optimizer(first_ph
     """The first step of its warm-up has the rate 0: its weights are those it starts from."""
     folder, _ = first_phase
     start_from = folder / "large_lamb_phase1_128"
-    (line,) = run(
+    (line,) = train(
         "large_lamb_phase2_512",
         folder,
         num_train_steps=1,

@@ -1,5 +1,7 @@
 """The launcher: who is told what, and how all end when one does."""
 
+import json
+import os
 import re
 import signal
 import subprocess
@@ -7,17 +9,20 @@ import sys
 import time
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+from bert_tf import launch
 from bert_tf.launch import exit_status, share_gpus
 from tests.programs import start
 
 PROGRAM = ("--", "tests.launched")
 
 
-def launch(*actions, environment=(), **flags):
+def start_workers(*actions, **flags):
     """Starts workers of `tests.launched`."""
     words = [f"--{name}={value}" for name, value in flags.items()]
-    return start("launch", *words, *PROGRAM, *actions, environment=environment)
+    return start("launch", *words, *PROGRAM, *actions)
 
 
 def ended(process):
@@ -25,8 +30,37 @@ def ended(process):
     return process.returncode, printed
 
 
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def two_waiting(tmp_path):
+    """A launcher whose two workers wait for a signal, and the log of worker 1."""
+    process = start_workers("0:wait", "1:wait", local_workers=2, worker_logs=tmp_path)
+    log = tmp_path / "worker-1.log"
+    wait_until(lambda: log.exists() and "ready" in log.read_text())
+    assert any("ready" in line for line in process.stdout)
+    yield process, log
+    process.kill()
+    process.communicate()
+
+
+def test_one_that_is_killed_ends_those_that_wait_for_it():
+    begin = time.monotonic()
+    process = start_workers("0:wait", "1:kill", local_workers=2, grace_seconds=0.5)
+    status, printed = ended(process)
+    assert (status, time.monotonic() - begin < 30) == (137, True), printed
+    assert "Worker 1 of 2 was killed by SIGKILL." in printed
+    assert "worker 1: worker 1 " in printed  # Its last lines.
+
+
+@pytest.mark.slow
 def test_each_worker_is_told_its_place(tmp_path):
-    status, printed = ended(launch(local_workers=3, worker_logs=tmp_path))
+    status, printed = ended(start_workers(local_workers=3, worker_logs=tmp_path))
     assert status == 0, printed
     lines = [next(line for line in printed.splitlines() if line.startswith("worker 0"))]
     lines += [(tmp_path / f"worker-{index}.log").read_text().strip() for index in (1, 2)]
@@ -37,32 +71,15 @@ def test_each_worker_is_told_its_place(tmp_path):
     assert len(set(re.findall(r"localhost:\d+", hosts.pop()))) == 3
 
 
-@pytest.mark.parametrize(
-    ("action", "expected", "said"),
-    [
-        ("1:exit=3", 3, "Worker 1 of 2 ended with 3."),
-        ("1:kill", 137, "Worker 1 of 2 was killed by SIGKILL."),
-    ],
-)
-def test_one_that_fails_ends_all(action, expected, said):
-    begin = time.monotonic()
-    status, printed = ended(launch("0:wait", action, local_workers=2, grace_seconds=0.5))
-    assert (status, time.monotonic() - begin < 30) == (expected, True), printed
-    assert said in printed
-    assert "worker 1: worker 1 " in printed  # Its last lines.
-
-
+@pytest.mark.slow
 def test_a_lost_worker_is_blamed_not_the_one_that_missed_it():
-    status, printed = ended(launch("0:exit=69", "1:kill", local_workers=2))
+    status, printed = ended(start_workers("0:exit=69", "1:kill", local_workers=2))
     assert status == 137 or "Worker 0 of 2 ended with 69" in printed, printed
 
 
-def test_signals_are_handed_on_once(tmp_path):
-    process = launch("0:wait", "1:wait", local_workers=2, worker_logs=tmp_path)
-    log = tmp_path / "worker-1.log"
-    while not (log.exists() and "ready" in log.read_text()):
-        time.sleep(0.05)
-    assert any("ready" in line for line in process.stdout)
+@pytest.mark.slow
+def test_signals_are_handed_on_once(two_waiting):
+    process, log = two_waiting
     process.send_signal(signal.SIGTERM)
     status, printed = ended(process)
     assert status == 128 + signal.SIGTERM, printed
@@ -71,51 +88,65 @@ def test_signals_are_handed_on_once(tmp_path):
     assert "Starting all" not in printed
 
 
-def test_workers_end_with_a_launcher_that_is_killed(tmp_path):
-    process = launch("0:wait", "1:wait", local_workers=2, worker_logs=tmp_path)
-    log = tmp_path / "worker-1.log"
-    while not (log.exists() and "ready" in log.read_text()):
-        time.sleep(0.05)
+@pytest.mark.slow
+def test_workers_end_with_a_launcher_that_is_killed(two_waiting):
+    process, log = two_waiting
     process.kill()
-    end = time.monotonic() + 20
-    while not log.read_text().endswith("saved\n"):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    process.communicate(timeout=20)
+    wait_until(lambda: log.read_text().endswith("saved\n"))
 
 
+@pytest.mark.slow
 def test_all_start_again_after_a_loss(tmp_path):
     action = f"1:once={tmp_path / 'killed'}"
     flags = {"local_workers": 2, "grace_seconds": 0.5, "worker_logs": tmp_path}
-    status, printed = ended(launch(action, restarts=2, **flags))
+    status, printed = ended(start_workers(action, restarts=2, **flags))
     assert status == 0, printed
     assert "Starting all workers again (1 of 2)." in printed
     assert "(2 of 2)" not in printed and printed.count("worker 0 ") == 2
-    status, printed = ended(launch("1:exit=1", restarts=2, **flags))  # Would come again.
+    status, printed = ended(start_workers("1:exit=1", restarts=2, **flags))  # Would come again.
     assert status == 1 and "Starting all" not in printed
 
 
-def test_wrong_flags_are_one_line():
-    for flags in ({}, {"local_workers": 2, "slurm": "true"}):
-        status, printed = ended(launch(**flags))
-        assert status == 1 and "ERROR: Give one of --local_workers" in printed
-    process = start("launch", "--local_workers=2")
-    assert "ERROR: No program" in ended(process)[1]
+@pytest.mark.parametrize(
+    ("given", "command", "message"),
+    [
+        ({}, ["program"], "Give one of --local_workers"),
+        ({"local_workers": 2, "slurm": True}, ["program"], "Give one of --local_workers"),
+        ({"local_workers": 2}, [], "No program"),
+        ({"local_workers": 2}, ["--seed=1"], "No program"),
+    ],
+)
+def test_wrong_flags_are_said(given, command, message):
+    flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(**given), pytest.raises(ValueError, match=message):
+        launch.main(command)
 
 
-def test_hosts_of_slurm_and_of_a_list_reach_the_program():
-    slurm = {
-        "SLURM_STEP_NODELIST": "n[9-10]",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-        "SLURM_PROCID": "1",
-        "SLURM_JOB_ID": "7",
-    }
-    for flags, environment, hosts in (
-        ({"slurm": "true"}, slurm, ["n9:10112", "n10:10112"]),
+@pytest.mark.parametrize(
+    ("given", "environment", "hosts"),
+    [
+        (
+            {"slurm": True},
+            {"SLURM_STEP_NODELIST": "n[9-10]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1",
+             "SLURM_JOB_ID": "7"},
+            ["n9:10007", "n10:10007"],
+        ),
         ({"hosts": "b-[0-1].b:22"}, {"JOB_COMPLETION_INDEX": "1"}, ["b-0.b:22", "b-1.b:22"]),
-    ):
-        status, printed = ended(launch("1:exit=5", environment=environment, **flags))
-        assert status == 5 and f"worker 1 {{'worker': {hosts}}}" in printed
+    ],
+)  # fmt: skip
+def test_hosts_of_slurm_and_of_a_list_reach_the_program(monkeypatch, given, environment, hosts):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    started = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr(launch, "run_here", lambda *_: 0)
+    flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(**given):
+        launch.main(["program", "--seed=1"])
+    ((_, words, told),) = started
+    assert words[1:] == ["-m", "program", "--seed=1", "--distribution=multi_worker"]
+    config = json.loads(told["TF_CONFIG"])
+    assert config["cluster"]["worker"] == hosts and config["task"]["index"] == 1
 
 
 def test_gpus_are_shared_evenly():
@@ -129,9 +160,8 @@ def test_gpus_are_shared_evenly():
 
 
 def test_the_launcher_loads_no_tensorflow():
-    code = "import sys, bert_tf.launch; print('tensorflow' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    code = "import sys, bert_tf.launch; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_exit_statuses_are_a_shell_s():

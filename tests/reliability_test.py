@@ -12,6 +12,7 @@ from tests.reliability import FAULTS, Outcome, Wrong, check_error, draw, table
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 def test_a_few_faults_are_survived(tmp_path):
     faults = "kill -9,SIGTERM,flipped byte in a checkpoint,damaged records,damaged state file"
     done = subprocess.run(

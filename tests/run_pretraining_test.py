@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shutil
 import signal
 import socket
 
@@ -11,7 +12,7 @@ import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
-from tests.programs import SMALL_BERT, fail, finish, start
+from tests.programs import SMALL_BERT, fail, finish, run, start
 
 VOCAB_SIZE = SMALL_BERT["vocab_size"]
 FLAGS = {
@@ -26,6 +27,7 @@ FLAGS = {
     "num_train_steps": 30,
     "log_steps": 10,
     "num_workers": 1,
+    "jit_compile": "false",
 }
 
 
@@ -36,10 +38,15 @@ def folder(tmp_path_factory):
     return path
 
 
-def pretrain(folder, output_dir, environment=(), **changed):
-    """Starts run_pretraining with FLAGS, some of them changed, on the corpus in `folder`."""
+def flags_of(folder, output_dir, **changed):
+    """Returns FLAGS, some of them changed, on the corpus in `folder`."""
     flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
-    return start("run_pretraining", environment=environment, **{**flags, **changed})
+    return {**flags, **changed}
+
+
+def pretrain(folder, output_dir, **changed):
+    """Runs run_pretraining with such flags in this process."""
+    return run("run_pretraining", **flags_of(folder, output_dir, **changed))
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +80,7 @@ def test_text_becomes_a_trained_model(one_device):
 
 
 def test_run_flags_repeat_the_run(one_device, folder):
+    """In a process of its own: the same numbers to the bit."""
     record = f"--flagfile={one_device[0] / 'run.flags'}"
     finish(start("run_pretraining", record, output_dir=folder / "again"))
     assert (folder / "again/metrics.jsonl").read_bytes() == (
@@ -82,7 +90,7 @@ def test_run_flags_repeat_the_run(one_device, folder):
 
 def test_masks_are_filled_in(one_device):
     text = "The [MASK] stood on the slow [MASK]."
-    printed = finish(start("fill_mask", output_dir=one_device[0], text=text, top_k=3))
+    printed = finish(run("fill_mask", output_dir=one_device[0], text=text, top_k=3))
     lines = printed[printed.index(text) :].splitlines()
     vocab = (one_device[0] / "vocab.txt").read_text(encoding="utf8").split("\n")
     assert len(lines) == 3
@@ -143,19 +151,18 @@ def free_ports(count):
         return [one.getsockname()[1] for one in sockets]
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one(one_device, folder):
     workers = [f"localhost:{port}" for port in free_ports(2)]
     processes = [
-        pretrain(
-            folder,
-            "workers",
-            distribution="multi_worker",
-            do_eval="true",
+        start(
+            "run_pretraining",
             environment={
                 "TF_CONFIG": json.dumps(
                     {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
                 )
             },
+            **flags_of(folder, "workers", distribution="multi_worker", do_eval="true"),
         )
         for index in range(2)
     ]
@@ -168,9 +175,28 @@ def test_two_processes_train_like_one(one_device, folder):
     check_same_training(folder / "workers", one_device[0])
 
 
+@pytest.mark.slow
 def test_two_devices_train_like_one(one_device, folder):
     finish(pretrain(folder, "mirrored", distribution="mirrored", num_devices=2, do_eval="true"))
     check_same_training(folder / "mirrored", one_device[0])
+
+
+@pytest.mark.slow
+def test_xla_trains_alike(one_device, folder):
+    finish(pretrain(folder, "compiled", jit_compile="true", do_eval="true"))
+    check_same_training(folder / "compiled", one_device[0])
+
+
+def test_a_resumed_run_is_the_same_to_the_bit(one_device, folder):
+    """From the checkpoint at step 15, as after a kill: weights, slots, log and results."""
+    path = shutil.copytree(one_device[0], folder / "resumed")
+    for file in (*path.glob("model.ckpt-30*"), path / "eval_results.txt"):
+        file.unlink()
+    printed = finish(pretrain(folder, "resumed", do_eval="true", eval_steps=15))
+    assert "at step 15" in printed
+    names = ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt")
+    for name in (*names, "model.ckpt-30.data-00000-of-00001"):
+        assert (path / name).read_bytes() == (one_device[0] / name).read_bytes(), name
 
 
 def check_same_training(path, expected_path):
@@ -202,8 +228,10 @@ def interrupt_at(text, process):
     return printed
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_names_the_command(folder):
-    process = pretrain(folder, "stopped", num_train_steps=100000, log_steps=1)
+    flags = flags_of(folder, "stopped", num_train_steps=100000, log_steps=1)
+    process = start("run_pretraining", **flags)
     printed = interrupt_at("step 2/", process)
     assert "Saved at step" in printed
     assert f"--flagfile={folder / 'stopped' / 'run.flags'}" in printed
@@ -211,7 +239,8 @@ def test_ctrl_c_saves_and_names_the_command(folder):
 
 
 def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
-    process = pretrain(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
+    flags = flags_of(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
+    process = start("run_pretraining", **flags)
     printed = interrupt_at("training a vocabulary", process)
     assert printed.splitlines()[-1] == "Interrupted. What was finished is kept."
     assert "Traceback" not in printed

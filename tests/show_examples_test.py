@@ -1,8 +1,6 @@
 """The program that prints examples: its text, worked by hand, on both kinds of records."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from bert_tf import show_examples
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.text.vocab import Vocab
+from tests.programs import fail, finish, run
 
 TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] the mill stood slow ##ly play ##ing river".split()
 VOCAB = Vocab(tuple(TOKENS))
@@ -73,9 +72,8 @@ def folder(tmp_path):
 
 
 def test_program_prints_unmasked_records_masked(folder):
-    command = [sys.executable, "-m", "bert_tf.show_examples", "--num_examples=2"]
-    command += [f"--input_file={folder}/un*.tfrecord", f"--vocab_file={folder / 'vocab.txt'}"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    files = {"input_file": f"{folder}/un*.tfrecord", "vocab_file": folder / "vocab.txt"}
+    printed = finish(run("show_examples", num_examples=2, **files))
     assert printed.count("Example") == 2
     assert printed.count("12 pieces, 2 predicted; B is from elsewhere\n  A: ") == 2
     answers = [word for words in re.findall(r"\((.+?)\)", printed) for word in words.split()[-1:]]
@@ -101,9 +99,7 @@ def test_text_is_not_taken_for_records(folder):
 
 def test_records_of_another_vocabulary_give_one_line(folder):
     Vocab(VOCAB.tokens[:-1]).write(folder / "vocab.txt")
-    command = [sys.executable, "-m", "bert_tf.show_examples"]
-    command += [f"--input_file={folder}/masked.tfrecord", f"--vocab_file={folder / 'vocab.txt'}"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 1
+    files = {"input_file": f"{folder}/masked.tfrecord", "vocab_file": folder / "vocab.txt"}
+    printed = fail(run("show_examples", **files))
     message = f"ERROR: Piece id 12 in record 0 of {folder}/masked.tfrecord, but the vocabulary has"
-    assert message in done.stderr and "Traceback" not in done.stderr
+    assert message in printed

@@ -9,16 +9,12 @@
 Each also inside a .zip or .tar.gz, as Google and the Garden release theirs.
 """
 
-import contextlib
 import dataclasses
-import lzma
 import pathlib
-import tarfile
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.google import read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.huggingface import is_huggingface, read_huggingface, write_huggingface
@@ -38,20 +34,10 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "huggingface": write_huggingface,
     "keras_hub": write_keras_hub,
 }
-ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
     "bert_config.json; a Hugging Face folder with config.json and model.safetensors; a keras-hub "
     "preset or .weights.h5; a Model Garden encoder; or an archive of one"
-)
-UNPACKING_ERRORS = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    RuntimeError,  # NotImplementedError, and what zipfile says of a password.
 )
 OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
@@ -71,7 +57,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "") -> Checkpoi
     """
     path = pathlib.Path(path).expanduser()  # A shell leaves --flag=~/x as it is.
     if path.is_file() and path.name.endswith(ARCHIVES):
-        with _unpacked(path) as folder:
+        with unpacked(path) as folder:
             try:
                 checkpoint = read_checkpoint(_model_folder(folder, path), config_file)
             except ValueError as error:
@@ -103,46 +89,6 @@ def _not_recognised(path: pathlib.Path) -> str:
             f"safetensors: model.save_pretrained(folder, safe_serialization=True)."
         )
     return f"{path} is not recognised: it holds {names[:10] or 'nothing'}; expected {EXPECTED}."
-
-
-@contextlib.contextmanager
-def _unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Unpacks an archive into a folder that is deleted afterwards.
-
-    Raises:
-      ValueError: if it cannot be read, or would write outside that folder.
-    """
-    with tempfile.TemporaryDirectory(prefix="bert_tf_") as name:
-        folder = pathlib.Path(name)
-        try:
-            if path.suffix == ".zip":
-                with zipfile.ZipFile(path) as archive:
-                    for member in archive.namelist():
-                        _check_inside(member, folder, path)
-                    archive.extractall(folder)
-            else:
-                with tarfile.open(path) as tar:
-                    _unpack_tar(tar, folder, path)
-        except UNPACKING_ERRORS as error:
-            reason = str(error).split("\n")[0]
-            raise ValueError(f"{path} cannot be unpacked: {reason}.") from None
-        yield folder
-
-
-def _unpack_tar(tar: tarfile.TarFile, folder: pathlib.Path, path: pathlib.Path) -> None:
-    if hasattr(tarfile, "data_filter"):  # From Python 3.11.4 on.
-        tar.extractall(folder, filter="data")
-        return
-    members = [member for member in tar.getmembers() if member.isfile() or member.isdir()]
-    for member in members:  # No links, which could lead anywhere.
-        _check_inside(member.name, folder, path)
-    tar.extractall(folder, members)
-
-
-def _check_inside(member: str, folder: pathlib.Path, path: pathlib.Path) -> None:
-    # extractall would quietly put it elsewhere; an archive that tries is not to be trusted.
-    if not (folder / member).resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{path}: the member {member!r} lies outside its folder; not unpacked.")
 
 
 def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:

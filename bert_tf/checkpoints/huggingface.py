@@ -195,6 +195,11 @@ def _read_weight_file(path: pathlib.Path) -> Weights:
         return weights
     try:
         return safetensors.numpy.load_file(path)
+    except AttributeError as error:  # float8: of numpy, which has none
+        raise ValueError(
+            f"{path} has weights of another type than float32, float16 or bfloat16 ({error}); save "
+            "the model in one of these."
+        ) from None
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no readable safetensors file: {error}.") from None
 

@@ -5,6 +5,7 @@ bert's; its BertMaskedLM has the exact GELU and an epsilon of 1e-5 in the head, 
 has, so that model's logits differ from the original's. It has no NSP, tagging or QA head.
 """
 
+import math
 import pathlib
 from typing import Any
 
@@ -29,6 +30,7 @@ BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
 VOCAB_PATH = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad")
+MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
 INSTALL = "keras-hub is not installed: pip install keras-nlp==0.32.0"
 
 
@@ -167,23 +169,33 @@ def _read_h5(path: pathlib.Path) -> Weights:
 
     Underscores before a part are dropped: Keras' releases differ in them.
     """
-    found: Weights = {}
-    num_bytes = path.stat().st_size
+    datasets: dict[str, h5py.Dataset] = {}
 
     def add(name: str, item: Any) -> None:
         if not isinstance(item, h5py.Dataset) or name.startswith("optimizer/"):
             return
         # Keras writes plain arrays; others may name numbers that lie elsewhere or nowhere.
-        if item.dtype.kind != "f" or item.external or item.is_virtual or item.nbytes > num_bytes:
+        if item.dtype.kind != "f" or item.external or item.is_virtual:
             raise ValueError(f"{name} is no plain array of floating-point numbers")
-        found[_plain(name)] = np.asarray(item)
+        datasets[name] = item
 
     try:
         with h5py.File(path, "r") as file:
             file.visititems(add)
+            # A compressed chunk is read whole, however little of it the array uses.
+            sizes = [
+                max(d.nbytes, d.dtype.itemsize * math.prod(d.chunks or ()))
+                for d in datasets.values()
+            ]
+            most = MAX_H5_RATIO * path.stat().st_size
+            if sum(sizes) > most:
+                raise ValueError(
+                    f"its arrays have {sum(sizes)} bytes, expected at most {most}, {MAX_H5_RATIO} "
+                    "times the file; save the weights with Keras again, which compresses nothing"
+                )
+            return {_plain(name): np.asarray(dataset) for name, dataset in datasets.items()}
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise ValueError(f"{path} is no readable Keras weights file: {error}.") from None
-    return found
 
 
 def _plain(name: str) -> str:

@@ -151,6 +151,5 @@ def keep_vocabulary(vocab: Vocab, folder: str | pathlib.Path) -> pathlib.Path:
     """Writes a checkpoint's vocabulary into a folder, named by its content; returns the path."""
     digest = hashlib.sha256("\n".join(vocab.tokens).encode()).hexdigest()[:12]
     path = pathlib.Path(folder, f"vocabulary-{digest}.txt")
-    if not path.exists():
-        vocab.write(path)
+    vocab.write(path)  # also over one that is there: it may be damaged
     return path

@@ -21,6 +21,7 @@ import resource
 import shlex
 from typing import Any, NoReturn
 
+from bert_tf.data.checksums import drop_damaged
 from bert_tf.data.corpus import CorpusPart
 from bert_tf.data.duplicates import key_file, write_keys
 from bert_tf.data.example_files import ExampleJob
@@ -66,6 +67,8 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
         beam_options = f"{ONE_MACHINE} --direct_num_workers={processes}"
     logging.getLogger("apache_beam").setLevel(logging.WARNING)
     job = with_absolute_paths(job)
+    if job.tokens.is_dir():
+        drop_damaged(job.tokens.iterdir())
     pipeline = beam.Pipeline(options=PipelineOptions(shlex.split(beam_options)))
     build(pipeline, job)
     try:

@@ -18,7 +18,7 @@ Formats, told apart by looking (`corpus_format.py`), each also compressed by gzi
 The input is cut in parts for parallel work. A part owns the documents that start in its bytes;
 which documents there are does not depend on the size of the parts. Lines and prose are read in
 bounded memory: a line of more than 128 KiB may be cut, too (`text_lines.py`). Of jsonl and tfds
-the memory must hold the longest record, whose document is not cut.
+the memory must hold the longest record, whose document is not cut (jsonl: 64 MiB at most).
 """
 
 import contextlib
@@ -221,9 +221,9 @@ def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
         try:
             record = json.loads(line)
             text = record[part.text_field]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
             problem = f"is not JSON ({error})"
-            if not isinstance(error, json.JSONDecodeError):
+            if isinstance(error, (KeyError, TypeError)):
                 fields = sorted(record) if isinstance(record, dict) else type(record).__name__
                 problem = f"has no field {part.text_field!r} but {fields}; set text_field"
             at = f"{part.path}, line {text_lines.line_number(part.path, offset)}"

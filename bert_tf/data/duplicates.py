@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from bert_tf.data.checksums import seal
 from bert_tf.data.progress import Progress
 from bert_tf.data.splitmix import GAMMA, hash64, mix64
 from bert_tf.data.token_store import TokenStore
@@ -85,6 +86,7 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
         )
         with atomic_write(result, "wb") as file:
             np.save(file, np.setdiff1d(np.arange(store.num_documents), duplicates, True))
+        seal(result)
     return np.load(result)
 
 
@@ -103,6 +105,7 @@ def write_keys(token_file: pathlib.Path, form: str) -> tuple[int, int]:
             for document in range(store.num_documents):
                 keys[:, document] = comparison.keys(document_pieces(store, document))
             keys.flush()
+    seal(key_file(token_file, form))
     return store.num_documents, store.num_pieces
 
 

@@ -13,17 +13,22 @@ import pathlib
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.checksums import file_crcs
 from bert_tf.data.corpus import CorpusPart, list_parts
 from bert_tf.data.duplicates import kept_documents
-from bert_tf.data.example_shards import ShardTask, plan_shards, write_shards
-from bert_tf.data.locks import locked
+from bert_tf.data.example_shards import (
+    ShardTask,
+    drop_damaged_shards,
+    plan_shards,
+    write_shards,
+)
 from bert_tf.data.manifests import (
     MANIFEST,
     describe_parts,
@@ -34,9 +39,8 @@ from bert_tf.data.manifests import (
 )
 from bert_tf.data.throughput import input_megabytes, run_report
 from bert_tf.data.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
+from bert_tf.files import exclusive
 from bert_tf.processes import count_workers
-
-RUNNERS = ("local", "beam")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +92,7 @@ def write_examples(
     masking: MaskingConfig,
     *,
     do_lower_case: bool,
-    runner: str = "local",
-    beam_options: str = "",
+    fill_work_folder: Callable[[ExampleJob], float] | None = None,
 ) -> dict[str, Any]:
     """Makes all examples of a corpus in files of the user's choice; a killed run is taken up.
 
@@ -102,8 +105,8 @@ def write_examples(
       data: input, vocab_file and rules.
       masking: static masks are drawn here, others when the examples are read.
       do_lower_case: casing of the tokenizer.
-      runner: "local" or "beam"; the examples are the same.
-      beam_options: see `beam_examples.fill_work_folder`.
+      fill_work_folder: makes pieces and examples elsewhere, `beam_examples.fill_work_folder` say;
+        returns the memory of the largest worker in MB. Here only what is missing then is made.
 
     Returns:
       The manifest: key, parameters, totals and a record a file.
@@ -124,23 +127,22 @@ def write_examples(
     }
     key, manifest_file = key_of(parameters), manifest_path(output_files)
     folder, name = output_files[0].parent, output_files[0].name
-    with locked(folder / f".{name}.lock", "output_file"):
+    with exclusive(folder / f".{name}.lock", waits=True, flag="output_file"):
         if manifest := _made_already(output_files, key):
             return manifest
         work = folder / f".{name}.{key}.work"
         _delete_stale_work(folder, name, work)
-        is_resumed, worker_memory = work.exists(), 0.0
+        is_resumed = work.exists()
         job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
-        if runner == "beam":
-            from bert_tf.data.beam_examples import fill_work_folder  # an optional package
-
-            worker_memory = fill_work_folder(job, beam_options)
+        drop_damaged_shards(output_files, work)
+        worker_memory = fill_work_folder(job) if fill_work_folder else 0.0
         store, documents, files = make_locally(job)
         counts = {
             "documents": store.num_documents,
             "input_mb": input_megabytes(part.path for part in parts),
             "examples": sum(file["examples"] for file in files),
         }
+        runner = "beam" if fill_work_folder else "local"
         report = run_report(
             start, counts, runner=runner, is_resumed=is_resumed, worker_memory=worker_memory
         )
@@ -201,11 +203,19 @@ def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
 
 def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, Any] | None:
     """Returns the manifest if it says that these very files are made."""
-    manifest = read_manifest(manifest_path(output_files), key)
-    sizes = [path.stat().st_size if path.exists() else -1 for path in output_files]
-    if not manifest or [file["bytes"] for file in manifest["files"]] != sizes:
+    manifest_file = manifest_path(output_files)
+    manifest = read_manifest(manifest_file, key)
+    if not manifest:
         return None
-    logging.info("%s says that these examples are made already.", manifest_path(output_files))
+    if not all(path.is_file() for path in output_files):
+        return None
+    received, expected = file_crcs(output_files), [file.get("crc32c") for file in manifest["files"]]
+    if received != expected:
+        pairs = zip(output_files, received, expected, strict=True)
+        damaged = [str(path) for path, crc, other in pairs if crc != other]
+        logging.warning("Not as %s says: %s. All are made again.", manifest_file, damaged)
+        return None
+    logging.info("%s says that these examples are made already.", manifest_file)
     return manifest
 
 

@@ -16,10 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.checksums import drop, drop_damaged, file_crc, file_crcs, seal
 from bert_tf.data.progress import Progress
 from bert_tf.data.sentence_pairs import (
+    NUM_SPECIAL_OF_PAIR,
     SentencePair,
     document_generator,
     full_sentences,
@@ -35,6 +38,7 @@ from bert_tf.text.vocab import Vocab
 
 # Examples are shuffled among this many pieces; it also bounds the memory of a worker.
 PIECES_PER_BLOCK = 1 << 20
+MAX_CUT_SHARE = 0.01  # of all pieces, left out without a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +95,7 @@ def write_shards(
       num_workers: processes.
 
     Returns:
-      A record a shard: file, bytes, sha256, documents, examples, tokens.
+      A record a shard: file, bytes, sha256, crc32c, documents, examples, tokens.
 
     Raises:
       ValueError: if there are too few documents for pairs, or for that many shards.
@@ -107,6 +111,8 @@ def write_shards(
         masking=masking,
     )
     _delete_temporary(paths)
+    if data.use_next_sentence:
+        _warn_of_long_sentences(store, data.max_seq_length)
     progress = Progress("making examples", total=len(tasks), unit="files")
     for record in map_in_processes(write_shard, [(task,) for task in tasks], num_workers):
         progress.add(documents=record["documents"], tokens=record["tokens"])
@@ -134,6 +140,7 @@ def plan_shards(
     check_documents(len(documents), len(paths), data.use_next_sentence)
     order = hash64(data.random_seed, documents).argsort(kind="stable")
     documents_file = receipts / "documents.npy"
+    _open.cache_clear()  # what this process has open from an earlier call may be made again since
     with atomic_write(documents_file, "wb") as file:
         np.save(file, np.asarray(documents, np.int64)[order])
     limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
@@ -153,6 +160,18 @@ def plan_shards(
         for number, path in enumerate(paths)
         if read_receipt(receipts, number, path) is None
     ]
+
+
+def _warn_of_long_sentences(store: TokenStore, max_seq_length: int) -> None:
+    """Says what pairs leave out, as google-research/bert's program does: ends of long sentences."""
+    cut = store.count_cut(max_seq_length - NUM_SPECIAL_OF_PAIR)
+    if cut > MAX_CUT_SHARE * store.num_pieces:
+        logging.warning(
+            "%s of %s pieces are left out: their sentences are longer than --max_seq_length=%d. "
+            "Put each sentence on a line, let --input_format=prose find where sentences end, or "
+            "use whole texts with --use_next_sentence=false.",
+            *(f"{cut:,}", f"{store.num_pieces:,}", max_seq_length),
+        )
 
 
 def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
@@ -192,6 +211,19 @@ def read_receipt(receipts: pathlib.Path, number: int, path: pathlib.Path) -> dic
     return record if record["bytes"] == path.stat().st_size else None
 
 
+def drop_damaged_shards(paths: Sequence[pathlib.Path], receipts: pathlib.Path) -> None:
+    """Deletes the files that are not as their receipts say, and damaged receipts.
+
+    Call it before anything of an earlier run is used again.
+    """
+    drop_damaged(receipts.glob("shard-*.json"))
+    records = {path: read_receipt(receipts, number, path) for number, path in enumerate(paths)}
+    found = {path: record for path, record in records.items() if record}
+    for path, record, crc in zip(found, found.values(), file_crcs(found), strict=True):
+        if crc != record["crc32c"]:
+            drop(path)
+
+
 @functools.lru_cache(maxsize=8)
 def _open(
     token_files: tuple[pathlib.Path, ...],
@@ -224,8 +256,10 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     with task.path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
     record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
+    record["crc32c"] = file_crc(task.path)
     with atomic_write(task.receipt) as file:
         json.dump(record, file)
+    seal(task.receipt)
     return record
 
 

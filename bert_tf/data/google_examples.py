@@ -22,7 +22,9 @@ import numpy as np
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import SAMPLE_BYTES
 from bert_tf.data.corpus_format import detect_format, open_decompressed
+from bert_tf.data.text_lines import numbered_lines
 from bert_tf.data.tfrecords import list_record_files
+from bert_tf.files import not_utf8
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
@@ -51,7 +53,9 @@ def read_google_documents(
     """Reads one sentence a line, blank lines between documents, as the original does.
 
     Args:
-      input_file: comma-separated files and globs, also compressed by gzip, xz or bzip2.
+      input_file: comma-separated files and globs, also compressed by gzip, xz or bzip2. The
+        matches of a glob are sorted; the original takes them as the folder lists them
+        (tf.gfile.Glob), which differs from machine to machine.
       tokenizer: makes pieces of the sentences.
       input_format: "lines" takes each file as such; "auto" looks, and refuses what is no text.
 
@@ -93,13 +97,11 @@ def _read_lines(
     path: pathlib.Path, file: IO[bytes], tokenizer: WordPiece, documents: list[list[list[int]]]
 ) -> None:
     """Adds a file to the documents; its end does not end a document."""
-    for number, line in enumerate(file, start=1):
+    for number, line in numbered_lines(file, str(path)):
         try:
             text = line.decode("utf8").strip()
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: not UTF-8 ({error}); convert the file first."
-            ) from None
+            raise not_utf8(f"{path}, line {number}", path, error) from None
         if not text:
             documents.append([])
         elif ids := tokenizer.encode(text):

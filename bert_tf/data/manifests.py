@@ -84,7 +84,7 @@ def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
 def _load(path: pathlib.Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
-    except (FileNotFoundError, ValueError):  # ValueError: neither UTF-8 nor JSON
+    except (FileNotFoundError, ValueError, RecursionError):  # no file; neither UTF-8 nor JSON
         return None
     is_ours = isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys()
     return manifest if is_ours else None

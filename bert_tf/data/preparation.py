@@ -4,7 +4,8 @@
 
 A step's results lie in a folder of cache_dir whose name holds a hash of all they depend on: the
 input files' names, sizes and times, the parameters, the version of this package. The next run
-finds them; a changed parameter makes a new folder; a killed run goes on with what is missing.
+finds them; a changed parameter makes a new folder; a killed run goes on with what is missing. All
+carry checksums, compared before they are used: what is damaged is named and made again.
 """
 
 import hashlib
@@ -17,12 +18,17 @@ from absl import logging
 
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.checksums import drop_damaged, seal
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.duplicates import kept_documents
 from bert_tf.data.embedded_corpus import gather_embedded_corpus
 from bert_tf.data.example_files import passes, rules
-from bert_tf.data.example_shards import check_documents, read_receipt, write_shards
-from bert_tf.data.locks import locked
+from bert_tf.data.example_shards import (
+    check_documents,
+    drop_damaged_shards,
+    read_receipt,
+    write_shards,
+)
 from bert_tf.data.manifests import (
     MANIFEST,
     check_records,
@@ -37,6 +43,7 @@ from bert_tf.data.manifests import (
 from bert_tf.data.splitmix import uniform
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.data.token_store import TokenStore, tokenize_corpus
+from bert_tf.files import exclusive
 from bert_tf.processes import count_workers
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
@@ -94,7 +101,7 @@ def prepare_pretraining_data(
         check_records(files, data.vocab_file, do_lower_case)
         return prepared
     cache = pathlib.Path(cache_dir)
-    with locked(cache / ".lock", "cache_dir"):
+    with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
         parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
         vocab_file = data.vocab_file or str(
             _trained_vocabulary(cache, parts, vocab_size, do_lower_case, data.num_workers)
@@ -162,7 +169,11 @@ def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
         "installed packages (%s).",
         path,
     )
-    return path if path.exists() else gather_embedded_corpus(path)
+    drop_damaged([path])
+    if not path.exists():
+        gather_embedded_corpus(path)
+        seal(path)
+    return path
 
 
 def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
@@ -209,12 +220,14 @@ def _trained_vocabulary(
         {"input": describe_parts(parts), "size": vocab_size, "do_lower_case": do_lower_case}
     )
     path = cache / f"vocabulary-{key}" / "vocab.txt"
+    drop_damaged([path])
     if not path.exists():
         logging.info("No --vocab_file: training a vocabulary of %d pieces.", vocab_size)
         tokens = train_vocab_on_parts(
             parts, read_documents, vocab_size, do_lower_case, count_workers(num_workers)
         )
         Vocab(tuple(tokens)).write(path)
+        seal(path)
     return path
 
 
@@ -264,11 +277,13 @@ def _examples(
     share = store.num_pieces * len(documents) / store.num_documents
     count = min(MAX_SHARDS, len(documents), 1 + int(share / PIECES_PER_SHARD))
     paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
+    receipts = folder / "receipts"
+    drop_damaged([folder / MANIFEST])
+    drop_damaged_shards(paths, receipts)
     manifest = read_manifest(folder / MANIFEST, key)
     if not manifest or any(
-        read_receipt(folder / "receipts", number, path) is None for number, path in enumerate(paths)
+        read_receipt(receipts, number, path) is None for number, path in enumerate(paths)
     ):
-        receipts = folder / "receipts"
         files = write_shards(
             store,
             documents,
@@ -281,4 +296,5 @@ def _examples(
             num_workers=count_workers(data.num_workers),
         )
         manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
+        seal(folder / MANIFEST)
     return [str(path) for path in paths], fingerprint_made(manifest)

@@ -27,14 +27,17 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.data.tfds_corpus import list_dataset_parts
+from bert_tf.files import not_utf8
 
 Row = dict[str, Any]
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 _JSON = (".jsonl", ".json")
 _COMPRESSED = (".gz", ".xz", ".bz2")
 
-csv.field_size_limit(sys.maxsize)  # The module's own limit, 131,072 characters, is a chapter.
+csv.field_size_limit(MAX_LINE_BYTES)  # The module's own limit, 131,072 characters, is a chapter.
+MAX_LIST_BYTES = 256 << 20  # of one JSON list, of which memory must hold all
 
 
 def list_tables(paths: str, flag: str) -> list[str]:
@@ -191,16 +194,11 @@ def _read_lines(path: str) -> Iterator[str]:
     """Yields the lines with their ends, the byte order mark dropped."""
     try:
         with open_decompressed(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in numbered_lines(file, path):
                 try:
                     text = line.decode("utf8" if number > 1 else "utf-8-sig")
                 except UnicodeDecodeError as error:
-                    encoding = "UTF-16" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
-                    raise ValueError(
-                        f"{path} line {number}: byte {line[error.start : error.start + 1]!r} is "
-                        "not UTF-8; convert the file, for instance: "
-                        f"iconv -f {encoding} -t UTF-8 {path} > new{_ending(path)}"
-                    ) from None
+                    raise not_utf8(f"{path} line {number}", path, error) from None
                 yield text
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read: {error}.") from error
@@ -251,8 +249,16 @@ def _read_json(path: str) -> Iterator[tuple[str, Row]]:
     if first is None:
         raise ValueError(f"{path} is empty; expected a JSON object on each line.")
     if first[1].lstrip().startswith("["):
-        text = first[1] + "".join(line for _, line in lines)
-        items = _parse(text, path, "a list of JSON objects")
+        size = len(first[1])
+        text = [first[1]]
+        for _, line in lines:
+            text.append(line)
+            if (size := size + len(line)) > MAX_LIST_BYTES:
+                raise ValueError(
+                    f"{path} is one JSON list of more than {MAX_LIST_BYTES} bytes; write an object "
+                    f"a line: jq -c '.[]' {path}"
+                )
+        items = _parse("".join(text), path, "a list of JSON objects")
         for number, item in enumerate(items, 1):
             where = f"{path} item {number}"
             yield where, _check_object(item, where)

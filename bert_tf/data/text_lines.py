@@ -1,9 +1,12 @@
-"""Reads the lines of a file from any offset on, in memory that does not grow with a line.
+"""Reads the lines of a file from any offset on, in bounded memory.
 
-A line is cut at each multiple of 256 KiB in the file that has no line break in the 64 KiB before it
-nor in those after it: behind the first white space that follows, or, where none does in 64 KiB,
-between two characters. So a line up to 128 KiB stays whole, no piece is longer than 384 KiB, and
-the bytes around a multiple tell all: reading from the middle of the file finds the same pieces.
+In text a line is cut at each multiple of 256 KiB in the file that has no line break in the 64 KiB
+before it nor in those after it: behind the first white space that follows, or, where none does in
+64 KiB, between two characters. So a line up to 128 KiB stays whole, no piece is longer than 384
+KiB, and the bytes around a multiple tell all: reading from the middle of the file finds the same
+pieces.
+
+Records (JSONL, tables) are never cut; a line that is longer than any record is an error.
 """
 
 import re
@@ -11,7 +14,9 @@ from collections.abc import Iterator
 from typing import IO
 
 from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.files import not_utf8
 
+MAX_LINE_BYTES = 64 << 20  # of a record; the longest book in JSONL has about a tenth
 BLOCK_BYTES = 1 << 18
 # Half a block on from where reading begins the pieces are certain. The one before `start` begins at
 # most 1.5 blocks before it, and `corpus` wants to know of blank lines half a block before that.
@@ -39,7 +44,11 @@ def read_lines(file: IO[bytes], path: str, start: int) -> Iterator[tuple[int, st
 def read_whole_lines(
     file: IO[bytes], path: str, start: int, stop: int
 ) -> Iterator[tuple[int, str]]:
-    """Yields (byte offset, line) of the lines that start in `start`..`stop`, however long."""
+    """Yields (byte offset, line) of the lines, whole, that start in `start`..`stop`.
+
+    Raises:
+      ValueError: if a line is not UTF-8, or is longer than MAX_LINE_BYTES.
+    """
     offset, line = max(0, start - 1), b""
     if start:
         file.seek(offset)
@@ -48,9 +57,32 @@ def read_whole_lines(
             if not line:
                 return
             offset += len(line)
-    while offset < stop and (line := file.readline()):
+    while offset < stop and (line := file.readline(MAX_LINE_BYTES + 1)):
+        if len(line) > MAX_LINE_BYTES:
+            raise _too_long(path, line_number(path, offset))
         yield offset, _decode(line, path, offset)
         offset += len(line)
+
+
+def numbered_lines(file: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
+    """Yields (line number, line with its end) of all lines from where the file stands.
+
+    Raises:
+      ValueError: if a line is longer than MAX_LINE_BYTES.
+    """
+    number = 1
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise _too_long(path, number)
+        yield number, line
+        number += 1
+
+
+def _too_long(path: str, number: int) -> ValueError:
+    return ValueError(
+        f"{path}, line {number} has more than {MAX_LINE_BYTES} bytes, the most of a line; put line "
+        "breaks between its records or sentences (of a JSON list: jq -c '.[]')."
+    )
 
 
 def line_number(path: str, offset: int) -> int:
@@ -67,12 +99,7 @@ def _decode(line: bytes, path: str, offset: int) -> str:
     try:
         return line.decode("utf8" if offset else "utf-8-sig")
     except UnicodeDecodeError as error:
-        bad = line[error.start : error.start + 1]
-        raise ValueError(
-            f"{path}, line {line_number(path, offset)}: byte {bad!r} at offset "
-            f"{offset + error.start} is not UTF-8; convert the file, for instance: "
-            f"iconv -f LATIN1 -t UTF-8 {path} > new.txt"
-        ) from None
+        raise not_utf8(f"{path}, line {line_number(path, offset)}", path, error, offset) from None
 
 
 def _cut_lines(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:

@@ -23,6 +23,7 @@ from typing import IO
 
 import numpy as np
 
+from bert_tf.data.checksums import drop_damaged, seal
 from bert_tf.data.corpus import CorpusPart, read_documents
 from bert_tf.data.progress import Progress
 from bert_tf.files import atomic_write
@@ -142,6 +143,15 @@ class TokenStore:
             self._read(file, start * size, (end - start) * size), PIECE_TYPES[size]
         )
 
+    def count_cut(self, length: int) -> int:
+        """Returns how many pieces stand behind the first `length` of their sentences."""
+        cut = 0
+        for file, count in enumerate(self._sentence_counts):
+            for first in range(0, count, FLUSH_PIECES):
+                bounds = self.bounds(file, first, min(first + FLUSH_PIECES, count))
+                cut += int(np.maximum(np.diff(bounds) - length, 0).sum())
+        return cut
+
     def document(self, document: int) -> list[np.ndarray]:
         """Returns the sentences of a document."""
         file, first, last = self.locate(document)
@@ -195,6 +205,7 @@ def tokenize_part(
     tokenizer = _wordpiece(vocab_file, do_lower_case)
     documents = (map(tokenizer.encode, sentences) for sentences in read_documents(part))
     write_part(path, documents, piece_type(len(tokenizer.vocab)).itemsize)
+    seal(path)
     return path
 
 
@@ -211,7 +222,7 @@ def tokenize_corpus(
     Args:
       parts: the corpus; document numbers follow their order.
       folder: where the files go. It must belong to these parts, this vocabulary and this casing
-        alone: a part whose file is there is not read again.
+        alone: a part whose file is there, and undamaged, is not read again.
       vocab_file: vocabulary of google-research/bert's form.
       do_lower_case: as in `WordPiece`.
       num_workers: processes.
@@ -222,6 +233,7 @@ def tokenize_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     for temporary in folder.glob(".*.tmp"):  # left by a killed run
         temporary.unlink()
+    drop_damaged(folder.iterdir())
     tasks = token_tasks(parts, folder, vocab_file, do_lower_case)
     tasks = [task for task in tasks if not task[1].exists()]
     progress = Progress("tokenising", total=len(tasks), unit="parts")

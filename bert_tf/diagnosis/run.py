@@ -95,8 +95,9 @@ def diagnose_run(folder: pathlib.Path) -> Diagnosis:
     found = Diagnosis(str(folder), kind)
     if run.steps:
         found.facts["steps"] = f"{run.steps[-1]['step']:,} of {run.number('num_train_steps'):,.0f}"
-    shown = [name for name in run.results if name != "global_step"]
-    found.facts |= {name: f"{run.results[name]:.4g}" for name in shown}
+    hidden = ("global_step", "unigram_masked_lm_accuracy", "unigram_next_sentence")
+    shown = {name: value for name, value in run.results.items() if not name.startswith(hidden)}
+    found.facts |= {name: f"{value:.4g}" for name, value in shown.items()}
     _judge_rate(run, found)
     _judge_loss(run, found)
     _judge_evaluations(run, found)
@@ -383,10 +384,11 @@ def _plot(run: Run, found: Diagnosis) -> None:
     def drawn(name: str) -> Any:
         def draw(axes: Any) -> None:
             axes.plot(*run.curve(name), label="training")
-            axes.plot(*run.evaluated(name), "o-", label="evaluation")
+            if run.evaluated(name)[0].size:
+                axes.plot(*run.evaluated(name), "o-", label="evaluation")
+                axes.legend(frameon=False, labelcolor="grey")
             if math.isfinite(levels.get(name, math.nan)):
                 axes.axhline(levels[name], ls="--", color="grey")
-            axes.legend(frameon=False, labelcolor="grey")
 
         return draw
 

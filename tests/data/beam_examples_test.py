@@ -1,6 +1,7 @@
 """The Beam pipeline beside the local maker: the same bytes, from a killed run too."""
 
 import dataclasses
+import functools
 import importlib.util
 import pathlib
 import signal
@@ -47,12 +48,13 @@ def output_files(folder):
     return [pathlib.Path(folder, f"{number}.tfrecord") for number in range(NUM_FILES)]
 
 
-def write(corpus, folder, masking="dynamic", **options):
+def write(corpus, folder, masking="dynamic", beam_options=None):
     """Returns the manifest and the content of the files."""
     paths = output_files(folder)
-    manifest = write_examples(
-        paths, corpus, MaskingConfig(masking=masking), do_lower_case=True, **options
-    )
+    by_beam = functools.partial(beam_examples.fill_work_folder, beam_options=beam_options)
+    fill = None if beam_options is None else by_beam
+    masking = MaskingConfig(masking=masking)
+    manifest = write_examples(paths, corpus, masking, do_lower_case=True, fill_work_folder=fill)
     assert list(paths[0].parent.glob(".*")) == []
     return manifest, [path.read_bytes() for path in paths]
 
@@ -83,7 +85,7 @@ def test_examples_are_those_of_the_local_maker(
         monkeypatch.setattr(module, "map_in_processes", refuse_work)
     monkeypatch.chdir(tmp_path)  # relative paths are for the user, workers get absolute ones
     corpus = dataclasses.replace(corpus, input_file="text*.txt", vocab_file="vocab.txt")
-    beam, contents = write(corpus, "beam", masking, runner="beam", beam_options=IN_MEMORY)
+    beam, contents = write(corpus, "beam", masking, IN_MEMORY)
     assert contents == expected and all(contents)
     for entry in ("files", "examples", "tokens", "bytes", "corpus", "duplicates"):
         assert beam[entry] == local[entry]
@@ -108,7 +110,7 @@ def test_a_fault_of_the_input_is_one_clear_line(corpus, tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "word ."}\n{"txt": 1}\n')
     corpus = dataclasses.replace(corpus, input_file=f"{tmp_path}/text.jsonl")
     with pytest.raises(ValueError, match=r"^\S+text.jsonl, line 2 has no field 'text' .*field\.$"):
-        write(corpus, tmp_path / "out", runner="beam", beam_options=IN_MEMORY)
+        write(corpus, tmp_path / "out", beam_options=IN_MEMORY)
 
 
 def test_the_text_of_a_remote_error_is_found():
@@ -122,13 +124,7 @@ def test_the_text_of_a_remote_error_is_found():
 def test_without_beam_the_command_to_install_it_is_named(corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     with pytest.raises(ValueError, match=r"pip install 'bert_tf\[beam\]'"):
-        write_examples(
-            output_files(tmp_path / "out"),
-            corpus,
-            MaskingConfig(),
-            do_lower_case=True,
-            runner="beam",
-        )
+        write(corpus, tmp_path / "out", beam_options="")
 
 
 @needs_beam

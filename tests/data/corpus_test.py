@@ -182,7 +182,7 @@ def test_long_documents_end_at_multiples(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["lines", "prose"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_parts_of_long_documents_and_lines_equal_the_whole(tmp_path, monkeypatch, form, seed):
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 10)
     rng = random.Random(seed)
@@ -201,11 +201,12 @@ def test_parts_of_long_documents_and_lines_equal_the_whole(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("form", ["lines", "prose"])
 @pytest.mark.parametrize("end", ["\n", " "])
-def test_memory_does_not_grow_with_a_document_or_a_line(tmp_path, form, end):
+def test_memory_does_not_grow_with_a_document_or_a_line(tmp_path, monkeypatch, form, end):
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 14)
     line = "It was a dark and rainy night in which nobody could sleep." + end
-    path = write(tmp_path / "a", line * (1 << 17))  # 7 MiB
+    path = write(tmp_path / "a", line * (1 << 15))  # 1.8 MiB
     tracemalloc.start()
-    parts = list_parts(str(path), form, part_bytes=1 << 20)
+    parts = list_parts(str(path), form, part_bytes=1 << 18)
     peaks = [tracemalloc.get_traced_memory()[1]]
     nights = 0
     for part in parts:
@@ -214,8 +215,8 @@ def test_memory_does_not_grow_with_a_document_or_a_line(tmp_path, form, end):
             del document
     peaks.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
-    assert nights == 1 << 17
-    assert max(peaks) < 4 << 20, peaks
+    assert nights == 1 << 15
+    assert max(peaks) < 1 << 20, peaks
 
 
 def test_parts_of_a_record_longer_than_parts(tmp_path):
@@ -304,7 +305,7 @@ def test_no_document(tmp_path, text):
 def test_not_utf8(tmp_path, compress):
     data = b"one\ntwo\n\n" * 50_000 + b"caf\xe9\n" + b"three\n" * 10
     path = write(tmp_path / "a.txt", compress(data))
-    check_error(path, "line 150001", "offset 450003", "iconv -f LATIN1")
+    check_error(path, "line 150001", "offset 450003", "iconv -f CP1252")
 
 
 def test_not_utf8_in_a_later_part(tmp_path):
@@ -320,6 +321,7 @@ def test_not_json(tmp_path):
     check_error(write(tmp_path / "b", good + '{"body": "", "id": 2}'), "line 2", "['body', 'id']")
     check_error(write(tmp_path / "c", good + "[1]\n"), "line 2", "no field 'text'", "list")
     check_error(write(tmp_path / "d", good + '{"text": 7}\n'), "line 2", "int")
+    check_error(write(tmp_path / "f", good + '{"text": ' * 100_000), "line 2", "not JSON")
     check_error(write(tmp_path / "e", '[\n{"text": "a"}\n]'), "one object a line")
 
 

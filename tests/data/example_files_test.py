@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.data import manifests, throughput
+from bert_tf.data import example_files, manifests, throughput
 from bert_tf.data.example_files import manifest_path, write_examples
 from bert_tf.data.pipeline import pretraining_dataset
 from bert_tf.data.preparation import prepare_pretraining_data
@@ -141,6 +141,47 @@ def test_a_file_that_is_not_as_made_is_named(data, how, message):
         use(data, "out/x-[012]")
     manifest_path(paths).unlink()  # what the message offers
     use(data, "out/x-[012]")
+
+
+def test_files_that_are_made_already_are_compared_with_the_manifest(data, caplog):
+    paths, manifest = write(data)
+    contents = [path.read_bytes() for path in paths]
+    times = [path.stat().st_mtime_ns for path in paths]
+    assert write(data)[1] == manifest
+    assert [path.stat().st_mtime_ns for path in paths] == times
+    damage(paths, "changed")
+    assert write(data)[1]["files"] == manifest["files"]
+    assert [path.read_bytes() for path in paths] == contents
+    assert "x-2" in caplog.text and "x-1" not in caplog.text.split("Not as")[1]
+
+
+def test_damage_in_what_a_killed_run_has_left(data, monkeypatch, caplog):
+    paths, manifest = write(data, "whole")
+    monkeypatch.setattr(example_files, "write_manifest", None)  # as killed at the end
+    with pytest.raises(TypeError):
+        write(data)
+    out = pathlib.Path(data.vocab_file).parent / "out"
+    (work,) = out.glob(".*.work")
+    damaged = [work / "shard-00001.json", out / "x-2", work / "tokens" / "part-00000.tokens"]
+    for path in damaged:
+        damage([path] * 3, "changed")
+    monkeypatch.undo()
+    assert write(data)[1]["files"] == manifest["files"]
+    assert [(out / path.name).read_bytes() for path in paths] == [p.read_bytes() for p in paths]
+    assert all(f"{path} is damaged" in caplog.text for path in damaged)
+
+
+def test_pieces_that_no_pair_can_hold_are_counted(data, tmp_path, caplog):
+    """Two lines without an end of a sentence, of which a pair holds 29 pieces at most."""
+    (tmp_path / "long.txt").write_text("w " * 1000 + "\n\n" + "x " * 500 + "\n")
+    data = dataclasses.replace(
+        data, input_file=f"{tmp_path}/long.txt", input_format="lines", short_seq_prob=0.0
+    )
+    write(data, count=1)
+    assert "1,442 of 1,500 pieces are left out" in caplog.text and "--input_format" in caplog.text
+    caplog.clear()
+    _, manifest = write(dataclasses.replace(data, use_next_sentence=False), "all", count=1)
+    assert "left out" not in caplog.text and manifest["tokens"] > 1500
 
 
 def test_large_files_are_compared_by_size(data, monkeypatch):

@@ -90,14 +90,12 @@ def test_unmasked_records(store):
     assert sum(record["tokens"] for record in records) == mask.sum()
 
 
-@pytest.mark.parametrize("masking", ["dynamic", "static"])
-def test_workers_do_not_change_a_byte(store, masking):
+def test_workers_do_not_change_a_byte(store):
     contents = [
-        [p.read_bytes() for p in write(store, f"{n}", num_workers=n, masking=masking)[0]]
-        for n in (1, 2, 3)
+        [p.read_bytes() for p in write(store, f"{n}", num_workers=n, masking="static")[0]]
+        for n in (1, 2)
     ]
-    assert contents[0] == contents[1] == contents[2]
-    assert all(contents[0])
+    assert contents[0] == contents[1] and all(contents[0])
 
 
 def test_threads_do_not_share_a_store(store, monkeypatch):
@@ -212,6 +210,7 @@ write_shards(TokenStore([root / "part-0.tokens"]), np.arange(40),
 """
 
 
+@pytest.mark.slow
 def test_killed_and_started_again(store):
     root = store.paths[0].parent
     command = [sys.executable, "-c", CHILD, str(root)]

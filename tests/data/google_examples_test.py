@@ -65,14 +65,14 @@ def test_documents_end_at_blank_lines_but_not_at_the_end_of_a_file(tmp_path):
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
 def test_compressed_files_are_read_as_plain_ones(tmp_path, compress):
     vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"))
-    text = b"a\n\nb\nc c\n" * 50_000
+    text = b"a\n\nb\nc c\n" * 5_000
     (tmp_path / "plain").write_bytes(text)
     (tmp_path / "compressed").write_bytes(compress(text))
     plain, compressed = (
         read_google_documents(str(tmp_path / name), WordPiece(vocab, True))
         for name in ("plain", "compressed")
     )
-    assert plain == compressed and len(plain) == 50_001
+    assert plain == compressed and len(plain) == 5_001
 
 
 def test_only_lines_takes_any_text(tmp_path):
@@ -90,10 +90,10 @@ def test_only_lines_takes_any_text(tmp_path):
     [
         (None, "No file matches"),
         (b"", "No text"),
-        (b"good\nbad \xff\n", "line 2: not UTF-8"),
+        (b"good\nbad \xff\n", "line 2: byte .* is not UTF-8"),
         (b'{"text": "a"}\n', "looks like jsonl, .*--input_format=lines"),
-        (gzip.compress(b"a\n" * 5_000_000)[:2000], "truncated or damaged"),
-        (lzma.compress(b"a\n" * 5_000_000)[:700] + bytes(300), "truncated or damaged"),
+        (gzip.compress(b"a\n" * 50_000)[:100], "truncated or damaged"),
+        (lzma.compress(b"a\n" * 50_000)[:100] + bytes(100), "truncated or damaged"),
     ],
 )
 def test_bad_input(tmp_path, content, message):

@@ -83,13 +83,13 @@ def slow_selection(word_ids, length, keys, config) -> list[int]:
 CONFIGS = [
     MaskingConfig(do_whole_word_mask=whole, masked_lm_prob=prob, max_predictions_per_seq=limit)
     for whole in (False, True)
-    for prob, limit in ((0.15, 20), (0.15, 3), (0.5, 76), (1.0, 100))
+    for prob, limit in ((0.15, 20), (0.15, 3), (1.0, 100))
 ]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("length", [9, 64])
-def test_selection_equals_the_slow_twin(config, length):
+def test_selection_equals_the_slow_twin(config):
+    length = 64
     batch = make_batch(60, length)
     epochs = np.arange(60) % 3
     masked = mask(batch, config, epochs=epochs)

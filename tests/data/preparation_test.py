@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 
@@ -32,13 +33,13 @@ def corpus(tmp_path):
     )
 
 
-def prepare(corpus, masking="dynamic", vocab_size=300, cache="cache", **options):
+def prepare(corpus, masking="dynamic", vocab_size=300, cache="cache", folder=None, **options):
     return prepare_pretraining_data(
         corpus,
         MaskingConfig(masking=masking),
         vocab_size=vocab_size,
         do_lower_case=True,
-        cache_dir=str(pathlib.Path(corpus.input_file).parent / cache),
+        cache_dir=str((folder or pathlib.Path(corpus.input_file).parent) / cache),
         **options,
     )
 
@@ -64,7 +65,7 @@ def test_makes_everything_once(corpus, tmp_path):
 def test_held_out_documents_are_not_trained_on(corpus, tmp_path):
     prepared = prepare(corpus)
     (folder,) = (tmp_path / "cache").glob("tokens-*")
-    store = TokenStore(sorted(folder.iterdir()))
+    store = TokenStore(sorted(folder.glob("*.tokens")))
     train, held_out = split_documents(50, corpus)
     assert sorted([*train, *held_out]) == list(range(50))
     vocab = Vocab.read(prepared.vocab_file)
@@ -120,9 +121,55 @@ def test_what_a_killed_run_left_is_completed(corpus, tmp_path):
     assert prepare(corpus) == prepared
     assert train.read_bytes() == content
     (train.parent / "manifest.json").unlink()
-    (next((tmp_path / "cache").glob("tokens-*/*"))).unlink()
+    (next((tmp_path / "cache").glob("tokens-*/*.tokens"))).unlink()
     assert prepare(corpus) == prepared
     assert train.read_bytes() == content and (train.parent / "manifest.json").exists()
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_is_damaged_in_the_cache_is_named_and_alone_made_again(corpus, tmp_path, caplog):
+    text = (tmp_path / "text.txt").read_text()
+    (tmp_path / "text2.txt").write_text(text.replace("word", "other"))
+    corpus = dataclasses.replace(corpus, input_file=f"{tmp_path}/text*.txt", deduplicate="exact")
+    prepared = prepare(corpus)
+    made = snapshot(tmp_path / "cache")
+    contents = {path: path.read_bytes() for path in made}
+    # Two token files, keys of each, one list of kept documents; two sets of three; the vocabulary.
+    assert len([path for path in made if path.name != "documents.npy"]) == 12
+    for path in made:
+        if path.name == "documents.npy":  # is written anew, never read from an earlier run
+            continue
+        before = snapshot(tmp_path / "cache")
+        flip_a_bit(path)
+        caplog.clear()
+        assert prepare(corpus) == prepared
+        assert f"{path} is damaged" in caplog.text
+        after = snapshot(tmp_path / "cache")
+        if path.suffix == ".exact":  # keys are not needed once the list of duplicates is made
+            assert path not in after
+            before.pop(path)
+        assert {other: other.read_bytes() for other in after} == {o: contents[o] for o in after}
+        changed = {other for other in before if after[other] != before[other]} - {path}
+        beside = path.parent.parent if path.parent.name == "receipts" else path.parent
+        assert all(other.suffix != ".tokens" and beside in other.parents for other in changed)
+
+
+def test_a_cache_without_checksums_is_made_again(corpus, tmp_path, caplog):
+    prepared = prepare(corpus)
+    contents = {path: path.read_bytes() for path in snapshot(tmp_path / "cache")}
+    for seal in (tmp_path / "cache").rglob(".*.crc32c"):
+        seal.unlink()
+    for path in contents:
+        path.write_bytes(b"x" + contents[path])
+    with caplog.at_level(logging.INFO, logger="absl"):
+        assert prepare(corpus) == prepared
+    assert {path: path.read_bytes() for path in contents} == contents
+    assert "damaged" not in caplog.text and "without a checksum" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["text", "records"])
@@ -157,7 +204,7 @@ def test_records_pass_through(tmp_path):
         prepare(mixed)
 
 
-def test_embedded_corpus_without_input(corpus, monkeypatch):
+def test_embedded_corpus_without_input(corpus, monkeypatch, tmp_path):
     text = pathlib.Path(corpus.input_file).read_text()
 
     def gather(path):
@@ -166,14 +213,12 @@ def test_embedded_corpus_without_input(corpus, monkeypatch):
 
     monkeypatch.setattr(preparation, "gather_embedded_corpus", gather)
     empty = dataclasses.replace(corpus, input_file="")
-    prepared = prepare_pretraining_data(
-        empty,
-        MaskingConfig(),
-        vocab_size=300,
-        do_lower_case=True,
-        cache_dir=f"{corpus.input_file}.cache",
-    )
+    prepared = prepare(corpus=empty, folder=tmp_path)
     assert prepared.train_files and prepared.eval_files
+    (path,) = (tmp_path / "cache").glob("embedded-*.txt")
+    flip_a_bit(path)
+    prepare(corpus=empty, folder=tmp_path)
+    assert path.read_text() == text
 
 
 def test_split_of_documents():

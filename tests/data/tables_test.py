@@ -143,7 +143,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
         (
             "t.tsv",
             b"a\tb\n1\t2\n3\t\xe9\n",
-            r" line 3: byte b'\\xe9' is not UTF-8; .*iconv -f LATIN1",
+            r" line 3: byte b'\\xe9' is not UTF-8; .*iconv -f CP1252",
         ),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), r" line 1: byte b'\\xff' is .*iconv -f UTF-16"),
         ("t.csv", "a,b\n1,2\n3,4,5\n", " line 3 has 3 columns, expected 2: a, b.*quotes"),

@@ -1,13 +1,21 @@
 """Lines from any offset of a file; long ones in the same pieces wherever reading begins."""
 
 import io
+import lzma
 import random
 import re
+import subprocess
+import sys
 
 import pytest
 
 from bert_tf.data import text_lines
-from bert_tf.data.text_lines import line_number, read_lines, read_whole_lines
+from bert_tf.data.text_lines import (
+    line_number,
+    numbered_lines,
+    read_lines,
+    read_whole_lines,
+)
 
 
 def slow_lines(data: bytes, block: int) -> list[tuple[int, str]]:
@@ -75,6 +83,49 @@ def test_whole_lines_begin_between_start_and_stop() -> None:
         for stop in range(start, len(data) + 1):
             found = list(read_whole_lines(io.BytesIO(data), "a", start, stop))
             assert found == [item for item in expected if start <= item[0] < stop]
+
+
+def test_a_line_that_is_too_long_for_a_record(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", 50)
+    good, bad = b"x" * 49 + b"\n", b"y" * 51
+    (tmp_path / "a").write_bytes(good + bad)
+    path, file = str(tmp_path / "a"), io.BytesIO(good + bad)
+    message = "a, line 2 has more than 50 bytes.* put line breaks"
+    with pytest.raises(ValueError, match=message):
+        list(read_whole_lines(file, path, 0, 99))
+    file.seek(0)
+    with pytest.raises(ValueError, match=message):
+        list(numbered_lines(file, path))
+    assert [number for number, _ in numbered_lines(io.BytesIO(good * 3), path)] == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_long_line_in_a_small_file_takes_little_memory(tmp_path) -> None:
+    """1 GB in 150 kB; the sentences of text are cut, records refused."""
+    packer, path = lzma.LZMACompressor(preset=0), tmp_path / "a.jsonl.xz"
+    with path.open("wb") as file:
+        file.write(packer.compress(b'{"text": "'))
+        for _ in range(1 << 10):
+            file.write(packer.compress(b"word " * 200_000))
+        file.write(packer.flush())
+    code = (
+        "import resource, sys; from bert_tf.data.corpus import *; from bert_tf.data import tables\n"
+    )
+    for read, message in (
+        ("sum(1 for p in list_parts(sys.argv[1], 'lines') for d in read_documents(p))", ""),
+        ("list_parts(sys.argv[1], 'jsonl')", "line 1 has more than 67108864 bytes"),
+        ("list(tables.read_table(sys.argv[1], None))", "line 1 has more than 67108864 bytes"),
+    ):
+        program = (
+            f"{code}try:\n  {read}\nexcept ValueError as e: print(e)\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+        )
+        *said, peak = done.stdout.splitlines()
+        assert message in "".join(said) and bool(said) == bool(message)
+        assert int(peak) < 400_000, (read, peak)  # KB
 
 
 def test_the_rest_of_a_long_line_is_not_read_beyond_the_part() -> None:

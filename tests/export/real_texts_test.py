@@ -65,11 +65,11 @@ def test_texts_and_ids_are_answered_as_in_python(model) -> None:
         assert (ids["label"].numpy() == found["label"].numpy()).all()
 
 
-@pytest.mark.parametrize("bad", [b"\xff", b"fine \xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
-def test_what_is_not_utf8_is_refused_and_the_rest_goes_on(model, bad) -> None:
+def test_what_is_not_utf8_is_refused_and_the_rest_goes_on(model) -> None:
     call = model[1]["serving_default"]
     before = call(text=tf.constant(["the river"]))["probabilities"].numpy()
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        call(text=tf.constant([b"the river", bad]))
+    for bad in (b"\xff", b"fine \xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            call(text=tf.constant([b"the river", bad]))
     after = call(text=tf.constant(["the river"]))["probabilities"].numpy()
     assert (before == after).all()

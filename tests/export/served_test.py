@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.fill_mask import fill_mask
 from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
     BertClassifier,
     BertPretrainer,
@@ -164,7 +165,7 @@ def squad_questions(rng, count):
     ]
 
 
-@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_answers(tmp_path, monkeypatch, version_2) -> None:
     monkeypatch.setattr("export.served.model.MAX_ROWS", 7)
     run = {
@@ -234,19 +235,21 @@ def test_next_sentence(tmp_path) -> None:
     np.testing.assert_allclose(found["is_next"], expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-def test_embeddings(tmp_path, pooling) -> None:
-    from bert_tf.modeling.encoder import BertEncoder
-
+def test_embeddings(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "embeddings")
-    served = load(str(folder), max_seq_length=LENGTH, pooling=pooling, normalize=True)
+    served = load(str(folder), max_seq_length=LENGTH, normalize=True)
     batch = packed(served, TEXTS)
     vectors = BertEncoder.from_pretrained(folder)(batch)["sequence_output"].numpy()
     rows = [row[: mask.sum()] for row, mask in zip(vectors, batch["input_mask"], strict=True)]
     pool = {"cls": lambda row: row[0], "mean": lambda row: row.mean(0), "max": lambda r: r.max(0)}
-    expected = np.stack([pool[pooling](row) for row in rows])
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(answers(served, TEXTS)["embedding"], expected, atol=2e-6)
+    for served.pooling, of_row in pool.items():
+        expected = np.stack([of_row(row) for row in rows])
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        found = served.from_ids(batch)["embedding"]
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+    served.pooling = "mean"
+    found = answers(served, TEXTS)["embedding"]
+    np.testing.assert_allclose(found, served.from_ids(batch)["embedding"], atol=1e-6)
 
 
 def test_odd_requests(tmp_path) -> None:
@@ -257,5 +260,5 @@ def test_odd_requests(tmp_path) -> None:
     assert {value.shape[0] for value in call(tf.constant([], tf.string)).values()} == {0}
     assert served.from_words(tf.zeros([0, 0], tf.string))["tags"].shape == (0, 0)
     assert served.from_words(tf.zeros([2, 0], tf.string))["tags"].shape == (2, 0)
-    many = answers(served, ["the river " * 5000])
-    assert many["words"].shape == (1, 10_000) and math.isfinite(many["scores"].sum())
+    many = answers(served, ["the river " * 1000])
+    assert many["words"].shape == (1, 2000) and math.isfinite(many["scores"].sum())

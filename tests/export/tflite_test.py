@@ -23,6 +23,10 @@ from export.models import load
 from export.served.model import Served
 from tests.export.made_models import SHAPE, TEXTS, write_model
 
+# A conversion takes seconds: one kind in the fast tests, and all in the full ones.
+FEW_KINDS = [
+    pytest.param(kind, marks=() if kind == "classifier" else pytest.mark.slow) for kind in OUTPUTS
+]
 # The largest difference of a probability from Keras, of models whose weights are random.
 BOUNDS = {"float16": 0.01, "dynamic": 0.2}
 
@@ -78,7 +82,7 @@ def differences(kind: str, form: str, batch: dict[str, np.ndarray]) -> dict[str,
     }
 
 
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("kind", FEW_KINDS)
 def test_float32_equals_keras_for_any_batch_and_length(kind):
     served = served_of(kind)
     for num_rows in (1, 7):
@@ -91,7 +95,12 @@ def test_float32_equals_keras_for_any_batch_and_length(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"), [("classifier", "float16"), ("tagger", "dynamic"), ("classifier", "dynamic")]
+    ("kind", "form"),
+    [
+        pytest.param("classifier", "float16", marks=pytest.mark.slow),
+        pytest.param("tagger", "dynamic", marks=pytest.mark.slow),
+        ("classifier", "dynamic"),
+    ],
 )
 def test_smaller_weights_answer_nearly_the_same(kind, form):
     batch = random_batch(served_of(kind), 7, 48)
@@ -100,6 +109,7 @@ def test_smaller_weights_answer_nearly_the_same(kind, form):
     assert lite_file(kind, form).stat().st_size < 0.75 * lite_file(kind).stat().st_size
 
 
+@pytest.mark.slow
 def test_int8_goes_with_keras():
     batch = random_batch(served_of("question_answering"), 16, 20)
     found = LiteModel(lite_file("question_answering", "int8")).from_ids(batch)
@@ -158,7 +168,7 @@ def text_file(kind: str, form: str = "none") -> pathlib.Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["classifier", "embeddings"])
+@pytest.mark.parametrize("kind", ["classifier", pytest.param("embeddings", marks=pytest.mark.slow)])
 def test_text_input_answers_as_python(kind):
     model = LiteModel(text_file(kind))
     (name,) = OUTPUTS[kind]
@@ -171,12 +181,14 @@ def test_text_input_answers_as_python(kind):
     np.testing.assert_allclose(model(VISIBLE_TEXTS)[name], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_text_input_with_smaller_weights():
     model = LiteModel(text_file("classifier", "dynamic"))
     found, expected = (call(VISIBLE_TEXTS)["probabilities"] for call in (model.from_texts, model))
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_kernels_a_file_with_text_input_takes_ids():
     program = f"""
 import sys, numpy as np
@@ -215,6 +227,7 @@ def test_text_input_is_refused(kind, form, run, reason, tmp_path):
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_text_input_with_other_pieces_is_not_written(tmp_path, monkeypatch):
     output = tmp_path / "file.tflite"
     given = Request(str(model_folder("classifier")), str(output), "none", no_gate=True)
@@ -278,7 +291,9 @@ def refuse(request: Request) -> str:
     return message
 
 
-@pytest.mark.parametrize("is_pair", [False, True], ids=["text", "pair"])
+@pytest.mark.parametrize(
+    "is_pair", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["text", "pair"]
+)
 def test_classifier_is_scored_on_the_dev_set_of_its_run(tmp_path, is_pair):
     request = request_of(tmp_path, run_folder("classifier", is_pair), quantize="none")
     verdict = write(request)
@@ -294,12 +309,14 @@ def test_classifier_is_scored_on_the_dev_set_of_its_run(tmp_path, is_pair):
     assert LiteModel(request.output_file).card["inputs"] == ["text", "text_b"][: 1 + is_pair]
 
 
+@pytest.mark.slow
 def test_tagger_is_scored_in_windows(tmp_path):
     verdict = write(request_of(tmp_path, run_folder("tagger"), quantize="float16", max_loss=5.0))
     assert (verdict.metric, verdict.reference) == ("accuracy", 100.0)
     assert verdict.agreement > 0.95
 
 
+@pytest.mark.slow
 def test_int8_is_measured_on_the_training_set(tmp_path):
     verdict = write(request_of(tmp_path, run_folder("classifier"), quantize="int8", max_loss=40.0))
     assert verdict.agreement > 0.6 and verdict.difference > 1e-4
@@ -340,6 +357,7 @@ def test_file_that_loses_points_is_not_kept(tmp_path, broken):
     assert "points of accuracy (95.00 to" in message and "--max_loss=0.1" in message
 
 
+@pytest.mark.slow
 def test_file_that_answers_nan_is_not_kept(tmp_path, broken):
     broken(lambda table: np.full_like(table, np.nan))
     assert "not finite" in refuse(request_of(tmp_path, run_folder("classifier"), quantize="none"))
@@ -352,6 +370,7 @@ def test_file_without_its_weights_is_not_kept(tmp_path, monkeypatch):
     assert "lost some" in message
 
 
+@pytest.mark.slow
 def test_without_a_dev_set_one_says_so(tmp_path):
     folder = model_folder("embeddings")
     assert "--no_gate" in refuse(request_of(tmp_path, folder))
@@ -359,6 +378,7 @@ def test_without_a_dev_set_one_says_so(tmp_path):
     assert verdict.metric == "" and verdict.table().splitlines()[1].split()[2] == "-"
 
 
+@pytest.mark.slow
 def test_sample_texts_show_a_wrong_model(tmp_path, broken):
     broken(lambda table: table[::-1])
     message = refuse(request_of(tmp_path, model_folder("tagger"), quantize="none", no_gate=True))
@@ -386,6 +406,7 @@ def test_other_files_are_refused(tmp_path):
 # Judges ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_answers_to_questions_are_judged(tmp_path):
     context = "the river a b c the river don't"
     questions = [

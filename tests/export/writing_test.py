@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import prediction_log_pb2
 
 from export.models import load
 from export.saving import version_folders, writing
@@ -23,19 +24,24 @@ def classifier(tmp_path_factory: pytest.TempPathFactory):
     return served, save(served, folder / "serving" / "toy", 3, "runs/toy")
 
 
-def test_saved_answers_are_those_of_python(classifier) -> None:
+@pytest.fixture(scope="module")
+def signatures(classifier):
+    """The signatures of the text model and of the ids model."""
+    return [tf.saved_model.load(str(path)).signatures for path in classifier[1]]
+
+
+def test_saved_answers_are_those_of_python(classifier, signatures) -> None:
     served, (texts, ids) = classifier
     assert [path.as_posix().split("/")[-2:] for path in (texts, ids)] == [
         *(["toy", "3"], ["toy_ids", "3"])
     ]
     given = (tf.constant(TEXTS), tf.constant(TEXTS[::-1]))
     expected = served.from_texts(*given)
-    model = tf.saved_model.load(str(texts))
-    found = model.signatures["serving_default"](text=given[0], text_b=given[1])
-    assert_same(found, expected)
+    of_texts, of_ids = signatures
+    assert_same(of_texts["serving_default"](text=given[0], text_b=given[1]), expected)
     batch = served.pack(*given)
-    assert_same(model.signatures["ids"](**batch), expected)
-    assert_same(tf.saved_model.load(str(ids)).signatures["serving_default"](**batch), expected)
+    assert_same(of_texts["ids"](**batch), expected)
+    assert_same(of_ids["serving_default"](**batch), expected)
 
 
 def assert_same(received, expected) -> None:
@@ -47,8 +53,8 @@ def assert_same(received, expected) -> None:
             np.testing.assert_allclose(received[name], value, atol=1e-6, err_msg=name)
 
 
-def test_examples_are_served(classifier) -> None:
-    served, (texts, ids) = classifier
+def test_examples_are_served(classifier, signatures) -> None:
+    served, _ = classifier
 
     def example(**features) -> bytes:
         return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
@@ -61,7 +67,7 @@ def test_examples_are_served(classifier) -> None:
 
     seconds = TEXTS[::-1]
     pairs = [example(text=words(a), text_b=words(b)) for a, b in zip(TEXTS, seconds, strict=True)]
-    call = tf.saved_model.load(str(texts)).signatures["examples"]
+    call = signatures[0]["examples"]
     expected = served.from_texts(tf.constant(TEXTS), tf.constant(seconds))
     assert_same(call(examples=tf.constant(pairs)), expected)
     batch = {
@@ -73,7 +79,7 @@ def test_examples_are_served(classifier) -> None:
         example(**{name: numbers(column[row, :size]) for name, column in batch.items()})
         for row, size in enumerate(lengths)
     ]
-    call = tf.saved_model.load(str(ids)).signatures["examples"]
+    call = signatures[1]["examples"]
     assert_same(call(examples=tf.constant(rows)), expected)
 
 
@@ -101,24 +107,17 @@ def test_card_and_vocabulary(classifier) -> None:
         read_card(paths[0].parent)
 
 
-def test_warmup_is_what_the_server_reads(classifier) -> None:
-    from tensorflow_serving.apis import prediction_log_pb2
-
+def test_warmup_is_what_the_server_reads(classifier, signatures) -> None:
     _, paths = classifier
-    for path in paths:
+    for path, model in zip(paths, signatures, strict=True):
         records = tf.data.TFRecordDataset(str(path / "assets.extra/tf_serving_warmup_requests"))
         for record in records:
             log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
             request = log.predict_log.request
             assert request.model_spec.name == path.parent.name
-            call = tf.saved_model.load(str(path)).signatures[request.model_spec.signature_name]
             inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
+            call = model[request.model_spec.signature_name]
             assert call(**{n: tf.constant(v) for n, v in inputs.items()})["label"].shape == (2,)
-
-
-def test_warmup_of_long_names() -> None:
-    from tensorflow_serving.apis import prediction_log_pb2
-
     text = tf.constant(["x" * 100_000, ""])
     log = prediction_log_pb2.PredictionLog.FromString(prediction_log("n" * 300, "s", {"t": text}))
     request = log.predict_log.request

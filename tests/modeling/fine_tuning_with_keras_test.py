@@ -98,6 +98,14 @@ def choosing() -> Task:
 
 TASKS = {task.__name__: task() for task in (classification, tagging, answering, choosing)}
 EVERY_TASK = pytest.mark.parametrize("name", TASKS)
+# Keras' loop traces each model anew: in `make test` two tasks stand for all.
+MOST_TASKS_SLOW = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("tagging", "choosing") else pytest.mark.slow)
+        for name in TASKS
+    ],
+)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +165,7 @@ def share_right(scores: np.ndarray, task: Task) -> float:
     return float(np.average(scores.argmax(-1) == labels, weights=weights))
 
 
-@EVERY_TASK
+@MOST_TASKS_SLOW
 def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     task = TASKS[name]
     model = make_model(folder, task)
@@ -177,7 +185,7 @@ def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     assert fit(loaded, task, epochs=2) == fit(model, task, epochs=2)
 
 
-@EVERY_TASK
+@MOST_TASKS_SLOW
 def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tmp_path):
     task, preprocessor = TASKS[name], make_preprocessor(folder)
     texts = tf.constant(task.texts())
@@ -226,6 +234,7 @@ class Interruption(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_backup_and_restore_goes_on_to_the_same_weights(folder, tmp_path):
     task = TASKS["classification"]
     whole = make_model(folder, task)
@@ -371,6 +380,7 @@ def losses_of_replicas(folder) -> dict[str, list[list[float]]]:
         return {name: [two.result()[name], one[name]] for name in TASKS}
 
 
+@pytest.mark.slow
 @EVERY_TASK
 def test_two_replicas_learn_as_one(name, losses_of_replicas):
     two, one = losses_of_replicas[name]
@@ -378,6 +388,7 @@ def test_two_replicas_learn_as_one(name, losses_of_replicas):
     np.testing.assert_allclose(two, one, atol=1e-5)
 
 
+@pytest.mark.slow
 @EVERY_TASK
 def test_what_replicas_saved_is_loaded_by_one(name, folder, losses_of_replicas):
     loaded = keras.models.load_model(saved_by_replicas(folder, name))
@@ -389,6 +400,7 @@ def test_what_replicas_saved_is_loaded_by_one(name, folder, losses_of_replicas):
     )
 
 
+@pytest.mark.slow
 @EVERY_TASK
 def test_xla_computes_the_same(name, folder, losses_of_replicas):
     losses = fit(make_model(folder, TASKS[name], jit_compile=True), TASKS[name], epochs=2)

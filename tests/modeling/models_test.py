@@ -100,6 +100,7 @@ def test_row_of_padding_alone_is_finite():
     assert np.isfinite(model.bert(batch)["sequence_output"]).all()
 
 
+@pytest.mark.slow
 def test_parameter_counts_of_base():
     model = BertPretrainer(ModelConfig())
     assert model.bert.count_params() == 109_482_240
@@ -132,7 +133,7 @@ def test_word_table_is_tied():
     assert np.delete(difference, unused).max() == 0.0
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_recomputation_gives_the_same_gradients_with_dropout(jit_compile):
     batch = make_batch()
     plain, recomputing = make_model(), make_model(recompute=True)
@@ -163,7 +164,7 @@ def test_dropout_seed_determines_the_output():
     np.testing.assert_array_equal(logits(), logits(dropout_seed=tf.constant(3)))  # inference
 
 
-@pytest.mark.parametrize("use_next_sentence", [True, False])
+@pytest.mark.parametrize("use_next_sentence", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_fit_learns_one_batch(use_next_sentence):
     keras.utils.set_random_seed(1)
     model = BertPretrainer(CONFIG, use_next_sentence)
@@ -196,6 +197,7 @@ def fit_rows(num_devices: int) -> tuple[list[float], list[np.ndarray]]:
     return loss, [variable.numpy() for variable in model.trainable_variables]
 
 
+@pytest.mark.slow
 def test_fit_on_two_devices_is_fit_on_one():
     # In processes of their own: TensorFlow mixes up the all-reduces of several mirrored strategies.
     with concurrent.futures.ProcessPoolExecutor(

@@ -60,7 +60,7 @@ def test_factors_stay_where_lower_layers_are_frozen():
     assert layer_rates([variable.path for variable in model.trainable_variables], 0.5) == [1.0] * 2
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["adamw", "adam_weight_decay", "lamb"])
 def test_two_steps_of_every_variable_equal_numpy(kind, jit_compile):
     model = BertClassifier(CONFIG, 2)

@@ -134,7 +134,7 @@ def test_clipping_is_that_of_tensorflow():
     assert clip_scale(norm, 0.0) == 1.0
 
 
-@pytest.mark.parametrize("method", ["apply", "apply_summed"])
+@pytest.mark.parametrize("method", ["apply_summed", pytest.param("apply", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", CLASSES)
 def test_two_replicas_equal_one_device(kind, method):
     devices = tf.config.list_logical_devices("CPU")

@@ -113,6 +113,7 @@ def test_batches_must_be_dealt_evenly(options, replicas, message):
             check_batch_sizes(training, replicas)
 
 
+@pytest.mark.slow
 def test_a_start_that_keeps_the_interpreters_lock_is_ended():
     # PyDLL keeps the lock, as TensorFlow does while it waits for a worker that died.
     code = """

@@ -15,6 +15,7 @@ from bert_tf.training.train_step import EvalStep, LossScale, TrainStep, step_see
 from tests.reference.optimizers import clip_by_global_norm
 from tests.training.toy_task import TOY, ToyTask
 
+SLOW = pytest.mark.slow
 RECIPE = OptimizerConfig(learning_rate=1e-2, num_train_steps=40, num_warmup_steps=4)
 
 
@@ -22,7 +23,7 @@ def run(
     strategy,
     num_steps,
     batch_size=32,
-    jit_compile=True,
+    jit_compile=False,
     accumulation_steps=1,
     scaled=False,
     packed=False,
@@ -70,16 +71,37 @@ def whole_batch():
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [
-        (tf.distribute.get_strategy, {"accumulation_steps": 4}),
-        (tf.distribute.get_strategy, {"jit_compile": False}),
-        (two_devices, {}),
-        (two_devices, {"accumulation_steps": 2}),
-        (two_devices, {"jit_compile": False}),
-        (tf.distribute.get_strategy, {"packed": True}),
-        (two_devices, {"packed": True, "accumulation_steps": 2, "jit_compile": False}),
+        pytest.param(tf.distribute.get_strategy, {"accumulation_steps": 4}, id="4x8"),
+        pytest.param(tf.distribute.get_strategy, {"jit_compile": True}, id="xla"),
+        pytest.param(two_devices, {}, id="2_devices"),
+        pytest.param(two_devices, {"accumulation_steps": 2}, id="2_devices_2x8", marks=SLOW),
+        pytest.param(two_devices, {"jit_compile": True}, id="2_devices_xla", marks=SLOW),
+        pytest.param(
+            two_devices,
+            {"accumulation_steps": 2, "jit_compile": True},
+            id="2_devices_2x8_xla",
+            marks=SLOW,
+        ),
+        pytest.param(
+            tf.distribute.get_strategy,
+            {"accumulation_steps": 4, "jit_compile": True},
+            id="4x8_xla",
+            marks=SLOW,
+        ),
+        pytest.param(tf.distribute.get_strategy, {"packed": True}, id="packed"),
+        pytest.param(
+            tf.distribute.get_strategy,
+            {"packed": True, "jit_compile": True},
+            id="packed_xla",
+            marks=SLOW,
+        ),
+        pytest.param(
+            two_devices,
+            {"packed": True, "accumulation_steps": 2},
+            id="packed_2_devices_2x8",
+            marks=SLOW,
+        ),
     ],
-    ids=["4x8", "no_xla", "2_devices", "2_devices_2x8", "2_devices_no_xla"]
-    + ["packed", "packed_2_devices_2x8_no_xla"],
 )
 def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
     columns, weights = run(strategy(), 20, **options)
@@ -91,11 +113,13 @@ def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])
+@pytest.mark.parametrize(
+    "strategy", [tf.distribute.get_strategy, pytest.param(two_devices, marks=SLOW)]
+)
 def test_sixteen_bits_train_like_thirty_two(whole_batch, policy, strategy):
     keras.config.set_dtype_policy(policy)
     scaled = policy == "mixed_float16"
-    columns, _ = run(strategy(), 20, scaled=scaled)
+    columns, _ = run(strategy(), 20, scaled=scaled, jit_compile=strategy is two_devices)
     np.testing.assert_allclose(losses(columns), losses(whole_batch[0]), rtol=0.02)
     np.testing.assert_allclose(columns["gradient_norm"], whole_batch[0]["gradient_norm"], rtol=0.2)
     assert losses(columns)[-1] < losses(columns)[0] - 0.1

@@ -1,0 +1,44 @@
+"""Does something around somebody's first import of a module that is too slow to import for it."""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+
+Around = Callable[[types.ModuleType], contextlib.AbstractContextManager[None]]
+
+
+class AroundImport(importlib.abc.MetaPathFinder):
+    """Finds one module, once, and has it executed inside `around(module)`."""
+
+    def __init__(self, name: str, around: Around) -> None:
+        self._name, self._around = name, around
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_inside(module: types.ModuleType) -> None:
+                with self._around(module):
+                    execute(module)
+
+            spec.loader.exec_module = execute_inside  # type: ignore[method-assign]
+        return spec
+
+
+def around_import(name: str, around: Around) -> None:
+    """Has the first import of a module done inside `around(module)`, which gets it still empty.
+
+    A module that is loaded already stays as it is.
+    """
+    if name not in sys.modules:
+        sys.meta_path.insert(0, AroundImport(name, around))

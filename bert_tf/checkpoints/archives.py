@@ -1,0 +1,165 @@
+"""Archives of checkpoints, unpacked: into a folder of their own, of plain files, of bounded size.
+
+The table of contents is checked before anything is written. What it says is not trusted either: all
+reading goes through the limit. Files are written here and not by `extractall`, some versions of
+which can be led outside their folder by links (CVE-2025-4517).
+"""
+
+import contextlib
+import functools
+import gzip
+import io
+import pathlib
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
+
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+# A BERT-large with Adam's slots has 5 GB; weights shrink by a tenth, by half if they were float16.
+MAX_BYTES = 64 << 30
+MAX_RATIO, FREE_BYTES = 20, 64 << 20
+MAX_ENTRIES = 10_000  # files and folders
+READ_BYTES = 1 << 18  # at once: headers in a tar may ask for gigabytes, packed in megabytes
+HEADER_BYTES = MAX_ENTRIES * 4 * tarfile.BLOCKSIZE  # of all members of a tar
+
+NO_FILE = "a link or a device (tar --dereference packs what links lead to)"
+TOO_LARGE = (
+    f"it becomes more than {MAX_RATIO} times as large; if you trust it, unpack it yourself and "
+    "give the folder"
+)
+TOO_MANY = f"it holds more than {MAX_ENTRIES} files and folders"
+UNPACKING_ERRORS = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,  # NotImplementedError, and what zipfile says of a password.
+)
+
+
+class _Member(NamedTuple):
+    """A file in an archive.
+
+    Attributes:
+      name: its path there.
+      size: bytes, as the archive says.
+      kind: "" for a plain file, else what it is.
+      open: returns its content as a file.
+    """
+
+    name: str
+    size: int
+    kind: str
+    open: Callable[[], Any]
+
+
+@contextlib.contextmanager
+def unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Unpacks an archive into a new folder, which is deleted afterwards.
+
+    Raises:
+      ValueError: if it cannot be read, holds links or devices, is too large, or has a name that
+        lies outside its folder.
+    """
+    most = min(MAX_BYTES, FREE_BYTES + MAX_RATIO * path.stat().st_size)
+    with tempfile.TemporaryDirectory(prefix="bert_tf_") as name:
+        folder = pathlib.Path(name)
+        try:
+            with _open(path, most) as members:
+                _check(members, most)
+                for member in members:
+                    target = folder / member.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with member.open() as source, target.open("wb") as file:
+                        shutil.copyfileobj(source, file, READ_BYTES)
+        except UNPACKING_ERRORS as error:
+            reason = str(error).split("\n")[0].replace(f"{folder}/", "").rstrip(".")
+            raise ValueError(f"{path} cannot be unpacked: {reason}.") from None
+        yield folder
+
+
+def _check(members: Sequence[_Member], most: int) -> None:
+    """Raises ValueError for what an archive of a checkpoint does not hold."""
+    for name, _, kind, _ in members:
+        if kind:
+            raise ValueError(f"the member {name!r} is {kind}; expected files and folders")
+        if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+            raise ValueError(f"the member {name!r} lies outside its folder")
+    # A name may stand for many folders.
+    if sum(len(pathlib.PurePosixPath(member.name).parts) for member in members) > MAX_ENTRIES:
+        raise ValueError(TOO_MANY)
+    if sum(member.size for member in members) > most:
+        raise ValueError(TOO_LARGE)
+
+
+@contextlib.contextmanager
+def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
+    """Opens an archive; folders are left out of its members."""
+    with contextlib.ExitStack() as stack:
+        if path.suffix == ".zip":
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            yield [
+                _Member(i.filename, i.file_size, _zip_kind(i), functools.partial(archive.open, i))
+                for i in archive.infolist()
+                if not i.is_dir()
+            ]
+            return
+        stream: Any = stack.enter_context(path.open("rb"))
+        if stream.peek(2)[:2] == b"\x1f\x8b":
+            stream = stack.enter_context(gzip.open(stream))
+        bounded: Any = _Bounded(stream, most + HEADER_BYTES)
+        tar = stack.enter_context(tarfile.open(fileobj=bounded, mode="r:"))
+        members = []
+        for number, info in enumerate(tar):
+            if number >= MAX_ENTRIES:  # and no list of a thousand times as many
+                raise ValueError(TOO_MANY)
+            if not info.isdir():
+                kind = "" if info.isreg() else NO_FILE
+                content = functools.partial(tar.extractfile, info)
+                members.append(_Member(info.name, info.size, kind, content))
+        yield members
+
+
+def _zip_kind(info: zipfile.ZipInfo) -> str:
+    """Returns what is not a plain file; zipfile reads other compressions in unbounded memory."""
+    mode = stat.S_IFMT(info.external_attr >> 16)
+    if mode not in (0, stat.S_IFREG):
+        return NO_FILE
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "compressed neither by deflate nor not at all"
+    return ""
+
+
+class _Bounded(io.RawIOBase):
+    """A seekable stream of at most so many bytes, in short reads."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream, self._most = stream, most
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= READ_BYTES:
+            raise ValueError(f"one of its headers has {size} bytes")
+        if self._stream.tell() > self._most:
+            raise ValueError(TOO_LARGE)
+        return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if offset > self._most:
+            raise ValueError(TOO_LARGE)
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True

@@ -1,0 +1,73 @@
+"""Checksums of prepared files, compared when a later run uses them again.
+
+The CRC-32C of a file stands in a hidden file beside it, written when the file is finished:
+
+    part-00000.tokens     .part-00000.tokens.crc32c
+
+A disk or a copy that flips bits is noticed; it is no protection against somebody who means harm.
+"""
+
+import concurrent.futures
+import pathlib
+from collections.abc import Iterable
+
+import google_crc32c
+from absl import logging
+
+from bert_tf.files import atomic_write
+
+BLOCK_BYTES = 1 << 20
+READERS = 4  # threads: one computes while others wait for the disk
+
+
+def file_crc(path: pathlib.Path) -> str:
+    """Returns the CRC-32C of a file, 8 hex digits."""
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            crc = google_crc32c.extend(crc, block)
+    return f"{crc:08x}"
+
+
+def seal(path: pathlib.Path) -> None:
+    """Writes the checksum of a finished file."""
+    with atomic_write(_seal_of(path)) as file:
+        file.write(file_crc(path) + "\n")
+
+
+def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
+    """Deletes those of some sealed files that are not as they were written, naming each in the log.
+
+    A file that was never sealed goes too: it is not finished, or of an earlier release.
+    """
+    unsealed: list[pathlib.Path] = []
+    found = sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
+    for path, crc in zip(found, file_crcs(found), strict=True):
+        if not _seal_of(path).exists():
+            unsealed.append(path)
+        elif _seal_of(path).read_bytes() != f"{crc}\n".encode():
+            drop(path)
+    for path in unsealed:
+        path.unlink()
+    if unsealed:
+        logging.info(
+            "%s: %d files are not finished or without a checksum, as before this release; they are "
+            "made again.",
+            *(unsealed[0].parent, len(unsealed)),
+        )
+
+
+def file_crcs(paths: Iterable[pathlib.Path]) -> list[str]:
+    """Returns the checksums of several files, read side by side."""
+    with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(file_crc, paths))
+
+
+def drop(path: pathlib.Path) -> None:
+    """Deletes a damaged file, so that it is made again."""
+    logging.warning("%s is damaged: its checksum differs. It is made again.", path)
+    path.unlink()
+
+
+def _seal_of(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f".{path.name}.crc32c")

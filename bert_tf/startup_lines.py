@@ -1,0 +1,79 @@
+"""What TensorFlow's libraries print as they load: kept from hiding a program's own first line.
+
+They write before they read TF_CPP_MIN_LOG_LEVEL, straight to standard error. Here that level holds
+for them too, and 0 shows all. Everything after the import is printed as ever.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+
+from bert_tf.around_import import around_import
+
+_LEVELS = {"I": 0, "W": 1, "E": 2}
+_LINE = re.compile(rb"([IWE])\d{4} \d\d:\d\d:\d\d")
+_ANNOUNCEMENT = b"WARNING: All log messages before absl::InitializeLog()"
+# Two libraries that both register CUDA's plugins; the first is used.
+_TWICE = re.compile(rb"Unable to register cu\w+ \w+: Attempting to register")
+_NO_DRIVER = b"failed call to cuInit"
+
+
+def hide_startup_lines() -> None:
+    """Makes the first import of TensorFlow in this process a quiet one."""
+    around_import("tensorflow", _quietly)
+
+
+@contextlib.contextmanager
+def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
+    with _filtered():
+        yield
+        tensorflow.config.list_physical_devices()  # Here it looks for a driver.
+
+
+def has_gpu() -> bool:
+    """True if this machine shows an NVIDIA GPU, by its own device or by Windows'."""
+    return any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists()
+
+
+def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
+    """Returns whether a line that TensorFlow's libraries wrote while they loaded is to be seen.
+
+    Args:
+      line: what was written.
+      level: TF_CPP_MIN_LOG_LEVEL, above 0.
+      has_gpu: whether a driver is to be expected.
+    """
+    if line.startswith(_ANNOUNCEMENT) or _TWICE.search(line):
+        return False
+    if _NO_DRIVER in line and not has_gpu:
+        return False
+    match = _LINE.match(line)
+    return not match or _LEVELS[match[1].decode()] >= level
+
+
+@contextlib.contextmanager
+def _filtered() -> Iterator[None]:
+    """Holds back what is written to standard error, then prints what is to be seen of it."""
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
+    if level not in ("1", "2", "3"):
+        yield
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        terminal = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            held.seek(0)
+            for line in held:
+                if is_shown(line, int(level), has_gpu()):
+                    os.write(2, line)

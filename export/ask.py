@@ -1,0 +1,99 @@
+"""Asks an exported SavedModel of texts one thing, without a server.
+
+    python -m export.ask serving/sst2/1 "A fine film."
+    python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
+
+The likeliest class stands first; --json prints the outputs by name, as a server would send them.
+TensorFlow's own `saved_model_cli run` cannot load such a model: its tokenizer is an operation of
+tensorflow-text, which that program does not import.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf import config_flags
+from bert_tf.config import Config, option
+
+
+@dataclasses.dataclass(frozen=True)
+class AskConfig(Config):
+    """Flags of this program; the first three may stand alone, in this order."""
+
+    saved_model: str = option("", "Folder of a version, as serving/sst2/1; its parent: the newest.")
+    text: str = option("", "The text; or the question.")
+    second_text: str = option("", "The second text of a pair; or the context of a question.")
+    json: bool = option(False, "Print all outputs by name as one JSON object.")
+
+
+def main(_: list[str]) -> None:
+    config = config_flags.from_flags(AskConfig)
+    given = config_flags.given(AskConfig)
+    texts = [given[name] for name in ("text", "second_text") if name in given]
+    if not config.saved_model or not texts:
+        raise ValueError('Give a model and a text: python -m export.ask serving/sst2/1 "A text."')
+    labels, answer = ask(pathlib.Path(config.saved_model).expanduser(), texts)
+    lines = [json.dumps(answer, ensure_ascii=False)] if config.json else readable(labels, answer)
+    print("\n".join(lines))
+
+
+def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Returns the labels of a model, and its outputs for one request by name.
+
+    Of a tagger `entities` are the words that belong together.
+
+    Raises:
+      ValueError: if there is no SavedModel of texts, or it takes more or fewer of them.
+    """
+    import tensorflow as tf
+
+    from export.page.model import as_json, find_entities
+    from export.saving.version_folders import versions
+    from export.saving.writing import read_card
+    from export.served.model import IDS
+
+    if not (folder / "saved_model.pb").is_file() and (found := versions(folder)):
+        folder = folder / str(found[-1])
+    if not (folder / "saved_model.pb").is_file():
+        raise ValueError(f"{folder} has no saved_model.pb; give a folder as serving/sst2/1.")
+    card = read_card(folder)
+    names = card["inputs"]
+    signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    if set(signature.structured_input_signature[1]) == set(IDS):
+        raise ValueError(f"{folder} takes ids; give the model of texts that lies beside it.")
+    if len(texts) != len(names):
+        raise ValueError(f"{folder} takes {' and '.join(names)}; received {len(texts)} of them.")
+    inputs = {name: tf.constant([text]) for name, text in zip(names, texts, strict=True)}
+    outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
+    answer = {name: as_json(value[0]) for name, value in outputs.items()}
+    if card["kind"] == "tagger":
+        answer["entities"] = find_entities(card["labels"], outputs, [texts[0]])[0]
+    return card["labels"], answer
+
+
+def readable(labels: Sequence[str], answer: dict[str, Any]) -> list[str]:
+    """Returns an answer in lines for people: classes and entities, or each output by name."""
+    if "entities" in answer:
+        rows = [(e["score"], f"{e['type']}  {e['text']}") for e in answer["entities"]]
+    elif labels:
+        rows = sorted(zip(answer["probabilities"], labels, strict=True), reverse=True)
+    else:
+        return [f"{name}: {json.dumps(v, ensure_ascii=False)}" for name, v in answer.items()]
+    return [f"{probability:7.2%}  {name}" for probability, name in rows] or ["no entity"]
+
+
+def name_arguments(arguments: Sequence[str]) -> list[str]:
+    """Returns the program's arguments with those that stand alone as flags."""
+    program, *given = arguments
+    names = iter(("saved_model", "text", "second_text"))
+    return [program, *(a if a.startswith("--") else f"--{next(names, '')}={a}" for a in given)]
+
+
+if __name__ == "__main__":
+    # Not when the module is imported: another program may have flags of the same names.
+    config_flags.define_flags(AskConfig)
+    sys.argv = name_arguments(sys.argv)
+    config_flags.run(main)

@@ -1,0 +1,60 @@
+"""What a program says of errors: one line, with the flag of a missing file."""
+
+import errno
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import flagsaver
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.data.corpus import list_parts
+from bert_tf.text.vocab import Vocab
+
+config_flags.define_flags(DataConfig, TrainingConfig)
+
+
+def said(function, *args) -> str | None:
+    """Returns what a program would print of the error that a call raises."""
+    with pytest.raises(Exception) as caught:
+        function(*args)
+    return config_flags.error_line(caught.value)
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def test_errors_of_input_and_machine_are_one_line() -> None:
+    assert "Too little memory (Unable to allocate 256. PiB" in said(np.zeros, 1 << 55)
+    assert "use smaller batches" in said(fail, MemoryError())
+    exhausted = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [9,9]\n\tat x")
+    line = said(fail, exhausted)
+    assert "OOM when allocating [9,9]" in line and "\n" not in line and "smaller batches" in line
+    full = (
+        OSError(errno.ENOSPC, "No space left on device"),
+        tf.errors.ResourceExhaustedError(None, None, "/x; No space left on device"),
+    )
+    for error in full:
+        assert "No space left on device. Make room" in said(fail, error)
+    assert "nested too deeply" in said(json.loads, "[" * 100_000)
+    assert said(fail, TypeError("a fault of the program")) is None
+
+
+def test_a_name_that_is_not_utf8_is_printed() -> None:
+    name = "/data/caf\udce9/a.txt"
+    for text in (name, f"--x=1\n--input_file={name}\n--y=2\n"):
+        line = said(text.encode)
+        assert r"'/data/caf\udce9/a.txt'" in line and "rename" in line and "--y" not in line
+
+
+def test_the_flag_of_a_missing_file_is_named(tmp_path) -> None:
+    missing, there = str(tmp_path / "missing.txt"), str(tmp_path / "there.txt")
+    (tmp_path / "there.txt").write_text("\xff", encoding="latin1")
+    with flagsaver.flagsaver(eval_file=f"{there},{missing}", vocab_file=there):
+        assert said(list_parts, missing).endswith(f" (--eval_file={missing})")
+        assert said(Vocab.read, missing).endswith(f" (--eval_file={missing})")
+        assert "--" not in said(Vocab.read, there)  # is there, and not UTF-8
+        assert said(fail, ValueError(f"--eval_file={missing}: none")).count("eval_file") == 1

@@ -17,7 +17,7 @@ from tests.fine_tune import (
     write_folder,
     write_table,
 )
-from tests.programs import finish, start
+from tests.programs import finish, run
 
 metrics = pytest.importorskip("sklearn.metrics")
 stats = pytest.importorskip("scipy.stats")
@@ -48,8 +48,8 @@ def flags_of(folder, output_dir):
 
 @pytest.fixture(scope="module")
 def own(folder):
-    """A run on one's own table, in a process of its own: (its directory, what it printed)."""
-    printed = finish(start("run_classifier", **flags_of(folder, "own")))
+    """A run on one's own table; returns (its directory, what it printed)."""
+    printed = finish(run("run_classifier", **flags_of(folder, "own")))
     return folder / "own", printed
 
 
@@ -354,13 +354,13 @@ def test_mnli_and_the_diagnostic_set(folder):
 
     rows = [{"sentence1": "the film was", "sentence2": f"very {w}"} for w in ("good", "bad")]
     rows = [{**row, "gold_label": names[1]} for row in rows] + [{**rows[0], "gold_label": names[0]}]
-    mine, run = write_table(folder / "mine.csv", rows), folder / "mnli"
-    before = (run / "MNLI-m.tsv").read_bytes()
-    use(run, "--do_predict", f"--predict_file={mine}")
-    found = [row["answer"] for row in read_tsv(run / "predictions.tsv")]
+    mine, path = write_table(folder / "mine.csv", rows), folder / "mnli"
+    before = (path / "MNLI-m.tsv").read_bytes()
+    use(path, "--do_predict", f"--predict_file={mine}")
+    found = [row["answer"] for row in read_tsv(path / "predictions.tsv")]
     assert found == [names[1], names[0], names[1]]
-    assert read_results(run, "eval_results_mine.txt")["eval_accuracy"] == pytest.approx(1 / 3)
-    assert (run / "MNLI-m.tsv").read_bytes() == before
+    assert read_results(path, "eval_results_mine.txt")["eval_accuracy"] == pytest.approx(1 / 3)
+    assert (path / "MNLI-m.tsv").read_bytes() == before
 
 
 @pytest.mark.slow

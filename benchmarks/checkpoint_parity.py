@@ -23,7 +23,7 @@ from bert_tf.checkpoints.formats import (
     read_checkpoint,
     write_checkpoint,
 )
-from bert_tf.convert_checkpoint import fixed_batch, outputs_of
+from bert_tf.modeling.conversion import fixed_batch, outputs_of
 
 MODEL = flags.DEFINE_string("model", None, "A pre-trained model in any form.", required=True)
 GARDEN_PYTHON = flags.DEFINE_string(

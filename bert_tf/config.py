@@ -9,7 +9,7 @@ import dataclasses
 import json
 import pathlib
 import typing
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bert_tf.files import read_json
 
@@ -394,3 +394,13 @@ class TrainingConfig(Config):
                 "--pack_rows: the number of rows changes from batch to batch, and a TPU takes "
                 "batches of one shape; leave it out."
             )
+
+
+class PretrainingConfigs(NamedTuple):
+    """The five groups of a pre-training run."""
+
+    model: ModelConfig
+    data: DataConfig
+    masking: MaskingConfig
+    optimizer: OptimizerConfig
+    training: TrainingConfig

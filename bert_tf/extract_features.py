@@ -7,7 +7,8 @@
 
 A line of the input is a text, `a ||| b` a pair of texts. The first command writes
 google-research/bert's lines: each piece with its vectors, rounded to 6 digits. The second writes
-one vector a text, float32 to the last digit; in Python that is `TextEmbedder`.
+one vector a text, float32 to the last digit; in Python that is
+`bert_tf.modeling.text_model.TextEmbedder`.
 
 Differs from the original: texts of like length share a batch, which is padded to its longest and
 not to max_seq_length; casing and configuration come with the checkpoint; an output that exists is
@@ -22,21 +23,20 @@ import sys
 import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self
 
 import numpy as np
 from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
+from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.files import atomic_write, read_json
-from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import WordPiece
 
 if typing.TYPE_CHECKING:
-    from bert_tf.checkpoints.checkpoint import Checkpoint
-    from bert_tf.modeling.encoder import BertEncoder
+    from bert_tf.modeling.text_model import TextModel
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -69,7 +69,16 @@ def define_program_flags() -> None:
 
 def main(_: list[str]) -> None:
     check_flags()
-    checkpoint = checkpoint_of_flags()
+
+    from bert_tf.modeling.text_model import TextEmbedder, TextModel, layers_of, read_encoder
+
+    checkpoint = read_encoder(
+        FLAGS.init_checkpoint,
+        FLAGS.bert_config_file,
+        FLAGS.vocab_file,
+        FLAGS.may_ignore,
+        config_flags.given(ModelConfig),
+    )
     sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}
     to_line: ToLine = embedding_line
     if FLAGS.pooling:
@@ -103,21 +112,6 @@ def check_flags() -> None:
         raise ValueError("--pooling takes the last layer; leave --layers or --pooling out.")
     if FLAGS.normalize and not FLAGS.pooling:
         raise ValueError("--normalize is for embeddings; give --pooling too.")
-
-
-def checkpoint_of_flags() -> "Checkpoint":
-    """Reads --init_checkpoint with --vocab_file, and checks what else is said of it."""
-    from bert_tf.checkpoints.adapt import adapt
-    from bert_tf.checkpoints.formats import read_checkpoint
-    from bert_tf.checkpoints.start import merge, starts_of_names
-
-    checkpoint = read_checkpoint(FLAGS.init_checkpoint, FLAGS.bert_config_file)
-    checkpoint.check(starts_of_names(FLAGS.may_ignore))
-    checkpoint = adapt(checkpoint, vocab_file=FLAGS.vocab_file)
-    for note in checkpoint.notes:
-        logging.info("%s: %s", FLAGS.init_checkpoint, note)
-    merge(checkpoint.config, config_flags.given(ModelConfig), FLAGS.init_checkpoint)
-    return checkpoint
 
 
 def parse_layers(text: str, num_layers: int) -> list[int]:
@@ -159,8 +153,6 @@ def stated_embedding(folder: str) -> str:
 
 def count_lines(path: str) -> int:
     """Counts the lines of a file, decompressed."""
-    from bert_tf.data.corpus_format import open_decompressed
-
     with open_decompressed(path) as file:
         return sum(1 for _ in file)
 
@@ -171,9 +163,6 @@ def read_texts(path: str) -> Iterator[tuple[str, str]]:
     Raises:
       ValueError: naming the line, if it is not UTF-8.
     """
-    from bert_tf.data.corpus_format import open_decompressed
-    from bert_tf.data.text_lines import read_whole_lines
-
     with open_decompressed(path) as file:
         for _, line in read_whole_lines(file, path, 0, sys.maxsize):
             yield split_pair(line)
@@ -189,142 +178,8 @@ def split_pair(line: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (line, "")
 
 
-class TextModel:
-    """An encoder with its tokenizer: texts in, of each what is selected of the encoder's outputs.
-
-    Args:
-      encoder: computes in inference mode.
-      tokenizer: with the vocabulary and the casing of the encoder.
-      select: takes the encoder's outputs and the mask, returns a tensor that begins with B.
-      max_seq_length: pieces a text is cut to, special tokens included.
-      batch_size: texts computed at once.
-
-    Raises:
-      ValueError: if the encoder has fewer positions.
-    """
-
-    def __init__(
-        self,
-        encoder: "BertEncoder",
-        tokenizer: WordPiece,
-        select: Callable[[dict[str, Any], Any], Any],
-        max_seq_length: int = 128,
-        batch_size: int = 32,
-    ) -> None:
-        import tensorflow as tf
-
-        longest = encoder.config.max_position_embeddings
-        if max_seq_length > longest:
-            raise ValueError(
-                f"max_seq_length is {max_seq_length}, but the model has {longest} positions; give "
-                f"--max_seq_length={longest} or less."
-            )
-        self.encoder, self.tokenizer = encoder, tokenizer
-        self.max_seq_length, self.batch_size = max_seq_length, batch_size
-        names = ("input_word_ids", "input_mask", "input_type_ids")
-        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
-
-        # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
-        @tf.function(input_signature=[shape])
-        def compute(batch: dict[str, Any]) -> Any:
-            return select(encoder(batch, training=False), batch["input_mask"])
-
-        self._compute = compute
-
-    @classmethod
-    def from_checkpoint(cls, checkpoint: "Checkpoint", *arguments: Any, **keywords: Any) -> Self:
-        """Makes it from a checkpoint that was read; the arguments are those after the tokenizer."""
-        from bert_tf.modeling.encoder import BertEncoder
-
-        vocab, source = checkpoint.vocab, checkpoint.source
-        if vocab is None:
-            raise ValueError(f"{source} has no vocabulary; give its own as --vocab_file.")
-        tokenizer = WordPiece(vocab, checkpoint.config.do_lower_case)
-        return cls(BertEncoder.from_checkpoint(checkpoint), tokenizer, *arguments, **keywords)
-
-    def pack(self, text_a: str, text_b: str = "") -> PackedText:
-        """Tokenizes a text or a pair of texts and cuts it to the length."""
-        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
-        row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
-        if row.type_ids[-1] >= self.encoder.config.type_vocab_size:
-            raise ValueError(f"{text_b[:40]!r} is a second text, but the model has no type for it.")
-        return row
-
-    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
-        """Computes rows, those of like length together: padding costs as much as pieces.
-
-        Returns:
-          An array a row, in the order of the rows; one of [T, ...] is still padded.
-        """
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids), reverse=True)
-        results: dict[int, np.ndarray] = {}
-        for start in range(0, len(rows), self.batch_size):
-            chosen = order[start : start + self.batch_size]
-            outputs = self._compute(pad_batch([rows[index] for index in chosen])).numpy()
-            results |= zip(chosen, outputs, strict=True)
-        return [results[index] for index in range(len(rows))]
-
-
-class TextEmbedder(TextModel):
-    """Embeds texts: the last layer, pooled over the pieces.
-
-        embedder = TextEmbedder.from_pretrained("all-MiniLM-L6-v2", "mean", normalize=True)
-        similarities = embedder.embed(questions) @ embedder.embed(answers).T
-
-    Args:
-      encoder: see `TextModel`.
-      tokenizer: see `TextModel`.
-      pooling: `cls`, `mean` or `max`; see `pool_tokens`.
-      normalize: whether each vector is divided by its length.
-      sizes: max_seq_length and batch_size of `TextModel`.
-    """
-
-    def __init__(
-        self,
-        encoder: "BertEncoder",
-        tokenizer: WordPiece,
-        pooling: str = "mean",
-        normalize: bool = False,
-        **sizes: int,
-    ) -> None:
-        from bert_tf.modeling.pooling import l2_normalize, pool_tokens
-
-        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
-            vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]
-            return l2_normalize(vectors) if normalize else vectors
-
-        super().__init__(encoder, tokenizer, select, **sizes)
-
-    @classmethod
-    def from_pretrained(cls, path: str | pathlib.Path, *arguments: Any, **keywords: Any) -> Self:
-        """Reads a checkpoint in any form; the arguments are those after the tokenizer."""
-        from bert_tf.checkpoints.formats import read_checkpoint
-
-        checkpoint = read_checkpoint(path)
-        checkpoint.check()
-        return cls.from_checkpoint(checkpoint, *arguments, **keywords)
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the vectors of texts, float32 [B, D], B their number."""
-        if isinstance(texts, str):
-            raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
-        vectors = self.run([self.pack(text) for text in texts])
-        return np.reshape(vectors, (-1, self.encoder.config.hidden_size))  # [B, D]
-
-
-def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
-    """Returns what selects float [B, T, layers, D]; the embeddings are no layer."""
-    from keras import ops
-
-    def select(outputs: dict[str, Any], _: Any) -> Any:
-        hidden = outputs["encoder_outputs"][1:]
-        return ops.stack([hidden[layer] for layer in layers], axis=2)  # [B, T, layers, D]
-
-    return select
-
-
 def json_lines(
-    model: TextModel, rows: Iterable[PackedText], num_rows: int, to_line: ToLine
+    model: "TextModel", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
 ) -> Iterator[str]:
     """Yields a line a row, in order; few rows are in memory at once.
 

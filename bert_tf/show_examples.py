@@ -11,9 +11,7 @@ predicted pieces that were not masked. Records without masks are masked as in th
 training with the same flags.
 """
 
-import dataclasses
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 from absl import flags
@@ -36,43 +34,12 @@ def main(_: list[str]) -> None:
             raise ValueError(f"--{name} is empty; give the records and the vocabulary they are of.")
     vocab = Vocab.read(data.vocab_file)
     masking = config_flags.from_flags(MaskingConfig)
+
+    from bert_tf.data.first_examples import read_examples
+
     examples = read_examples(data, masking, vocab, NUM_EXAMPLES.value)
     for number, example in enumerate(examples):
         print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")
-
-
-def read_examples(
-    data: DataConfig, masking: MaskingConfig, vocab: Vocab, num_examples: int
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the first examples of the files, masked; the features of a batch without B.
-
-    Raises:
-      ValueError: naming the record, if one cannot be read or is of another vocabulary.
-    """
-    import tensorflow as tf
-
-    from bert_tf.data.pipeline import evaluation_dataset, raise_input_fault
-    from bert_tf.data.record_form import describe_records
-    from bert_tf.data.tfrecords import RecordFiles, list_record_files
-
-    records = RecordFiles(list_record_files(data.input_file))
-    form = describe_records(records)
-    if form.is_masked:
-        masking = dataclasses.replace(masking, max_predictions_per_seq=form.max_predictions_per_seq)
-    dataset = evaluation_dataset(
-        records,
-        vocab,
-        masking,
-        max_seq_length=form.max_seq_length,
-        batch_size=1,
-        seed=data.random_seed,
-        max_steps=num_examples,
-    )
-    try:
-        for batch in dataset.as_numpy_iterator():
-            yield {name: values[0] for name, values in batch.items()}
-    except tf.errors.InvalidArgumentError as error:
-        raise_input_fault(error, records)
 
 
 def format_example(example: dict[str, np.ndarray], vocab: Vocab, use_colour: bool) -> str:

@@ -13,12 +13,9 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.extract_features import (
-    TextEmbedder,
-    TextModel,
     embedding_line,
     features_line,
     json_lines,
-    layers_of,
     parse_layers,
     read_texts,
     split_pair,
@@ -26,6 +23,7 @@ from bert_tf.extract_features import (
 )
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.modeling.text_model import TextEmbedder, TextModel, layers_of
 from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece

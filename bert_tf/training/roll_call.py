@@ -164,12 +164,14 @@ class Crew:
                 self.links[index].send(silent=silent)
 
     def _silent(self) -> list[int]:
-        """Returns the workers that have not been heard of, here or by worker 0.
+        """Returns the workers that have not been heard of, the longest first, here or by worker 0.
 
         That alone is no error: TensorFlow keeps the interpreter's lock, for minutes as it starts.
         """
         latest = time.monotonic() - SILENT_SECONDS
-        return [index for index, heard in self._heard.items() if heard < latest] or self._told
+        heard = dict(self._heard)  # Both threads ask.
+        silent = [index for index in heard if heard[index] < latest]
+        return sorted(silent, key=heard.__getitem__) or self._told
 
     def _listen(self, index: int) -> bool:
         """Reads what a worker says; returns whether it may say more."""

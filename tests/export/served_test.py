@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.fill_mask import fill_mask
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
@@ -15,6 +14,7 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
+from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.squad import make_examples
 from bert_tf.tasks.squad_answers import make_predictions
 from bert_tf.tasks.squad_features import SquadQuestion, pad_features

@@ -156,7 +156,7 @@ def test_tensorflow_itself_misses_a_worker_that_is_stopped(tmp_path, victim):
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait()
+            worker.communicate()
     assert workers[1 - victim].returncode == 69
     last = printed.strip().splitlines()[-1]
     assert last.startswith(f"ERROR: Worker {victim} of 2 ({hosts[victim]}) does not answer")

@@ -1,0 +1,41 @@
+"""The first pre-training examples of record files, masked, to be looked at."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.data.pipeline import evaluation_dataset, raise_input_fault
+from bert_tf.data.record_form import describe_records
+from bert_tf.data.tfrecords import RecordFiles, list_record_files
+from bert_tf.text.vocab import Vocab
+
+
+def read_examples(
+    data: DataConfig, masking: MaskingConfig, vocab: Vocab, num_examples: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the first examples of the files, masked; the features of a batch without B.
+
+    Raises:
+      ValueError: naming the record, if one cannot be read or is of another vocabulary.
+    """
+    records = RecordFiles(list_record_files(data.input_file))
+    form = describe_records(records)
+    if form.is_masked:
+        masking = dataclasses.replace(masking, max_predictions_per_seq=form.max_predictions_per_seq)
+    dataset = evaluation_dataset(
+        records,
+        vocab,
+        masking,
+        max_seq_length=form.max_seq_length,
+        batch_size=1,
+        seed=data.random_seed,
+        max_steps=num_examples,
+    )
+    try:
+        for batch in dataset.as_numpy_iterator():
+            yield {name: values[0] for name, values in batch.items()}
+    except tf.errors.InvalidArgumentError as error:
+        raise_input_fault(error, records)

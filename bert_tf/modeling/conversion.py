@@ -1,0 +1,156 @@
+"""A model of one form written in another, with a report of what came along and what it computes."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.checkpoints.adapt import adapt
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import (
+    as_computed,
+    head_as_computed,
+    left_out,
+    read_checkpoint,
+    write_checkpoint,
+)
+from bert_tf.checkpoints.start import starts_of_names
+from bert_tf.config import ModelConfig
+from bert_tf.modeling import models
+from bert_tf.modeling.encoder import BertEncoder
+
+
+def convert(
+    path: str,
+    output: str,
+    form: str,
+    *,
+    config_file: str,
+    may_ignore: str,
+    positions: int,
+    vocab_file: str,
+    added_words_file: str,
+) -> None:
+    """Reads a model, adapts it, writes it as `form` into the folder `output`, prints the report.
+
+    Raises:
+      ValueError: if it cannot be read, or not be written in that form.
+    """
+    source = read_checkpoint(path, config_file)
+    source.check(starts_of_names(may_ignore))
+    checkpoint = adapt(source, positions, vocab_file, added_words_file)
+    logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
+    print(describe(checkpoint))
+    for head in left_out(checkpoint, form):
+        print(f"left out: {head}: {form} has no such head")
+    written = write_checkpoint(checkpoint, output, form)
+    print(f"read back: {len(written.weights)} weights, the same to the bit")
+    print(compare_outputs(checkpoint, written, form))
+    names = sorted(path.name for path in pathlib.Path(output).iterdir())
+    print(f"wrote {output}: {', '.join(names)}")
+
+
+def describe(checkpoint: Checkpoint) -> str:
+    """Returns what was read: form, size, heads, tokenizer, notes, unused names."""
+    config, weights = checkpoint.config, checkpoint.weights
+    count = sum(value.size for value in weights.values())
+    casing = "uncased" if config.do_lower_case else "cased"
+    size = f"{len(checkpoint.vocab)} pieces, {casing}" if checkpoint.vocab else "none"
+    lines = [
+        f"read {checkpoint.source} ({checkpoint.form})",
+        f"loaded: {len(weights)} weights, {count:,} parameters",
+        f"shape: {config.num_hidden_layers} layers x {config.hidden_size}, "
+        f"{config.num_attention_heads} heads, {config.hidden_act}, epsilon "
+        f"{config.layer_norm_eps:g}",
+        f"heads: {', '.join(checkpoint.heads) or 'none'}",
+        f"vocabulary: {size}",
+        f"missing: none; mismatched: none; unused: {', '.join(checkpoint.unused) or 'none'}",
+    ]
+    return "\n".join([*lines, *(f"note: {note}" for note in checkpoint.notes)])
+
+
+def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
+    """Returns the largest difference of each output on a fixed batch.
+
+    The written model is computed as the programs of its form do, which is not always how it was.
+    """
+    config = as_computed(after.config, form)
+    head = head_as_computed(after.config, form)
+    ours = outputs_of(before, before.config, before.config)
+    theirs = outputs_of(after, config, head)
+    lines = ["largest difference of outputs on a fixed batch, before and after:"]
+    for name in sorted(set(ours) & set(theirs)):
+        difference = float(np.abs(ours[name] - theirs[name]).max())
+        lines.append(f"  {name:24} {difference:.2e}")
+    made = f"this model was made with {after.config.hidden_act}, {after.config.layer_norm_eps:g}"
+    for part, computed in (("", config), ("'s MLM head", head)):
+        has_part = not part or "masked_lm" in after.heads
+        if has_part and computed != after.config:
+            lines.append(
+                f"note: {form}{part} computes {computed.hidden_act} and epsilon "
+                f"{computed.layer_norm_eps:g}; {made}"
+            )
+    if "pooler" not in before.heads and form == "keras_hub":
+        lines.append("note: keras-hub always has a pooler; this model has none, it is zero there")
+    return "\n".join(lines)
+
+
+def outputs_of(
+    checkpoint: Checkpoint, config: ModelConfig, head_config: ModelConfig
+) -> dict[str, np.ndarray]:
+    """Runs every model class that the checkpoint has the head of on a fixed batch.
+
+    Args:
+      checkpoint: the weights.
+      config: how the encoder is computed.
+      head_config: how the MLM head is computed.
+
+    Returns:
+      By name of the output: float32 arrays; the encoder's are there in any case.
+    """
+    batch = fixed_batch(config)
+    checkpoint = dataclasses.replace(checkpoint, config=config)
+    encoder = BertEncoder.from_checkpoint(checkpoint)
+    encoded = encoder(batch)
+    outputs = {
+        name: encoded[name] for name in ("sequence_output", "pooled_output") if name in encoded
+    }
+    if {"masked_lm", "next_sentence"} & set(checkpoint.heads):
+        with_head = dataclasses.replace(checkpoint, config=head_config)
+        model = models.BertPretrainer.from_checkpoint(with_head, may_miss=["cls/predictions/"])
+        if "masked_lm" in checkpoint.heads:
+            outputs["masked_lm_logits"] = model.predictions(
+                encoded["sequence_output"],
+                batch["masked_lm_positions"],
+                encoder.embeddings.word_embeddings,
+            )
+        if "next_sentence" in checkpoint.heads:
+            outputs["next_sentence_logits"] = model.seq_relationship(encoded["pooled_output"])
+    classes: dict[str, Any] = {
+        "classifier": models.BertClassifier,
+        "tagger": models.BertTokenClassifier,
+        "squad": models.BertSpanLabeler,
+    }
+    for head, model_class in classes.items():
+        if head in checkpoint.heads:
+            result = model_class.from_checkpoint(checkpoint)(batch)
+            outputs |= result if isinstance(result, dict) else {f"{head}_logits": result}
+    return {name: np.asarray(value) for name, value in outputs.items()}
+
+
+def fixed_batch(config: ModelConfig) -> dict[str, np.ndarray]:
+    """Returns two rows of ids that spread over the vocabulary, the second padded by a half."""
+    length = min(16, config.max_position_embeddings)
+    ids = np.arange(2 * length).reshape(2, length) * 7919 % config.vocab_size
+    mask = np.ones((2, length), np.int32)
+    mask[1, (length + 1) // 2 :] = 0
+    types = np.arange(length) * config.type_vocab_size // length
+    positions = np.tile(np.arange(min(2, length)), (2, 1))
+    return {
+        "input_word_ids": (ids * mask).astype(np.int32),
+        "input_mask": mask,
+        "input_type_ids": (types * mask).astype(np.int32),
+        "masked_lm_positions": positions.astype(np.int32),
+    }

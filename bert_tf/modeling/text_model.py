@@ -1,0 +1,168 @@
+"""Texts in, vectors of the encoder out: an encoder with its tokenizer."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from bert_tf.checkpoints.adapt import adapt
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.start import merge, starts_of_names
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.pooling import l2_normalize, pool_tokens
+from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.wordpiece import WordPiece
+
+
+def read_encoder(
+    path: str, config_file: str, vocab_file: str, may_ignore: str, given: dict[str, Any]
+) -> Checkpoint:
+    """Reads a checkpoint, with another vocabulary if one is named.
+
+    Args:
+      path: of the checkpoint, in any form.
+      config_file: its bert_config.json; "": the one that comes with it.
+      vocab_file: its vocabulary; "": the one that comes with it.
+      may_ignore: starts of names of weights that may be left over, separated by commas.
+      given: fields of the configuration, which must not contradict it.
+
+    Raises:
+      ValueError: if it cannot be read, or contradicts what is given.
+    """
+    checkpoint = read_checkpoint(path, config_file)
+    checkpoint.check(starts_of_names(may_ignore))
+    checkpoint = adapt(checkpoint, vocab_file=vocab_file)
+    for note in checkpoint.notes:
+        logging.info("%s: %s", path, note)
+    merge(checkpoint.config, given, path)
+    return checkpoint
+
+
+class TextModel:
+    """An encoder with its tokenizer: texts in, of each what is selected of the encoder's outputs.
+
+    Args:
+      encoder: computes in inference mode.
+      tokenizer: with the vocabulary and the casing of the encoder.
+      select: takes the encoder's outputs and the mask, returns a tensor that begins with B.
+      max_seq_length: pieces a text is cut to, special tokens included.
+      batch_size: texts computed at once.
+
+    Raises:
+      ValueError: if the encoder has fewer positions.
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        tokenizer: WordPiece,
+        select: Callable[[dict[str, Any], Any], Any],
+        max_seq_length: int = 128,
+        batch_size: int = 32,
+    ) -> None:
+        longest = encoder.config.max_position_embeddings
+        if max_seq_length > longest:
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}, but the model has {longest} positions; give "
+                f"--max_seq_length={longest} or less."
+            )
+        self.encoder, self.tokenizer = encoder, tokenizer
+        self.max_seq_length, self.batch_size = max_seq_length, batch_size
+        names = ("input_word_ids", "input_mask", "input_type_ids")
+        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
+
+        # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
+        @tf.function(input_signature=[shape])
+        def compute(batch: dict[str, Any]) -> Any:
+            return select(encoder(batch, training=False), batch["input_mask"])
+
+        self._compute = compute
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, *arguments: Any, **keywords: Any) -> Self:
+        """Makes it from a checkpoint that was read; the arguments are those after the tokenizer."""
+        vocab, source = checkpoint.vocab, checkpoint.source
+        if vocab is None:
+            raise ValueError(f"{source} has no vocabulary; give its own as --vocab_file.")
+        tokenizer = WordPiece(vocab, checkpoint.config.do_lower_case)
+        return cls(BertEncoder.from_checkpoint(checkpoint), tokenizer, *arguments, **keywords)
+
+    def pack(self, text_a: str, text_b: str = "") -> PackedText:
+        """Tokenizes a text or a pair of texts and cuts it to the length."""
+        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
+        row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
+        if row.type_ids[-1] >= self.encoder.config.type_vocab_size:
+            raise ValueError(f"{text_b[:40]!r} is a second text, but the model has no type for it.")
+        return row
+
+    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
+        """Computes rows, those of like length together: padding costs as much as pieces.
+
+        Returns:
+          An array a row, in the order of the rows; one of [T, ...] is still padded.
+        """
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids), reverse=True)
+        results: dict[int, np.ndarray] = {}
+        for start in range(0, len(rows), self.batch_size):
+            chosen = order[start : start + self.batch_size]
+            outputs = self._compute(pad_batch([rows[index] for index in chosen])).numpy()
+            results |= zip(chosen, outputs, strict=True)
+        return [results[index] for index in range(len(rows))]
+
+
+class TextEmbedder(TextModel):
+    """Embeds texts: the last layer, pooled over the pieces.
+
+        embedder = TextEmbedder.from_pretrained("all-MiniLM-L6-v2", "mean", normalize=True)
+        similarities = embedder.embed(questions) @ embedder.embed(answers).T
+
+    Args:
+      encoder: see `TextModel`.
+      tokenizer: see `TextModel`.
+      pooling: `cls`, `mean` or `max`; see `pool_tokens`.
+      normalize: whether each vector is divided by its length.
+      sizes: max_seq_length and batch_size of `TextModel`.
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        tokenizer: WordPiece,
+        pooling: str = "mean",
+        normalize: bool = False,
+        **sizes: int,
+    ) -> None:
+        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
+            vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]
+            return l2_normalize(vectors) if normalize else vectors
+
+        super().__init__(encoder, tokenizer, select, **sizes)
+
+    @classmethod
+    def from_pretrained(cls, path: str | pathlib.Path, *arguments: Any, **keywords: Any) -> Self:
+        """Reads a checkpoint in any form; the arguments are those after the tokenizer."""
+        checkpoint = read_checkpoint(path)
+        checkpoint.check()
+        return cls.from_checkpoint(checkpoint, *arguments, **keywords)
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of texts, float32 [B, D], B their number."""
+        if isinstance(texts, str):
+            raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
+        vectors = self.run([self.pack(text) for text in texts])
+        return np.reshape(vectors, (-1, self.encoder.config.hidden_size))  # [B, D]
+
+
+def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
+    """Returns what selects float [B, T, layers, D]; the embeddings are no layer."""
+
+    def select(outputs: dict[str, Any], _: Any) -> Any:
+        hidden = outputs["encoder_outputs"][1:]
+        return ops.stack([hidden[layer] for layer in layers], axis=2)  # [B, T, layers, D]
+
+    return select

@@ -1,0 +1,284 @@
+"""A pre-training run: data, vocabulary, model and loop, as `run_pretraining` is asked for it."""
+
+import dataclasses
+import pathlib
+import typing
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.start import (
+    check_output_dir,
+    has_pooler,
+    keep_vocabulary,
+    merge,
+    read_start,
+    starts_of_names,
+)
+from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, TrainingConfig
+from bert_tf.data.pipeline import raise_input_fault
+from bert_tf.data.preparation import prepare_pretraining_data
+from bert_tf.data.tfrecords import RecordFiles
+from bert_tf.files import exclusive
+from bert_tf.modeling.models import BertPretrainer
+from bert_tf.modeling.pretrained import assign_checkpoint
+from bert_tf.optimization.optimizers import build_optimizer, decays
+from bert_tf.run_record import recorded, write_run_record
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.text.vocab import Vocab
+from bert_tf.training.curves import draw_curves
+from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
+from bert_tf.training.flops import training_flops
+from bert_tf.training.memory import activation_bytes, choose_micro_batches
+from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.reporting import (
+    Progress,
+    parameter_table,
+    strategy_peak,
+    write_eval_results,
+)
+from bert_tf.training.stopping import Stopped
+from bert_tf.training.trainer import Trainer, note_evaluation
+
+PANELS = {
+    "masked_lm_loss": "MLM loss (nats)",
+    "masked_lm_accuracy": "MLM accuracy",
+    "next_sentence_loss": "NSP loss (nats)",
+    "next_sentence_accuracy": "NSP accuracy",
+}
+
+
+def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
+    """Does what the flags ask for, alone in the run directory; returns the exit status.
+
+    Raises:
+      ValueError: with all that is wrong with flags, input or numbers.
+    """
+    training = configs.training
+    strategy = make_strategy(training)
+    check_batch_sizes(training, strategy.num_replicas_in_sync)
+    if not (training.do_train and is_chief(strategy)):
+        return train_and_evaluate(configs, start, strategy)
+    with exclusive(pathlib.Path(training.output_dir, ".lock")) as is_ours:
+        if not is_ours:
+            raise ValueError(
+                f"Another process trains in {training.output_dir}; wait for its end, or give "
+                f"another --output_dir."
+            )
+        return train_and_evaluate(configs, start, strategy)
+
+
+def train_and_evaluate(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> int:
+    """Does what the flags ask for, as `run` does."""
+    training = configs.training
+    trainer = build_trainer(configs, start, strategy)
+    try:
+        if training.do_train:
+            trainer.train()
+        if training.do_eval:
+            results = trainer.evaluate()
+            if is_chief(strategy):
+                report_results(trainer, configs, results)
+    except Stopped as stop:
+        record = f"{training.output_dir}/run.flags"
+        logging.info("Saved at step %d. To go on, give the same command again, or:", trainer.step)
+        logging.info("python -m bert_tf.run_pretraining --flagfile=%s", record)
+        return stop.exit_status
+    except FloatingPointError as error:
+        raise ValueError(error) from error
+    except tf.errors.InvalidArgumentError as error:
+        task = typing.cast(PretrainingTask, trainer.task)
+        raise_input_fault(error, task.train_records, task.eval_records)
+    return 0
+
+
+def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpoint | None]:
+    """Reads --init_checkpoint, with which the model's configuration comes.
+
+    A run that has checkpoints of its own goes on from them: what it began with is not read again.
+    An evaluation alone is one of the weights that are named.
+
+    Raises:
+      ValueError: if it cannot be read, contradicts the flags, or lies in output_dir.
+    """
+    data, training = configs.data, configs.training
+    folder = pathlib.Path(training.output_dir)
+    if training.do_train and folder.is_dir() and not (folder / "run.flags").exists():
+        check_output_dir(training.output_dir)
+    if not training.init_checkpoint:
+        return configs, None
+
+    given, record = config_flags.given(ModelConfig), folder / "bert_config.json"
+    if training.do_train and any(folder.glob("model.ckpt-*.index")):
+        logging.info("%s has checkpoints; --init_checkpoint is not read again.", folder)
+        return configs._replace(model=merge(ModelConfig.read(record), given, str(record))), None
+    start = read_start(
+        training.init_checkpoint,
+        given,
+        ("masked_lm", "pooler", "next_sentence") if data.use_next_sentence else ("masked_lm",),
+        config_file=training.bert_config_file,
+        vocab_file=data.vocab_file,
+        added_words_file=data.added_words_file,
+        may_miss=starts_of_names(training.may_miss),
+        may_ignore=starts_of_names(training.may_ignore),
+    )
+    if start.vocab:
+        vocab_size = given.get("vocab_size", len(start.vocab))
+        check_vocabulary(len(start.vocab), vocab_size, training.init_checkpoint)
+    return configs._replace(model=start.config), start
+
+
+def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Trainer:
+    """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
+    prepared = prepare(configs, start, strategy)
+    configs = configs._replace(training=choose_sizes(configs, strategy))
+    model_config, data, masking, optimization, training = configs
+    if training.do_eval and not prepared.eval_files:
+        raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
+    vocab = Vocab.read(prepared.vocab_file)
+    check_vocabulary(len(vocab), model_config.vocab_size, prepared.vocab_file)
+    if training.do_train and is_chief(strategy):
+        write_run_record(training.output_dir, vocab, *configs)
+
+    keras.utils.set_random_seed(data.random_seed)
+    keras.mixed_precision.set_global_policy(training.precision)
+    with strategy.scope():
+        use_pooler = data.use_next_sentence or has_pooler(training.output_dir, start)
+        model = BertPretrainer(model_config, data.use_next_sentence, training.recompute, use_pooler)
+        optimizer = build_optimizer(optimization)
+        optimizer.build(model.trainable_variables)
+    logging.info("%s", parameter_table(model.trainable_variables, decays))
+
+    train_records = RecordFiles(prepared.train_files)
+    eval_records = RecordFiles(prepared.eval_files) if prepared.eval_files else None
+    trainer = Trainer(
+        PretrainingTask(model, train_records, eval_records, vocab, data, masking),
+        optimizer,
+        strategy,
+        training,
+        num_train_steps=optimization.num_train_steps,
+        random_seed=data.random_seed,
+        progress=make_progress(configs, strategy),
+        data_fingerprint=prepared.fingerprint,
+    )
+    load_weights(trainer, start, training)
+    return trainer
+
+
+def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingConfig) -> None:
+    """Loads the run's newest checkpoint, else the weights of --init_checkpoint, else nothing.
+
+    Raises:
+      ValueError: if an evaluation alone has no weights to evaluate.
+    """
+    if (training.do_train or not start) and trainer.restore():
+        return
+    if start:
+        assign_checkpoint(trainer.task.model, start, starts_of_names(training.may_miss))
+    elif not training.do_train:
+        raise ValueError(
+            f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "
+            f"--output_dir of a run, or weights as --init_checkpoint."
+        )
+
+
+def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Any:
+    """Does what is missing between the input and ready records; one host does it for all."""
+    vocab_file = vocabulary_of_weights(configs.data, configs.training, start)
+
+    def prepare_here() -> Any:
+        return prepare_pretraining_data(
+            dataclasses.replace(configs.data, vocab_file=vocab_file),
+            configs.masking,
+            vocab_size=configs.model.vocab_size,
+            do_lower_case=configs.model.do_lower_case,
+            cache_dir=configs.data.cache_dir,
+            do_eval=configs.training.do_eval,
+        )
+
+    prepared = prepare_here() if is_chief(strategy) else None
+    any_worker(strategy, False)  # The others wait here, then find everything made.
+    prepared = prepared or prepare_here()
+    if not prepared.vocab_file:
+        raise ValueError("The input is TFRecords; give the --vocab_file they were made with.")
+    return prepared
+
+
+def vocabulary_of_weights(
+    data: DataConfig, training: TrainingConfig, start: Checkpoint | None
+) -> str:
+    """Returns the vocabulary to use: that of the start, the one given, else that of the run.
+
+    Returns:
+      A path; "" if the weights are random, so that a vocabulary may be trained.
+
+    Raises:
+      ValueError: if weights are given and no vocabulary.
+    """
+    if start and start.vocab:
+        return str(keep_vocabulary(start.vocab, data.cache_dir))
+    own = pathlib.Path(training.output_dir, "vocab.txt")
+    if own.exists() and (training.init_checkpoint or not data.vocab_file):
+        return str(own)
+    if not data.vocab_file and not training.do_train:
+        raise ValueError(f"{own.parent} has no vocab.txt; give its vocabulary as --vocab_file.")
+    return data.vocab_file
+
+
+def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
+    """Raises ValueError if vocabulary and model have different sizes."""
+    if size != vocab_size:
+        raise ValueError(
+            f"{source} has {size} pieces, but the model's vocab_size is {vocab_size}; "
+            f"give --vocab_size={size} or the vocabulary that belongs to the configuration."
+        )
+
+
+def choose_sizes(configs: PretrainingConfigs, strategy: Any) -> TrainingConfig:
+    """Returns the loop's configuration with the run's number of micro-batches."""
+    training, length = configs.training, configs.data.max_seq_length
+    predictions = configs.masking.max_predictions_per_seq
+    example = activation_bytes(configs.model, length, predictions, training.recompute)
+    before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
+    return choose_micro_batches(training, example, strategy.num_replicas_in_sync, before)
+
+
+def make_progress(configs: PretrainingConfigs, strategy: Any) -> Progress:
+    """Makes the report of rates, with the work of an example and the machine's peak."""
+    data, training = configs.data, configs.training
+    predictions = configs.masking.max_predictions_per_seq
+    return Progress(
+        configs.optimizer.num_train_steps,
+        training.train_batch_size,
+        data.max_seq_length,
+        training_flops(configs.model, data.max_seq_length, predictions),
+        strategy_peak(training, strategy),
+    )
+
+
+def report_results(
+    trainer: Trainer, configs: PretrainingConfigs, results: dict[str, float]
+) -> None:
+    """Writes eval_results.txt and curves.png, and prints the results beside the baseline's."""
+    training = configs.training
+    baseline = typing.cast(PretrainingTask, trainer.task).unigram_baseline(
+        configs.model.vocab_size, training.eval_batch_size, training.max_eval_steps
+    )
+    folder = pathlib.Path(training.output_dir)
+    if training.do_train:
+        note_evaluation(folder, trainer.step, results)
+        trainer.directory.mark_best(trainer.step, trainer.task.score(results))
+    write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
+    names = ("metrics.jsonl", "eval_metrics.jsonl")
+    steps, evaluations = (read_metrics(folder / name) for name in names)
+    draw_curves(folder / "curves.png", PANELS, steps, evaluations, baseline)
+    logging.info("Evaluation at step %d:", trainer.step)
+    for name, value in results.items():
+        beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""
+        logging.info("  %-24s %.4f%s", name, value, beside)
+    if steps:
+        logging.info("Curves: %s", folder / "curves.png")

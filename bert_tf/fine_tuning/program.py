@@ -18,8 +18,8 @@ if typing.TYPE_CHECKING:
 # A program defines its flags itself: --help shows those of its own module. Of DataConfig these few.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 FLAG_GROUPS = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
-# With bias correction: without it, as in google-research/bert, the first hundred steps are up to six
-# times as long. configs/google_fine_tuning.flags gives the original; see docs/results.md.
+# With bias correction. Without it the first hundred steps are up to six times as long, as those of
+# google-research/bert: configs/google_fine_tuning.flags. Both are compared in docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")  # Evaluations see all; rates are of pieces.
 # What weights get used to: an evaluation or a prediction takes it from the run that made them.
@@ -95,8 +95,8 @@ def read_configs(task_config: type[Config]) -> Configs:
     """
     training = config_flags.from_flags(TrainingConfig)
     if training.do_train:
-        if before := recorded(first_run_directory(training), "optimizer"):
-            config_flags.set_defaults(optimizer=before)
+        if optimizer := recorded(first_run_directory(training), "optimizer"):
+            config_flags.set_defaults(optimizer=optimizer)
     else:
         source = training.init_checkpoint
         if source in ("", recorded(training.output_dir, "init_checkpoint")):

@@ -110,7 +110,8 @@ print_scores("After", found)
 for question in held_out[:5]:
     print(f"{question.question} {found[question.id]} (right: {question.answers[0].text})")
 
-# Later, and in another program: the model from its file, its vocabulary from the other.
+# Later, or in another program after `import bert_tf`: the model from its file, its vocabulary from
+# the other.
 model.save("answers.keras")
 loaded = keras.models.load_model("answers.keras")
 context = "Born in Bern in 1812, Alan taught natural history."

@@ -71,8 +71,8 @@ print(f"Accuracy before: {classifier.evaluate(held_out, verbose=0)[1]:.3f}")
 classifier.fit(train, validation_data=held_out, epochs=3, shuffle=False, verbose=2)
 print(f"Accuracy after: {classifier.evaluate(held_out, verbose=0)[1]:.3f}")
 
-# One model from strings to scores, in one file. To load it, import the two modules of bert_tf that
-# are imported here under `modeling`; nothing else is needed.
+# One model from strings to scores, in one file. To load it in another program `import bert_tf`;
+# nothing else is needed.
 texts = keras.Input((), dtype="string")
 keras.Model(texts, classifier(preprocessor(texts))).save("reviews.keras")
 model = keras.models.load_model("reviews.keras")

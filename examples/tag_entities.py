@@ -96,7 +96,8 @@ tagger.fit(inputs, np.maximum(pieces, 0), 32, epochs=epochs, sample_weight=weigh
 report = evaluate_entities(true, predict(tagger, held_out))
 print(f"F1 after: {report.overall.f1:.1f}\n{format_conlleval(report)}")
 
-# Later, and in another program: the model from its file, its vocabulary from the other.
+# Later, or in another program after `import bert_tf`: the model from its file, its vocabulary from
+# the other.
 tagger.save("tagger.keras")
 model = keras.models.load_model("tagger.keras")
 texts = ["Kurt of Noether and Sons met Grace .", "In Oslo , Oslo Post left Ada Byron ."]

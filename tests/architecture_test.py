@@ -23,7 +23,7 @@ data
 modeling optimization
 training
 tasks
-fine_tuning diagnosis
+fine_tuning diagnosis pretraining
 """.strip().splitlines()
 # These stand further up than their package.
 SHARED = {"modeling.losses": "config"}

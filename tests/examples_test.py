@@ -1,10 +1,11 @@
-"""Runs the examples as a user does, and what they wrote in a process that knows nothing of them."""
+"""Runs the examples as their first lines say, and loads what they wrote in another process."""
 
 import json
 import os
 import pathlib
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 
@@ -18,11 +19,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("classify_reviews", "tag_entities", "answer_questions")
 
 
+def copy_of_project(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the folder, with what a user's commands need of the project."""
+    for name in ("bert_tf", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def command_of(name: str) -> list[str]:
+    """Returns the command in an example's first lines: the script and its arguments."""
+    text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf8")
+    line = re.search("^    PYTHONPATH=. python (.*)$", text, re.MULTILINE)[1]
+    assert line.startswith(f"examples/{name}.py --model=")
+    return shlex.split(line)
+
+
 def start(*command: str, folder: pathlib.Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "PYTHONPATH": ".", "TF_CPP_MIN_LOG_LEVEL": "3"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -39,14 +55,13 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("examples")
+    return copy_of_project(tmp_path_factory.mktemp("examples"))
 
 
 @pytest.fixture(scope="module")
 def printed(folder: pathlib.Path) -> dict[str, str]:
     """What each example prints without arguments, all in one folder and at one time."""
-    paths = {name: str(ROOT / "examples" / f"{name}.py") for name in NAMES}
-    running = {name: start(path, folder=folder) for name, path in paths.items()}
+    running = {name: start(command_of(name)[0], folder=folder) for name in NAMES}
     return {name: finish(process) for name, process in running.items()}
 
 
@@ -54,6 +69,7 @@ def number_after(words: str, text: str) -> float:
     return float(re.search(rf"^{words}:? ([0-9.]+)", text, re.MULTILINE).group(1))
 
 
+@pytest.mark.slow
 def test_classifier_learns(printed):
     text = printed["classify_reviews"]
     before, after = (number_after(f"Accuracy {when}", text) for when in ("before", "after"))
@@ -64,6 +80,7 @@ def test_classifier_learns(printed):
     ]
 
 
+@pytest.mark.slow
 def test_tagger_learns(printed):
     text = printed["tag_entities"]
     before, after = (number_after(f"F1 {when}", text) for when in ("before", "after"))
@@ -75,6 +92,7 @@ def test_tagger_learns(printed):
     ]
 
 
+@pytest.mark.slow
 def test_span_labeler_learns(printed):
     text = printed["answer_questions"]
     matches = [number_after(f"{when}: exact match", text) for when in ("Before", "After")]
@@ -87,15 +105,19 @@ def test_span_labeler_learns(printed):
 
 # What a user's own program needs of the examples: the files that they wrote.
 IN_A_FRESH_PROCESS = """
+import bert_tf
 import keras
+
+reviews, tagger, answers = (
+    keras.models.load_model(f"{name}.keras") for name in ("reviews", "tagger", "answers")
+)
+
 import numpy as np
 import tensorflow as tf
-import bert_tf.modeling.models, bert_tf.modeling.preprocessor, bert_tf.optimization.optimizers
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 
-reviews = keras.models.load_model("reviews.keras")
 texts = ["The music was delightful, a wonderful evening.", "Clumsy and, I am afraid, boring."]
 print(*reviews.predict(tf.constant(texts), verbose=0).argmax(-1))
 
@@ -104,14 +126,13 @@ tokenizer = WordPiece(Vocab.read("tagger_vocab.txt"), False)
 pieces = [tokenizer.encode(word) for word in words]
 first = 1 + np.cumsum([0, *map(len, pieces[:-1])])
 row = pack(tokenizer.vocab, sum(pieces, []), [], 64)
-tagger = keras.models.load_model("tagger.keras")
 print(*tagger.predict(pad_batch([row]), verbose=0)[0].argmax(-1)[first])
 
 context = "Born in Bern in 1812, Alan taught natural history."
 tokenizer = WordPiece(Vocab.read("answers_vocab.txt"), True)
 question, pieces = tokenizer.encode("Where did Alan live?"), tokenizer.encode(context)
 row = pad_batch([pack(tokenizer.vocab, question, pieces, 64)])
-scores = keras.models.load_model("answers.keras").predict(row, verbose=0)
+scores = answers.predict(row, verbose=0)
 span = slice(scores["start_logits"][0].argmax(), scores["end_logits"][0].argmax() + 1)
 print(*(tokenizer.vocab.tokens[id] for id in row["input_word_ids"][0, span]))
 """
@@ -119,6 +140,7 @@ print(*(tokenizer.vocab.tokens[id] for id in row["input_word_ids"][0, span]))
 TAGS = ["O", "B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER"]
 
 
+@pytest.mark.slow
 def test_saved_models_give_the_same_elsewhere(printed, folder):
     lines = finish(start("-c", IN_A_FRESH_PROCESS, folder=folder)).splitlines()
     assert lines[0] == "1 0"  # bad, good
@@ -127,12 +149,12 @@ def test_saved_models_give_the_same_elsewhere(printed, folder):
     assert lines[2] == "bern"
 
 
-def run_here(name: str, monkeypatch, capsys, folder: pathlib.Path, *arguments: str) -> str:
-    """Runs an example in this process, where TensorFlow is loaded already."""
-    path = str(ROOT / "examples" / f"{name}.py")
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", [path, *arguments])
-    runpy.run_path(path, run_name="__main__")
+def run_here(name: str, monkeypatch, capsys, folder: pathlib.Path) -> str:
+    """Runs an example's own command in this process, where TensorFlow is loaded already."""
+    command = command_of(name)
+    monkeypatch.chdir(copy_of_project(folder))
+    monkeypatch.setattr(sys, "argv", command)
+    runpy.run_path(command[0], run_name="__main__")
     return capsys.readouterr().out
 
 
@@ -149,11 +171,12 @@ def assert_from_checkpoint(path: pathlib.Path, model_folder: pathlib.Path) -> No
 
 
 def test_classifier_takes_a_model_and_a_table(tmp_path, monkeypatch, capsys):
-    model = write_tiny_model(tmp_path / "model", "good", "bad", "fine", num_hidden_layers=1)
+    model = write_tiny_model(
+        tmp_path / "all-MiniLM-L6-v2", "good", "bad", "fine", num_hidden_layers=1
+    )
     rows = [f"{word} {number}\t{word}" for number in range(12) for word in ("good", "bad", "fine")]
-    (tmp_path / "rows.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
-    arguments = ("--model=model", "--data=rows.tsv")
-    text = run_here("classify_reviews", monkeypatch, capsys, tmp_path, *arguments)
+    (tmp_path / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    text = run_here("classify_reviews", monkeypatch, capsys, tmp_path)
     assert re.search(r"^(good|bad|fine): The music", text, re.MULTILINE)
     loaded = keras.models.load_model(tmp_path / "reviews.keras")
     assert loaded.output_shape == (None, 3)
@@ -161,11 +184,13 @@ def test_classifier_takes_a_model_and_a_table(tmp_path, monkeypatch, capsys):
     assert_from_checkpoint(tmp_path / "reviews.keras", model)
 
 
+@pytest.mark.slow
 def test_tagger_takes_a_model_and_words_with_tags(tmp_path, monkeypatch, capsys):
-    model = write_tiny_model(tmp_path / "model", "paris", "is", "nice", num_hidden_layers=1)
+    model = write_tiny_model(
+        tmp_path / "all-MiniLM-L6-v2", "paris", "is", "nice", num_hidden_layers=1
+    )
     (tmp_path / "train.conll").write_text("Paris B-LOC\nis O\nnice O\n\n" * 40)
-    arguments = ("--model=model", "--data=train.conll")
-    text = run_here("tag_entities", monkeypatch, capsys, tmp_path, *arguments)
+    text = run_here("tag_entities", monkeypatch, capsys, tmp_path)
     assert "processed 12 tokens with 4 phrases" in text
     loaded = keras.models.load_model(tmp_path / "tagger.keras")
     assert loaded.num_labels == 2
@@ -175,9 +200,10 @@ def test_tagger_takes_a_model_and_words_with_tags(tmp_path, monkeypatch, capsys)
     assert_from_checkpoint(tmp_path / "tagger.keras", model)
 
 
+@pytest.mark.slow
 def test_span_labeler_takes_a_model_and_squad(tmp_path, monkeypatch, capsys):
     shape = {"max_position_embeddings": 256, "num_hidden_layers": 1}
-    model = write_tiny_model(tmp_path / "model", "where", "in", **shape)
+    model = write_tiny_model(tmp_path / "all-MiniLM-L6-v2", "where", "in", **shape)
     answer = {"text": "Rome", "answer_start": 3}
     paragraphs = [
         {
@@ -186,9 +212,8 @@ def test_span_labeler_takes_a_model_and_squad(tmp_path, monkeypatch, capsys):
         }
         for number in range(30)
     ]
-    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    arguments = ("--model=model", "--data=squad.json")
-    text = run_here("answer_questions", monkeypatch, capsys, tmp_path, *arguments)
+    (tmp_path / "train-v1.1.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    text = run_here("answer_questions", monkeypatch, capsys, tmp_path)
     assert text.count("Where? ") == 3 and text.count("(right: Rome)") == 3
     assert not (tmp_path / "made_up.json").exists()
     assert_from_checkpoint(tmp_path / "answers.keras", model)

@@ -1,17 +1,25 @@
 """What `import bert_tf` alone lets Keras load, and what it does not load itself."""
 
 import importlib
+import json
 import pathlib
 import pkgutil
 import subprocess
 import sys
 
 import keras
+import pytest
 
 import bert_tf.modeling
 import bert_tf.optimization
 from bert_tf.config import OptimizerConfig
 from bert_tf.keras_classes import CLASSES, Located, register
+from bert_tf.modeling.attention import SelfAttention
+from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.embeddings import BertEmbeddings
+from bert_tf.modeling.encoder import EncoderLayer, Pooler, ResidualOutput
+from bert_tf.modeling.heads import LabelHead, MaskedLMHead
+from bert_tf.modeling.layer_norm import LayerNorm
 from bert_tf.optimization.optimizers import AdamW, build_optimizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -38,6 +46,28 @@ def test_what_stands_for_a_class_makes_its_objects(monkeypatch):
     optimizer = build_optimizer(OptimizerConfig("adamw", learning_rate=0.5))
     made = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(made) is AdamW and made.get_config() == optimizer.get_config()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        BertEmbeddings(9, 4, 5, 2, 0.1, 1e-6, 0.02),
+        Dropout(0.1, 3),
+        EncoderLayer(2, 8, "relu", 0.1, 0.2, 5, 1e-6, 0.02),
+        LabelHead(2, 4, 0.02, dtype="float16"),
+        LayerNorm(epsilon=1e-6),
+        MaskedLMHead(9, 4, "relu", 1e-6, 0.02, name="pieces"),
+        Pooler(0.02),
+        ResidualOutput(4, 0.1, 3, 1e-6, 0.02),
+        SelfAttention(2, 0.1, 3, 0.02),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_are_made_again_from_what_is_saved_of_them(layer):
+    config = keras.layers.serialize(layer)
+    again = keras.layers.deserialize(json.loads(json.dumps(config)))
+    assert type(again) is type(layer) and again.dtype_policy == layer.dtype_policy
+    assert keras.layers.serialize(again) == config
 
 
 # Keras in the shortest form: its list of classes, which is there when the module has run.

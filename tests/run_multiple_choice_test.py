@@ -29,6 +29,7 @@ WORDS = ("the", "boat", "house", "on", "water", "floats", "sinks", "burns", "fal
 WRONG = ("sinks", "burns", "falls")
 NUM_WRONG = 3  # labels of dev.csv
 FLAGS = {
+    "optimizer": "adam_weight_decay",  # Learns so few rows in fewer steps.
     "max_seq_length": 24,
     "train_batch_size": 16,
     "learning_rate": 3e-3,

@@ -27,8 +27,8 @@ if typing.TYPE_CHECKING:
 # Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")
-# With bias correction: without it, as in google-research/bert, the first hundred steps are up to
-# six times as long. configs/google_fine_tuning.flags gives the original; see docs/results.md.
+# With bias correction. Without it the first hundred steps are up to six times as long, as those of
+# google-research/bert: configs/google_fine_tuning.flags. Both are compared in docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"
 
 # The flags that are defined here are those of the program, for its --help.

@@ -137,12 +137,3 @@ class SelfAttention(keras.layers.Layer):
         )
         context = ops.reshape(context, (-1, size))  # [B*T, D]
         return context if layout is None else layout.unpad(context)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "dropout_rate": self.dropout.rate,
-            "salt": self.dropout.salt,
-            "initializer_range": self.initializer_range,
-        }

@@ -120,6 +120,3 @@ class Dropout(keras.layers.Layer):
         if dropout_seed is None:
             return inputs
         return dropout(inputs, self.rate, dropout_seed, self.salt)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "rate": self.rate, "salt": self.salt}

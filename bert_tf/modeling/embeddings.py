@@ -108,15 +108,3 @@ class BertEmbeddings(keras.layers.Layer):
         else:
             embeddings += ops.take(self.position_embeddings, positions, axis=0)
         return self.dropout(self.layer_norm(embeddings), dropout_seed)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "max_position_embeddings": self.max_position_embeddings,
-            "type_vocab_size": self.type_vocab_size,
-            "dropout_rate": self.dropout.rate,
-            "layer_norm_eps": self.layer_norm.epsilon,
-            "initializer_range": self.initializer_range,
-        }

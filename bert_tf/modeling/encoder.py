@@ -62,7 +62,6 @@ class ResidualOutput(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.units = units
-        self.initializer_range = initializer_range
         self.dense = keras.layers.Dense(
             units,
             kernel_initializer=initializer(initializer_range),
@@ -80,16 +79,6 @@ class ResidualOutput(keras.layers.Layer):
 
     def call(self, inputs: Any, residual: Any, dropout_seed: Any = None) -> Any:
         return self.layer_norm(residual + self.dropout(self.dense(inputs), dropout_seed))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "dropout_rate": self.dropout.rate,
-            "salt": self.dropout.salt,
-            "layer_norm_eps": self.layer_norm.epsilon,
-            "initializer_range": self.initializer_range,
-        }
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -175,9 +164,6 @@ class EncoderLayer(keras.layers.Layer):
         attended = self.attention_output(context, inputs, dropout_seed)
         return self.feed_forward_output(self.intermediate(attended), attended, dropout_seed)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self._config}
-
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(keras.layers.Layer):
@@ -209,9 +195,6 @@ class Pooler(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         return self.dense(inputs[:, 0])
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "initializer_range": self.initializer_range}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

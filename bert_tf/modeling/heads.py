@@ -65,8 +65,6 @@ class MaskedLMHead(keras.layers.Layer):
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
-        self.hidden_act = hidden_act
-        self.initializer_range = initializer_range
         self.dense = keras.layers.Dense(
             hidden_size,
             activation=activation(hidden_act),
@@ -93,16 +91,6 @@ class MaskedLMHead(keras.layers.Layer):
         scores = ops.matmul(rows, ops.transpose(table))  # [B*P, V]
         scores = ops.cast(scores, "float32") + self.output_bias
         return ops.reshape(scores, (-1, ops.shape(positions)[1], self.vocab_size))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "hidden_act": self.hidden_act,
-            "layer_norm_eps": self.layer_norm.epsilon,
-            "initializer_range": self.initializer_range,
-        }
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -146,11 +134,3 @@ class LabelHead(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         scores = ops.matmul(inputs, ops.transpose(self.output_weights))
         return ops.cast(scores, "float32") + self.output_bias
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_labels": self.num_labels,
-            "hidden_size": self.hidden_size,
-            "initializer_range": self.initializer_range,
-        }

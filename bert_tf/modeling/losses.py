@@ -80,79 +80,32 @@ def right_labels(logits: Any, label_ids: Any) -> Any:
     return ops.cast(ops.equal(ops.argmax(logits, axis=-1), label_ids), "float32")
 
 
-def _cross_entropy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
-    return weigh(class_losses(logits, labels), ops.cast(weights, "float32"))
-
-
-def _accuracy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
-    return weigh(right_labels(logits, ops.cast(labels, "int32")), ops.cast(weights, "float32"))
-
-
-def masked_lm_loss(logits: Any, masked_lm_ids: Any, masked_lm_weights: Any) -> WeightedSum:
-    """Sums the cross-entropy of the masked positions.
+def cross_entropy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
+    """Sums the cross-entropy of predictions, masked pieces or next sentences.
 
     Not a mean: the caller adds sums over micro-batches and replicas, then divides once.
 
     Args:
-      logits: float32 [B, P, V], unnormalised scores.
-      masked_lm_ids: int32 [B, P], original piece ids in [0, V).
-      masked_lm_weights: float32 [B, P], 1 for a real prediction, 0 for padding.
+      logits: float [..., C], unnormalised: [B, P, V] of masked pieces, [B, 2] of next sentences.
+      labels: int32 [...] in [0, C): piece ids; 0 really next, 1 random.
+      weights: float32 [...], 1 for a prediction, 0 for what only fills the batch.
 
     Returns:
-      `WeightedSum`: total in nats and the number of real predictions, both float32 [].
+      `WeightedSum`: total in nats and the number of predictions, both float32 [].
 
-    Example: two predictions, one of them padding, V = 2, logits all zero:
+    Example: two predictions, one of them padding, C = 2, logits all zero:
       total = log 2 = 0.6931, weight = 1.
 
-    Reference: Devlin et al. 2019, section 3.1. Differs from the original: it divides
-    per replica and adds 1e-5 to the weight (run_pretraining.py, get_masked_lm_output).
+    Reference: Devlin et al. 2019, section 3.1. Differs from the original: it divides per replica
+    and, for masked pieces, adds 1e-5 to the weight (run_pretraining.py, get_masked_lm_output).
     """
-    return _cross_entropy(logits, masked_lm_ids, masked_lm_weights)
+    return weigh(class_losses(logits, labels), ops.cast(weights, "float32"))
 
 
-def next_sentence_loss(
-    logits: Any, next_sentence_labels: Any, next_sentence_weights: Any
-) -> WeightedSum:
-    """Sums the cross-entropy of next-sentence prediction.
-
-    Args:
-      logits: float32 [B, 2], unnormalised scores.
-      next_sentence_labels: int32 [B], 0 really next, 1 random.
-      next_sentence_weights: float32 [B], 1 for a labelled row, 0 for a row that only fills a batch.
-
-    Returns:
-      `WeightedSum`: total in nats and the number of labelled rows, both float32 [].
-
-    Reference: Devlin et al. 2019, section 3.1; run_pretraining.py, get_next_sentence_output.
-    """
-    return _cross_entropy(logits, next_sentence_labels, next_sentence_weights)
-
-
-def masked_lm_accuracy(logits: Any, masked_lm_ids: Any, masked_lm_weights: Any) -> WeightedSum:
-    """Counts the masked positions whose highest score is the original piece's.
-
-    Args:
-      logits: see `masked_lm_loss`.
-      masked_lm_ids: see `masked_lm_loss`.
-      masked_lm_weights: see `masked_lm_loss`.
+def accuracy(logits: Any, labels: Any, weights: Any) -> WeightedSum:
+    """Counts the predictions whose highest score is the label's; see `cross_entropy`.
 
     Returns:
       `WeightedSum`: right predictions and predictions, both float32 [].
     """
-    return _accuracy(logits, masked_lm_ids, masked_lm_weights)
-
-
-def next_sentence_accuracy(
-    logits: Any, next_sentence_labels: Any, next_sentence_weights: Any
-) -> WeightedSum:
-    """Counts the rows whose next-sentence label has the higher score.
-
-    Args:
-      logits: see `next_sentence_loss`.
-      next_sentence_labels: see `next_sentence_loss`.
-      next_sentence_weights: see `next_sentence_loss`.
-
-    Returns:
-      `WeightedSum`: right predictions and predictions, both float32 [].
-    """
-    return _accuracy(logits, next_sentence_labels, next_sentence_weights)
+    return weigh(right_labels(logits, ops.cast(labels, "int32")), ops.cast(weights, "float32"))

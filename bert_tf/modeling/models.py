@@ -15,7 +15,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.heads import LabelHead, MaskedLMHead
-from bert_tf.modeling.losses import WeightedSum, masked_lm_loss, next_sentence_loss
+from bert_tf.modeling.losses import WeightedSum, cross_entropy
 from bert_tf.modeling.pretrained import FromPretrained
 
 if typing.TYPE_CHECKING:
@@ -34,12 +34,12 @@ def pretraining_losses(batch: dict[str, Any], outputs: dict[str, Any]) -> dict[s
       loss is the sum of their means, with equal weight.
     """
     losses = {
-        "masked_lm_loss": masked_lm_loss(
+        "masked_lm_loss": cross_entropy(
             outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
         )
     }
     if "next_sentence_logits" in outputs:
-        losses["next_sentence_loss"] = next_sentence_loss(
+        losses["next_sentence_loss"] = cross_entropy(
             outputs["next_sentence_logits"],
             batch["next_sentence_labels"],
             batch["next_sentence_weights"],

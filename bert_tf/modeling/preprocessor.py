@@ -16,8 +16,8 @@ The rows are those of `bert_tf.text.packing`. Three ways to use it, all with the
 In a dataset the work is done on the CPU beside the training step, so prefer that one for training.
 Keras compiles a model that holds the layer without XLA, which knows no strings, and its `fit` and
 `predict` want strings as tensors, `tf.constant(["A text."])`, not as lists or NumPy's `str_`.
-`model.export` makes a SavedModel of it that serves raw strings. To load what was saved, import this
-module (and the model's) first.
+`model.export` makes a SavedModel of it that serves raw strings. To load what was saved,
+`import bert_tf` first.
 """
 
 import os

@@ -9,13 +9,7 @@ import tensorflow as tf
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.pipeline import evaluation_dataset, pretraining_dataset
 from bert_tf.data.tfrecords import RecordFiles
-from bert_tf.modeling.losses import (
-    WeightedSum,
-    masked_lm_accuracy,
-    masked_lm_loss,
-    next_sentence_accuracy,
-    next_sentence_loss,
-)
+from bert_tf.modeling.losses import WeightedSum, accuracy, cross_entropy
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.task import Batch
@@ -99,8 +93,8 @@ class PretrainingTask:
         """Returns summed losses and correct predictions, with their numbers."""
         masked = (outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
         sums = {
-            "masked_lm_loss": masked_lm_loss(*masked),
-            "masked_lm_accuracy": masked_lm_accuracy(*masked),
+            "masked_lm_loss": cross_entropy(*masked),
+            "masked_lm_accuracy": accuracy(*masked),
         }
         if self.use_next_sentence:
             pair = (
@@ -108,8 +102,8 @@ class PretrainingTask:
                 batch["next_sentence_labels"],
                 batch["next_sentence_weights"],
             )
-            sums["next_sentence_loss"] = next_sentence_loss(*pair)
-            sums["next_sentence_accuracy"] = next_sentence_accuracy(*pair)
+            sums["next_sentence_loss"] = cross_entropy(*pair)
+            sums["next_sentence_accuracy"] = accuracy(*pair)
         return sums
 
     def unigram_baseline(

@@ -1,5 +1,6 @@
 """export.ask gives the model's answers, from its folder alone, in lines and as JSON."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -9,21 +10,38 @@ import pytest
 import tensorflow as tf
 
 from export.ask import ask, name_arguments, readable
-from export.models import CLASSES
+from export.models import CLASSES, load
 from export.page.model import as_json
-from tests.export.made_models import TEXTS
+from export.saving.version_folders import ids_folder
+from export.saving.writing import save
+from tests.export.made_models import TEXTS, write_model
 
 FAST = "next_sentence"  # Making the others takes long.
 KINDS = [FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in CLASSES if kind != FAST)]
 
 
+@pytest.fixture(scope="module")
+def served_models(tmp_path_factory):
+    """Gives the model of a kind: (in Python, folder of its SavedModels); made once."""
+
+    @functools.cache
+    def make(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        source = write_model(folder / "run", kind, {"max_query_length": "8"}, num_hidden_layers=1)
+        served = load(str(source), kind)
+        save(served, folder / "serving" / kind, 1, str(source))
+        return served, folder / "serving" / kind
+
+    return make
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_the_model_in_python(served_models, kind) -> None:
-    model = served_models[kind]
-    texts = TEXTS[: len(model.served.texts)]
-    labels, answer = ask(model.text.parent, texts)  # Its newest version.
-    assert tuple(labels) == model.served.labels and readable(labels, answer)
-    expected = model.served.from_texts(*(tf.constant([text]) for text in texts))
+    served, folder = served_models(kind)
+    texts = TEXTS[: len(served.texts)]
+    labels, answer = ask(folder, texts)  # Its newest version.
+    assert tuple(labels) == served.labels and readable(labels, answer)
+    expected = served.from_texts(*(tf.constant([text]) for text in texts))
     for name, value in expected.items():
         if value.dtype == tf.float32:
             np.testing.assert_allclose(answer[name], value[0], atol=1e-5)
@@ -41,18 +59,18 @@ def test_lines_for_people() -> None:
 
 
 def test_what_is_wrong_is_said(served_models, tmp_path) -> None:
-    model = served_models[FAST]
+    _, folder = served_models(FAST)
     with pytest.raises(ValueError, match="takes text and text_b; received 1"):
-        ask(model.text, ["alone"])
+        ask(folder / "1", ["alone"])
     with pytest.raises(ValueError, match="takes ids; give the model of texts"):
-        ask(model.ids, ["a", "b"])
+        ask(ids_folder(folder) / "1", ["a", "b"])
     with pytest.raises(ValueError, match=f"{tmp_path} has no saved_model.pb; give a folder"):
         ask(tmp_path, ["a"])
 
 
 @pytest.mark.slow
 def test_the_program_prints_json(served_models) -> None:
-    arguments = [str(served_models[FAST].text), "the river", "a b", "--json"]
+    arguments = [str(served_models(FAST)[1]), "the river", "a b", "--json"]
     command = [sys.executable, "-m", "export.ask", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 <= json.loads(done.stdout)["is_next"] <= 1

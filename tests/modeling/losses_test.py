@@ -3,13 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.losses import (
-    WeightedSum,
-    masked_lm_accuracy,
-    masked_lm_loss,
-    next_sentence_accuracy,
-    next_sentence_loss,
-)
+from bert_tf.modeling.losses import WeightedSum, accuracy, cross_entropy
 
 
 def random_case(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -20,9 +14,9 @@ def random_case(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_by_hand():
-    loss = masked_lm_loss(tf.zeros((1, 2, 2)), [[0, 1]], [[1.0, 0.0]])
+    loss = cross_entropy(tf.zeros((1, 2, 2)), [[0, 1]], [[1.0, 0.0]])
     np.testing.assert_allclose(loss, [np.log(2), 1.0], rtol=1e-6)
-    loss = next_sentence_loss(tf.constant([[0.0, np.log(3.0)], [9, 9]]), [1, 0], [1.0, 0.0])
+    loss = cross_entropy(tf.constant([[0.0, np.log(3.0)], [9, 9]]), [1, 0], [1.0, 0.0])
     np.testing.assert_allclose(loss, [np.log(4 / 3), 1.0], rtol=1e-6)
 
 
@@ -34,7 +28,7 @@ def test_against_numpy_and_gradient():
     tensor = tf.constant(logits)
     with tf.GradientTape() as tape:
         tape.watch(tensor)
-        loss = masked_lm_loss(tensor, labels, weights)
+        loss = cross_entropy(tensor, labels, weights)
     np.testing.assert_allclose(loss.total, -(np.log(picked) * weights).sum(), rtol=1e-5)
     assert loss.weight == weights.sum()
     expected = (probs - np.eye(11)[labels]) * weights[..., None]
@@ -43,7 +37,7 @@ def test_against_numpy_and_gradient():
 
 def test_halves_add_up_and_weight_zero_counts_nothing():
     logits, labels, weights = random_case()
-    for function in (masked_lm_loss, masked_lm_accuracy):
+    for function in (cross_entropy, accuracy):
         whole = function(logits, labels, weights)
         parts = [function(logits[i : i + 2], labels[i : i + 2], weights[i : i + 2]) for i in (0, 2)]
         np.testing.assert_allclose(whole, np.sum(parts, axis=0), rtol=1e-5)
@@ -53,15 +47,15 @@ def test_halves_add_up_and_weight_zero_counts_nothing():
 
 def test_extreme_scores_are_finite():
     logits = tf.constant([[[1e30, -1e30, 0.0]]])
-    assert masked_lm_loss(logits, [[0]], [[1.0]]).total == 0.0
-    assert np.isfinite(masked_lm_loss(logits, [[1]], [[1.0]]).total)
+    assert cross_entropy(logits, [[0]], [[1.0]]).total == 0.0
+    assert np.isfinite(cross_entropy(logits, [[1]], [[1.0]]).total)
 
 
 def test_accuracies():
     logits = tf.constant([[[0.0, 1, 0], [2, 1, 0]], [[0, 0, 1], [0, 0, 1]]])
     labels, weights = [[1, 1], [2, 2]], [[1.0, 1.0], [1.0, 0.0]]
-    assert [float(x) for x in masked_lm_accuracy(logits, labels, weights)] == [2.0, 3.0]
-    received = next_sentence_accuracy(logits[:, 0, :2], [1, 1], [1.0, 1.0])
+    assert [float(x) for x in accuracy(logits, labels, weights)] == [2.0, 3.0]
+    received = accuracy(logits[:, 0, :2], [1, 1], [1.0, 1.0])
     assert [float(x) for x in received] == [1.0, 2.0]
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.losses import masked_lm_loss
+from bert_tf.modeling.losses import cross_entropy
 from bert_tf.modeling.models import BertPretrainer, pretraining_losses
 from bert_tf.optimization.optimizers import AdamW
 from tests.reference.numpy_bert import NumpyBert
@@ -285,6 +285,6 @@ def test_masked_loss_uses_only_weighted_positions():
     logits = model(batch)["masked_lm_logits"]
     other = np.where(batch["masked_lm_weights"] == 0, 52 - batch["masked_lm_ids"], 0)
     ids = np.where(batch["masked_lm_weights"] == 0, other, batch["masked_lm_ids"])
-    one = masked_lm_loss(logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
-    two = masked_lm_loss(logits, ids, batch["masked_lm_weights"])
+    one = cross_entropy(logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
+    two = cross_entropy(logits, ids, batch["masked_lm_weights"])
     assert one.total == two.total and one.weight == two.weight

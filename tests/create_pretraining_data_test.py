@@ -35,7 +35,8 @@ def make(folder, *arguments, output="out/x.tfrecord", how=run):
     }
     flags = [f"--{name}={value}" for name, value in defaults.items()]
     done = how("create_pretraining_data", *flags, *arguments)
-    return (done.returncode, done.printed) if how is run else (done.wait(300), done.stdout.read())
+    printed = done.printed if how is run else done.communicate(timeout=300)[0]
+    return done.returncode, printed
 
 
 def test_writes_unmasked_examples_and_says_so(folder):
@@ -72,6 +73,7 @@ def test_two_equal_commands_at_once(folder):
     assert not list((folder / "out").glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
     tfds = pytest.importorskip("tensorflow_datasets")
     texts = (folder / "text.txt").read_text().split("\n\n")

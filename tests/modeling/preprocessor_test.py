@@ -176,6 +176,7 @@ np.save(sys.argv[2], model.predict(texts, verbose=0))
 """
 
 
+@pytest.mark.slow
 def test_model_of_strings_is_trained_saved_and_loaded_elsewhere(tmp_path):
     texts = [tf.constant(["a é x", "", "ab"]), tf.constant(["E", "c", ""])]
     model = text_model()

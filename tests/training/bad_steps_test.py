@@ -129,7 +129,14 @@ def test_a_spike_is_left_out(tmp_path, monkeypatch, policy):
     assert event["loss"] > 50 and event["loss"] > event["loss_limit"]
 
 
-@pytest.mark.parametrize(("policy", "dies_at"), [("skip", 8), ("rewind", 6), ("rewind", 11)])
+@pytest.mark.parametrize(
+    ("policy", "dies_at"),
+    [
+        pytest.param("skip", 8, marks=pytest.mark.slow),
+        pytest.param("rewind", 6, marks=pytest.mark.slow),
+        ("rewind", 11),
+    ],
+)
 def test_a_killed_run_ends_with_the_same_bits(tmp_path, policy, dies_at):
     """Dies in the second try of step 6, after the rewind, or after the checkpoint after it."""
     bad = {6: NAN} if policy == "skip" else {6: NAN, 8: NAN}

@@ -96,6 +96,7 @@ def make_trainer(path):
     return trainer_test.make_trainer(path, StreamTask(SMALL), **options)
 
 
+@pytest.mark.slow
 def test_a_run_resumed_within_the_ramp_ends_with_the_same_bits(tmp_path):
     """Steps 0 to 3, 4 to 7 and 8 to 11 are of 2, 4 and 8; dies in the second, after its save at 5.
 

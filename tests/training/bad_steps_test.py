@@ -108,6 +108,7 @@ def test_rewind_goes_on_with_the_batches_after(tmp_path):
     assert steps == [1, 4, 8, 12]
 
 
+@pytest.mark.slow
 def test_rewind_before_the_first_checkpoint_and_twice(tmp_path):
     trainer = trainer_of(tmp_path, {1: NAN, 3: NAN}, on_bad_loss="rewind")
     trainer.train()
@@ -115,7 +116,7 @@ def test_rewind_before_the_first_checkpoint_and_twice(tmp_path):
     assert [event["step"] for event in events(tmp_path)] == [2, 2]
 
 
-@pytest.mark.parametrize("policy", ["skip", "rewind"])
+@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "rewind"])
 def test_a_spike_is_left_out(tmp_path, monkeypatch, policy):
     monkeypatch.setattr("bert_tf.training.trainer.LossGuard", ShortGuard)
     options = {"on_bad_loss": policy, "spike_sigmas": 30.0, "task": SpikyTask}
@@ -160,7 +161,7 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path, policy, dies_at):
     assert len(events(whole)) == len(bad)
 
 
-@pytest.mark.parametrize("policy", ["skip", "rewind"])
+@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "rewind"])
 def test_too_many_end_the_run(tmp_path, policy):
     task = ToyTask(DROPPING, nan_from_step=6)
     trainer = make_trainer(tmp_path, task, jit_compile=False, on_bad_loss=policy, max_bad_losses=2)

@@ -140,7 +140,7 @@ def test_the_record_repeats_the_run(folder, own):
 
 def test_the_same_command_on_a_finished_run_changes_nothing(own):
     before = files_of(own[0])
-    assert fine_tune("run_classifier", f"--flagfile={own[0] / 'run.flags'}") == 0
+    finish(run("run_classifier", f"--flagfile={own[0] / 'run.flags'}"))
     assert files_of(own[0]) == before
 
 

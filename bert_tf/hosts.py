@@ -5,6 +5,7 @@ SlurmClusterResolver: it sorts the hosts as words, so that with n9 and n10 task 
 takes itself for n10: both would wait for each other for ever.
 """
 
+import itertools
 import json
 import os
 import re
@@ -75,28 +76,27 @@ def expand(text: str) -> list[str]:
     ['n1', 'n2', 'n07', 'n08', 'm5:2222', 'bert-0.bert:2222', 'bert-1.bert:2222']
 
     Raises:
-      ValueError: if a bracket is not closed, or holds something else than numbers and ranges.
+      ValueError: if the text is no such list.
     """
-    parts = re.findall(r"(?:[^,\[\]\s]|\[[\d,-]+\])+", text)
-    if not parts or ",".join(parts) != text:
+    part = r"(?:[^,\[\]\s]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
+    if not re.fullmatch(f"{part}(?:,{part})*", text):
         raise ValueError(f"{text!r} is no list of hosts such as n[1-4],m5.")
-    return [host for part in parts for host in _expand_brackets(part)]
-
-
-def _expand_brackets(part: str) -> list[str]:
-    before, bracket, rest = part.partition("[")
-    if not bracket:
-        return [part]
-    numbers, _, after = rest.partition("]")
-    hosts = []
-    for span in numbers.split(","):
-        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", span)
-        if not ends:
-            raise ValueError(f"{span!r} in {part!r} is neither a number nor a range such as 1-4.")
-        first, last = ends[1], ends[2] or ends[1]
-        names = [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
-        hosts += [before + name + end for name in names for end in _expand_brackets(after)]
+    hosts: list[str] = []
+    for name in re.findall(part, text):
+        pieces = re.split(r"[\[\]]", name)  # Every second one was in brackets.
+        choices = [_numbers(p) if place % 2 else [p] for place, p in enumerate(pieces)]
+        hosts += map("".join, itertools.product(*choices))
     return hosts
+
+
+def _numbers(ranges: str) -> list[str]:
+    """Returns the numbers of ranges such as 1-3,08."""
+    ends = [span.partition("-")[::2] for span in ranges.split(",")]
+    return [
+        str(number).zfill(len(first))
+        for first, last in ends
+        for number in range(int(first), int(last or first) + 1)
+    ]
 
 
 def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.environ) -> str:

@@ -107,7 +107,7 @@ class Workers:
         self.words = words
         self.grace_seconds = grace_seconds
         self.logs = [folder / f"worker-{index}.log" for index in range(count)]
-        self.devices = share_gpus(visible_gpus(), count)
+        self.shares = share_gpus(visible_gpus(), count)
         self.processes: list[subprocess.Popen] = []
         self._signal = 0
 
@@ -115,8 +115,11 @@ class Workers:
         """Starts all and waits for all; returns the status of the first that failed, or 0."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
         old = {number: signal.signal(number, self._hand_on) for number in numbers}
+        hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
+        self.processes = []
         try:
-            self._start()
+            for index in range(len(hosts)):
+                self.processes.append(self._start(hosts, index))
             return self._wait()
         finally:
             self._kill()
@@ -131,47 +134,40 @@ class Workers:
         is_stopped = self._signal or status in STOPPED
         return not is_stopped and (status > 128 or status == LOST_WORKER_STATUS)
 
-    def _start(self) -> None:
-        hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
-        self.processes = []
-        for index, log in enumerate(self.logs):
-            with ExitStack() as stack:
-                output = stack.enter_context(log.open("ab")) if index else None
-                environment = {"TF_CONFIG": tf_config(hosts, index), **self.devices[index]}
-                self.processes.append(
-                    subprocess.Popen(
-                        self.words,
-                        env={**os.environ, **environment},
-                        stdout=output,
-                        stderr=subprocess.STDOUT if index else None,
-                        # Ctrl-C reaches them through us, once.
-                        start_new_session=True,
-                        preexec_fn=_stop_with_launcher,
-                    )
-                )
+    def _start(self, hosts: list[str], index: int) -> subprocess.Popen:
+        environment = {"TF_CONFIG": tf_config(hosts, index), **self.shares[index]}
+        with self.logs[index].open("ab") as log:
+            return subprocess.Popen(
+                self.words,
+                env={**os.environ, **environment},
+                stdout=log if index else None,
+                stderr=log if index else None,
+                start_new_session=True,  # Ctrl-C reaches them through us, once.
+                preexec_fn=_stop_with_launcher,
+            )
 
     def _wait(self) -> int:
-        failed, end = -1, float("inf")
-        while any(process.poll() is None for process in self.processes):
-            if failed < 0 and (failed := self._first_failed()) >= 0:
-                if self._report(failed) not in STOPPED:  # The others of a stopped run are saving.
+        """Waits for all, after a failure for the grace; returns the status of that, or 0."""
+        status, end = 0, float("inf")
+        while True:
+            codes = [process.poll() for process in self.processes]
+            if not status and any(codes):
+                # The one to blame did not end for another's sake.
+                failed = [index for index, code in enumerate(codes) if code]
+                status = self._report(min(failed, key=lambda i: codes[i] == LOST_WORKER_STATUS))
+                if status not in STOPPED:  # The others of a stopped run are saving.
                     end = time.monotonic() + self.grace_seconds
+            if None not in codes:
+                return status
             if time.monotonic() > end:
                 self._kill()
             time.sleep(POLL_SECONDS)
-        if failed < 0 and (failed := self._first_failed()) >= 0:
-            self._report(failed)
-        return exit_status(self.processes[failed].returncode) if failed >= 0 else 0
-
-    def _first_failed(self) -> int:
-        """Returns the worker that failed, if several the one that did not do so for another's
-        sake; -1 if none did."""
-        statuses = [process.poll() for process in self.processes]
-        bad = [index for index, status in enumerate(statuses) if status]
-        return min(bad, key=lambda index: statuses[index] == LOST_WORKER_STATUS, default=-1)
 
     def _report(self, index: int) -> int:
-        """Says which worker ended how, with the end of what it printed; returns its status."""
+        """Says which worker ended how, with the end of what it printed.
+
+        Returns its status as a shell gives it: 128 + N after signal N.
+        """
         code = self.processes[index].returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         logging.error("Worker %d of %d %s.", index, len(self.processes), how)
@@ -179,7 +175,7 @@ class Workers:
             text = self.logs[index].read_text(encoding="utf8", errors="replace")
             for line in text.splitlines()[-LINES_SHOWN:]:
                 logging.error("worker %d: %s", index, line)
-        return exit_status(code)
+        return 128 - code if code < 0 else code
 
     def _hand_on(self, number: int, _: Any) -> None:
         self._signal = number
@@ -190,11 +186,6 @@ class Workers:
         for process in self.processes:
             process.kill()
             process.wait()
-
-
-def exit_status(code: int) -> int:
-    """Returns a process's exit status as a shell gives it: 128 + N after signal N."""
-    return 128 - code if code < 0 else code
 
 
 def free_ports(count: int) -> list[int]:

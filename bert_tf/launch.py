@@ -107,7 +107,7 @@ class Workers:
         self.words = words
         self.grace_seconds = grace_seconds
         self.logs = [folder / f"worker-{index}.log" for index in range(count)]
-        self.shares = share_gpus(visible_gpus(), count)
+        self.shares = share_gpus(count)
         self.processes: list[subprocess.Popen] = []
         self._signal = 0
 
@@ -151,10 +151,9 @@ class Workers:
         status, end = 0, float("inf")
         while True:
             codes = [process.poll() for process in self.processes]
-            if not status and any(codes):
-                # The one to blame did not end for another's sake.
-                failed = [index for index, code in enumerate(codes) if code]
-                status = self._report(min(failed, key=lambda i: codes[i] == LOST_WORKER_STATUS))
+            failed = [index for index, code in enumerate(codes) if code]
+            if failed and not status:
+                status = self._report(failed[0])
                 if status not in STOPPED:  # The others of a stopped run are saving.
                     end = time.monotonic() + self.grace_seconds
             if None not in codes:
@@ -191,36 +190,26 @@ class Workers:
 def free_ports(count: int) -> list[int]:
     """Returns ports of this machine that nobody listens at."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [one.getsockname()[1] for one in sockets]
+        servers = [socket.create_server(("localhost", 0)) for _ in range(count)]
+        return [stack.enter_context(server).getsockname()[1] for server in servers]
 
 
-def visible_gpus() -> list[str]:
-    """Returns the names of this machine's NVIDIA GPUs as CUDA_VISIBLE_DEVICES gives them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name not in ("", "-1")]
-    return [str(n) for n, _ in enumerate(pathlib.Path("/dev").glob("nvidia[0-9]*"))]
-
-
-def share_gpus(gpus: list[str], count: int) -> list[dict[str, str]]:
-    """Returns the environment that gives each worker its GPUs; nothing without GPUs.
-
-    >>> share_gpus(["0", "1", "2", "3"], 2)
-    [{'CUDA_VISIBLE_DEVICES': '0,1'}, {'CUDA_VISIBLE_DEVICES': '2,3'}]
+def share_gpus(count: int) -> list[dict[str, str]]:
+    """Returns the environment that gives each worker its share of this machine's NVIDIA GPUs.
 
     Raises:
       ValueError: if they cannot be shared evenly.
     """
-    if not gpus:
-        return [{}] * count
+    found = [str(index) for index, _ in enumerate(pathlib.Path("/dev").glob("nvidia[0-9]*"))]
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(found)).split(",")
+    gpus = [name for name in named if name not in ("", "-1")]
     if len(gpus) % count:
         raise ValueError(
             f"--local_workers={count} cannot share {len(gpus)} GPUs evenly; choose some with "
             f"CUDA_VISIBLE_DEVICES."
         )
+    if not gpus:
+        return [{}] * count
     each = len(gpus) // count
     shares = [gpus[index * each : (index + 1) * each] for index in range(count)]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]

@@ -78,26 +78,19 @@ class Crew:
       hosts: "name:port" of all.
       index: of this one.
       values: what all must have alike, by name.
-      patience: seconds to wait for the others.
 
     Raises:
       ValueError: if a worker does not start in time, or has other values.
     """
 
-    def __init__(
-        self,
-        hosts: list[str],
-        index: int,
-        values: Mapping[str, str],
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
+    def __init__(self, hosts: list[str], index: int, values: Mapping[str, str]) -> None:
         self.hosts = hosts
         self._links: dict[int, Link] = {}  # Of worker 0 to every other, of the others to worker 0.
         self._told: list[int] = []  # Who is silent as worker 0 says.
         self._loss = ""
         self._is_found = threading.Event()
         self._ending = threading.Lock()
-        end = time.monotonic() + patience
+        end = time.monotonic() + PATIENCE_SECONDS
         call = self._report(index, values, end) if index else self._receive(values, end)
         begun: concurrent.futures.Future[None] = concurrent.futures.Future()
         live = self._live(call, begun)
@@ -149,54 +142,43 @@ class Crew:
 
     async def _receive(self, values: Mapping[str, str], end: float) -> None:
         """Worker 0: waits for the others, and compares their values with its own."""
-        differences: dict[int, str] = {}
-        all_here = asyncio.Event()
-        strangers = 0
+        seconds = end - time.monotonic()
+        hellos: asyncio.Queue[tuple[Link, Message]] = asyncio.Queue()
+        strangers = asyncio.Semaphore(MAX_STRANGERS)
 
         async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             """Anybody may connect: whoever does not say soon who it is is sent away."""
-            nonlocal strangers
             link, hello = Link(reader, writer), None
-            if strangers < MAX_STRANGERS:
-                strangers += 1
-                with contextlib.suppress(TimeoutError):
-                    hello = await asyncio.wait_for(link.read(), HELLO_SECONDS)
-                strangers -= 1
+            if not strangers.locked():
+                async with strangers:
+                    with contextlib.suppress(TimeoutError):
+                        hello = await asyncio.wait_for(link.read(), HELLO_SECONDS)
             match hello:
-                case {"index": int(index), "values": dict(theirs)} if (
-                    0 < index < len(self.hosts) and not all_here.is_set()
-                ):
-                    if index in self._links:  # It was started again meanwhile.
-                        self._links[index].writer.close()
-                    self._links[index] = link
-                    differences[index] = _differences(values, theirs)
-                    if len(differences) == len(self.hosts) - 1:
-                        all_here.set()
+                case {"index": int(index), "values": dict()} if 0 < index < len(self.hosts):
+                    hellos.put_nowait((link, hello))
                 case _:
                     writer.close()
 
-        begin = time.monotonic()
         server = await self._listener(hear, end)
+        differences: dict[int, str] = {}
         fault = ""
-        while not all_here.is_set():
-            with contextlib.suppress(TimeoutError):
-                left = end - time.monotonic()
-                await asyncio.wait_for(all_here.wait(), min(left, NOTICE_SECONDS))
-                break
-            missing = self._names(
-                index for index in range(1, len(self.hosts)) if index not in differences
-            )
-            if time.monotonic() > end:
-                fault = f"Within {end - begin:.0f} s did not start: {missing}."
-                break
-            logging.info("Waiting for %s.", missing)
+        while missing := sorted({*range(1, len(self.hosts))} - {*differences}):
+            try:
+                left = min(NOTICE_SECONDS, end - time.monotonic())
+                link, hello = await asyncio.wait_for(hellos.get(), left)
+            except TimeoutError:
+                if time.monotonic() >= end:
+                    fault = f"Within {seconds:.0f} s did not start: {self._names(missing)}."
+                    break
+                logging.info("Waiting for %s.", self._names(missing))
+                continue
+            if hello["index"] in self._links:  # It was started again meanwhile.
+                self._links[hello["index"]].writer.close()
+            self._links[hello["index"]] = link
+            differences[hello["index"]] = _differences(values, hello["values"])
         server.close()
-        if not fault and any(differences.values()):
-            wrong = [
-                f"{self._names([i])} has {differences[i]}"
-                for i in sorted(differences)
-                if differences[i]
-            ]
+        wrong = [f"{self._names([i])} has {text}" for i, text in differences.items() if text]
+        if not fault and wrong:
             fault = f"All workers must have the same flags, but {'; '.join(wrong)}."
         for link in self._links.values():
             link.send(fault=fault[: MESSAGE_BYTES // 8])
@@ -214,9 +196,9 @@ class Crew:
                 link.send(index=index, values=dict(values))
                 # Its patience may have begun after ours.
                 verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
-                if verdict and verdict.get("fault"):
-                    raise ValueError(verdict["fault"])
                 if verdict:
+                    if verdict["fault"]:
+                        raise ValueError(verdict["fault"])
                     return
                 link.writer.close()
             await asyncio.sleep(0.2)
@@ -230,16 +212,14 @@ class Crew:
                 address = own_address(self.hosts)
                 return await asyncio.start_server(hear, address, port, limit=MESSAGE_BYTES)
             except OSError as error:
-                if isinstance(error, socket.gaierror) and time.monotonic() < end:
-                    await asyncio.sleep(
-                        0.2
-                    )  # A pod's name may be known only seconds after its start.
-                    continue
-                raise ValueError(
-                    f"Port {port}, that of this worker in TF_CONFIG, cannot be used at {name}: "
-                    f"{error.strerror}. Give a port that no other run uses, and name this machine "
-                    f"by an address that it has itself."
-                ) from error
+                # A pod's name may be known only seconds after its start.
+                if not isinstance(error, socket.gaierror) or time.monotonic() > end:
+                    raise ValueError(
+                        f"Port {port}, that of this worker in TF_CONFIG, cannot be used at {name}: "
+                        f"{error.strerror}. Give a port that no other run uses, and name this "
+                        f"machine by an address that it has itself."
+                    ) from error
+                await asyncio.sleep(0.2)
 
     async def _listen(self, index: int) -> None:
         """Waits for what a worker says until it leaves."""

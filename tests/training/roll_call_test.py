@@ -156,13 +156,13 @@ def test_tensorflow_itself_misses_a_worker_that_is_stopped(tmp_path, victim):
     assert line.startswith(f"ERROR: Worker {victim} of 2 ({hosts[victim]}) does not answer")
 
 
-def call_roll(hosts, values, patience=20.0):
+def call_roll(hosts, values):
     """Lets workers, whose values are given by index, call the roll and leave; returns each one's
     error, "" without."""
 
     def call(index):
         try:
-            return Crew(hosts, index, values[index], patience)
+            return Crew(hosts, index, values[index])
         except ValueError as error:
             return error
 
@@ -184,12 +184,13 @@ def test_other_flags_are_refused_everywhere():
     assert call_roll(hosts, {0: values, 1: values, 2: {**values, "seed": "2"}}) == 3 * [expected]
 
 
-def test_missing_workers_are_named_everywhere():
+def test_missing_workers_are_named_everywhere(monkeypatch):
+    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 1.0)
     hosts = hosts_of(4)
     missing = f"Within 1 s did not start: worker 1 ({hosts[1]}), worker 3 ({hosts[3]})."
-    assert call_roll(hosts, {0: {}, 2: {}}, patience=1.0) == [missing, missing]
+    assert call_roll(hosts, {0: {}, 2: {}}) == [missing, missing]
     missing = f"Within 1 s did not start: worker 0 ({hosts[0]})."
-    assert call_roll(hosts, {1: {}}, patience=1.0) == [missing]
+    assert call_roll(hosts, {1: {}}) == [missing]
 
 
 @contextlib.contextmanager

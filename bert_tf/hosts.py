@@ -18,11 +18,7 @@ NUM_PORTS = 20000
 
 
 def tf_config(hosts: list[str], index: int) -> str:
-    """Returns TF_CONFIG of one host.
-
-    Args:
-      hosts: "name:port" of all of them, everywhere in the same order.
-      index: the place of this one.
+    """Returns TF_CONFIG of the host of that index among "name:port" of all, in the same order.
 
     Raises:
       ValueError: if there is no such place, a port is missing, or a host is there twice.
@@ -91,50 +87,42 @@ def expand(text: str) -> list[str]:
 
 def _numbers(ranges: str) -> list[str]:
     """Returns the numbers of ranges such as 1-3,08."""
-    ends = [span.partition("-")[::2] for span in ranges.split(",")]
-    return [
-        str(number).zfill(len(first))
-        for first, last in ends
-        for number in range(int(first), int(last or first) + 1)
-    ]
+    numbers = []
+    for span in ranges.split(","):
+        first, _, last = span.partition("-")
+        numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last or first) + 1)]
+    return numbers
 
 
 def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG for hosts of a list in short form.
+    """Returns TF_CONFIG for hosts of a list in short form (see `expand`) with ports.
 
-    Args:
-      hosts: see `expand`; with ports.
-      index: the place of this one; negative: JOB_COMPLETION_INDEX, as Kubernetes sets it.
-      environment: where that is looked up.
+    A negative index stands for JOB_COMPLETION_INDEX, as Kubernetes sets it.
 
     Raises:
       ValueError: if the index is not known.
     """
-    if index < 0:
-        text = environment.get("JOB_COMPLETION_INDEX", "")
-        if not text.isdecimal():
-            raise ValueError(
-                f"Which of the hosts {hosts} is this one? Give --index. JOB_COMPLETION_INDEX, "
-                f"which Kubernetes sets in an indexed Job, is {text!r}."
-            )
-        index = int(text)
-    return tf_config(expand(hosts), index)
+    text = str(index) if index >= 0 else environment.get("JOB_COMPLETION_INDEX", "")
+    if not text.isdecimal():
+        raise ValueError(
+            f"Which of the hosts {hosts} is this one? Give --index. JOB_COMPLETION_INDEX, which "
+            f"Kubernetes sets in an indexed Job, is {text!r}."
+        )
+    return tf_config(expand(hosts), int(text))
 
 
 def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG of a task that srun started, one a node.
+    """Returns TF_CONFIG of a task that srun started, one a node, numbered node by node.
 
-    Tasks are numbered node by node, as srun does unless --distribution says otherwise. The port
-    follows from the job's id: two jobs that share a node rarely have the same.
+    The port follows from the job's id: two jobs that share a node rarely have the same.
 
     Raises:
       ValueError: if one of Slurm's variables is missing, or there is not one task a node.
     """
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID")
-    missing = [name for name in names if not environment.get(name)]
-    if missing:
-        raise ValueError(f"--slurm: no {', '.join(missing)} here; start the program with srun.")
-    nodelist, num_tasks, task, job = (environment[name] for name in names)
+    nodelist, num_tasks, task, job = (environment.get(name, "") for name in names)
+    if not (nodelist and num_tasks and task and job):
+        raise ValueError(f"--slurm needs {', '.join(names)}; start the program with srun.")
     nodes = expand(nodelist)
     if int(num_tasks) != len(nodes):
         raise ValueError(

@@ -74,11 +74,7 @@ def main(command: list[str]) -> int:
 
 def run_here(words: list[str], config: LaunchConfig) -> int:
     """Runs the workers on this machine, again after a loss; returns the exit status."""
-    folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
-    folder.mkdir(parents=True, exist_ok=True)
-    if config.local_workers > 1:
-        logging.info("What workers 1 and up print is in %s/worker-*.log.", folder)
-    workers = Workers(words, config.local_workers, folder, config.grace_seconds)
+    workers = Workers(words, config)
     for restart in range(config.restarts + 1):
         status = workers.run()
         if not workers.is_lost(status) or restart == config.restarts:
@@ -93,21 +89,16 @@ class Workers:
     The hangs that this prevents: workers that wait for one that failed are killed after a grace;
     none is left behind, with its port and its GPU, when the launcher is killed; a signal that
     reached only one of them would make the others wait for it.
-
-    Args:
-      words: the command.
-      count: number of processes.
-      folder: where the output of all but the first goes.
-      grace_seconds: in which the others may find out themselves that one failed, and say so.
     """
 
-    def __init__(
-        self, words: list[str], count: int, folder: pathlib.Path, grace_seconds: float
-    ) -> None:
+    def __init__(self, words: list[str], config: LaunchConfig) -> None:
         self.words = words
-        self.grace_seconds = grace_seconds
-        self.logs = [folder / f"worker-{index}.log" for index in range(count)]
-        self.shares = share_gpus(count)
+        self.grace_seconds = config.grace_seconds
+        self.shares = share_gpus(config.local_workers)
+        folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
+        logging.info("What workers 1 and up print is in %s/worker-*.log.", folder)
         self.processes: list[subprocess.Popen] = []
         self._signal = 0
 

@@ -103,46 +103,38 @@ def test_all_start_again_after_a_loss(tmp_path):
     assert status == 1 and "Starting all" not in printed
 
 
-@pytest.mark.parametrize(
-    ("given", "command", "message"),
-    [
-        ({}, ["program"], "Give one of --local_workers"),
-        ({"local_workers": 2, "slurm": True}, ["program"], "Give one of --local_workers"),
-        ({"local_workers": 2}, [], "No program"),
-        ({"local_workers": 2}, ["--seed=1"], "No program"),
-    ],
-)
-def test_wrong_flags_are_said(given, command, message):
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(**given), pytest.raises(ValueError, match=message):
-        launch.main(command)
-
-
-@pytest.mark.parametrize(
-    ("given", "environment", "hosts"),
-    [
-        (
-            {"slurm": True},
-            {"SLURM_STEP_NODELIST": "n[9-10]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1",
-             "SLURM_JOB_ID": "7"},
-            ["n9:10007", "n10:10007"],
-        ),
-        ({"hosts": "b-[0-1].b:22"}, {"JOB_COMPLETION_INDEX": "1"}, ["b-0.b:22", "b-1.b:22"]),
-    ],
-)  # fmt: skip
-def test_hosts_of_slurm_and_of_a_list_reach_the_program(monkeypatch, given, environment, hosts):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+def launched(monkeypatch, given, *command):
+    """Returns what the launcher would become: (its words, TF_CONFIG)."""
     started = []
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
     monkeypatch.setattr(launch, "run_here", lambda *_: 0)
     flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(**given):
-        launch.main(["program", "--seed=1"])
-    ((_, words, told),) = started
+        launch.main(list(command))
+    ((_, words, environment),) = started
+    return words, json.loads(environment["TF_CONFIG"])
+
+
+@pytest.mark.parametrize(
+    ("given", "program", "message"),
+    [
+        ({}, "program", "Give one of --local_workers"),
+        ({"local_workers": 2, "slurm": True}, "program", "Give one of --local_workers"),
+        ({"local_workers": 2}, "--seed=1", "No program"),
+    ],
+)
+def test_wrong_flags_are_said(monkeypatch, given, program, message):
+    with pytest.raises(ValueError, match=message):
+        launched(monkeypatch, given, program)
+
+
+def test_hosts_of_slurm_and_of_a_list_reach_the_program(monkeypatch):
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    words, config = launched(monkeypatch, {"hosts": "b-[0-1].b:22"}, "program", "--seed=1")
     assert words[1:] == ["-m", "program", "--seed=1", "--distribution=multi_worker"]
-    config = json.loads(told["TF_CONFIG"])
-    assert config["cluster"]["worker"] == hosts and config["task"]["index"] == 1
+    assert config["cluster"]["worker"] == ["b-0.b:22", "b-1.b:22"] and config["task"]["index"] == 1
+    monkeypatch.setattr(launch, "slurm_config", lambda: "[7]")
+    assert launched(monkeypatch, {"slurm": True}, "program")[1] == [7]
 
 
 def test_gpus_are_shared_evenly(monkeypatch):

@@ -14,7 +14,6 @@ Worker 0 tells all others who is lost; each ends with one line and status `LOST_
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import ipaddress
 import json
@@ -23,7 +22,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from absl import logging
@@ -92,11 +92,10 @@ class Crew:
         self._ending = threading.Lock()
         end = time.monotonic() + PATIENCE_SECONDS
         call = self._report(index, values, end) if index else self._receive(values, end)
-        begun: concurrent.futures.Future[None] = concurrent.futures.Future()
-        live = self._live(call, begun)
-        self._thread = threading.Thread(target=asyncio.run, args=(live,), daemon=True)
+        self._begun: Future[None] = Future()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._live(call),), daemon=True)
         self._thread.start()
-        begun.result()
+        self._begun.result()
         logging.info("All %d workers are there; this is worker %d.", len(hosts), index)
 
     def leave(self, reason: str = "") -> None:
@@ -121,21 +120,19 @@ class Crew:
                 self._loss = "The connection to another worker broke."
         self._end()
 
-    async def _live(
-        self, call: Coroutine[Any, Any, None], begun: concurrent.futures.Future[None]
-    ) -> None:
+    async def _live(self, call: Awaitable[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._farewell = self._loop.create_future()
         try:
             await call
             watch = [asyncio.create_task(self._listen(index)) for index in self._links]
             watch.append(asyncio.create_task(self._beat()))
-            begun.set_result(None)
+            self._begun.set_result(None)
             reason = await self._farewell
             for link in self._links.values():
                 link.send(left=reason)
         except Exception as error:
-            begun.set_exception(error)
+            self._begun.set_exception(error)
         finally:
             for link in self._links.values():
                 link.writer.close()
@@ -143,19 +140,20 @@ class Crew:
     async def _receive(self, values: Mapping[str, str], end: float) -> None:
         """Worker 0: waits for the others, and compares their values with its own."""
         seconds = end - time.monotonic()
-        hellos: asyncio.Queue[tuple[Link, Message]] = asyncio.Queue()
+        hellos: asyncio.Queue[tuple[Link, int, Message]] = asyncio.Queue()
         strangers = asyncio.Semaphore(MAX_STRANGERS)
 
         async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             """Anybody may connect: whoever does not say soon who it is is sent away."""
-            link, hello = Link(reader, writer), None
+            link = Link(reader, writer)
+            hello = None
             if not strangers.locked():
                 async with strangers:
                     with contextlib.suppress(TimeoutError):
                         hello = await asyncio.wait_for(link.read(), HELLO_SECONDS)
             match hello:
-                case {"index": int(index), "values": dict()} if 0 < index < len(self.hosts):
-                    hellos.put_nowait((link, hello))
+                case {"index": int(index), "values": dict(theirs)} if 0 < index < len(self.hosts):
+                    hellos.put_nowait((link, index, theirs))
                 case _:
                     writer.close()
 
@@ -165,17 +163,17 @@ class Crew:
         while missing := sorted({*range(1, len(self.hosts))} - {*differences}):
             try:
                 left = min(NOTICE_SECONDS, end - time.monotonic())
-                link, hello = await asyncio.wait_for(hellos.get(), left)
+                link, index, theirs = await asyncio.wait_for(hellos.get(), left)
             except TimeoutError:
                 if time.monotonic() >= end:
                     fault = f"Within {seconds:.0f} s did not start: {self._names(missing)}."
                     break
                 logging.info("Waiting for %s.", self._names(missing))
                 continue
-            if hello["index"] in self._links:  # It was started again meanwhile.
-                self._links[hello["index"]].writer.close()
-            self._links[hello["index"]] = link
-            differences[hello["index"]] = _differences(values, hello["values"])
+            if index in self._links:  # It was started again meanwhile.
+                self._links[index].writer.close()
+            self._links[index] = link
+            differences[index] = _differences(values, theirs)
         server.close()
         wrong = [f"{self._names([i])} has {text}" for i, text in differences.items() if text]
         if not fault and wrong:

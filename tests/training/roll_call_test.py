@@ -84,17 +84,6 @@ def test_workers_that_leave_one_by_one_are_not_missed(three):
         time.sleep(0.3)  # Longer than the grace.
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_all_name_the_one_that_was_killed(three, victim):
-    hosts, workers = three
-    workers[victim].kill()
-    for worker in workers[:victim] + workers[victim + 1 :]:
-        status, line = ended(worker, seconds=10)
-        assert status == 69
-        assert line.startswith(f"ERROR: Worker {victim} of 3 ({hosts[victim]}) is gone")
-        assert line.endswith("Start all workers again: they go on from the newest checkpoint.")
-
-
 def test_all_hear_why_one_failed(three):
     hosts, workers = three
     tell(workers[1], "raise ValueError('No such file.')")
@@ -111,25 +100,29 @@ types.SimpleNamespace(errors=errors); roll_call.GRACE_SECONDS = 4; roll_call.SIL
 raise RuntimeError("Connection reset by peer")"""
 
 
-def test_an_error_of_the_network_waits_for_the_name(three):
+@pytest.mark.parametrize(
+    ("victim", "number", "error", "how"),
+    [
+        (0, signal.SIGKILL, None, "is gone"),
+        (1, signal.SIGKILL, None, "is gone"),
+        (2, signal.SIGKILL, NETWORK_ERROR, "is gone"),  # The error waits for the name.
+        (0, signal.SIGSTOP, NETWORK_ERROR, "does not answer"),
+        (1, signal.SIGSTOP, NETWORK_ERROR, "does not answer"),
+    ],
+)
+def test_all_name_the_one_that_is_killed_or_stopped(three, victim, number, error, how):
     hosts, workers = three
-    tell(workers[0], NETWORK_ERROR)
-    time.sleep(0.5)
-    workers[2].kill()
-    status, line = ended(workers[0])
-    assert status == 69 and f"Worker 2 of 3 ({hosts[2]}) is gone" in line
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_all_name_the_one_that_is_stopped(three, victim):
-    hosts, workers = three
-    workers[victim].send_signal(signal.SIGSTOP)
     others = workers[:victim] + workers[victim + 1 :]
+    if error:
+        for worker in others:
+            tell(worker, error)
+        time.sleep(0.5)
+    workers[victim].send_signal(number)
     for worker in others:
-        tell(worker, NETWORK_ERROR)
-    for status, line in map(ended, others):
+        status, line = ended(worker, seconds=10)
         assert status == 69
-        assert line.startswith(f"ERROR: Worker {victim} of 3 ({hosts[victim]}) does not answer")
+        assert line.startswith(f"ERROR: Worker {victim} of 3 ({hosts[victim]}) {how}")
+        assert line.endswith("Start all workers again: they go on from the newest checkpoint.")
 
 
 TRAINING = """

@@ -30,21 +30,13 @@ from bert_tf.hosts import LOST_WORKER_STATUS, listed_config, slurm_config, tf_co
 class LaunchConfig(Config):
     """Where the workers are; one of the first three is given."""
 
-    local_workers: int = option(
-        0, "Processes on this machine, which share its GPUs evenly.", lower=0
-    )
+    local_workers: int = option(0, "Processes on this machine; they share its GPUs.", lower=0)
     slurm: bool = option(False, "This is a task that Slurm's srun started.")
     hosts: str = option("", "Hosts with ports, in short form: bert-[0-3].bert:2222,other:2222.")
     index: int = option(-1, "Place of this host in `hosts`; -1: JOB_COMPLETION_INDEX.", lower=-1)
-    restarts: int = option(
-        0, "Times that local workers start again after a loss, from the newest checkpoint.", lower=0
-    )
-    grace_seconds: float = option(
-        20.0, "Time in which local workers may end by themselves after one failed.", lower=0.0
-    )
-    worker_logs: str = option(
-        "", "Folder for what local workers but the first print; empty: a new temporary one."
-    )
+    restarts: int = option(0, "Times that local workers start again after a loss.", lower=0)
+    grace_seconds: float = option(20.0, "Time for local workers to end after a failure.", lower=0.0)
+    worker_logs: str = option("", "Folder for what local workers print; empty: a new one.")
 
 
 config_flags.define_flags(LaunchConfig)

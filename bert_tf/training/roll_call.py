@@ -149,7 +149,8 @@ class Crew:
             hello = None
             if not strangers.locked():
                 async with strangers:
-                    with contextlib.suppress(TimeoutError):
+                    # It is cancelled if the run ends meanwhile.
+                    with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                         hello = await asyncio.wait_for(link.read(), HELLO_SECONDS)
             match hello:
                 case {"index": int(index), "values": dict(theirs)} if 0 < index < len(self.hosts):

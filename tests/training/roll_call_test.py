@@ -207,6 +207,18 @@ def can_connect(host):
     return False
 
 
+def test_a_stranger_at_the_end_leaves_no_trace(monkeypatch, caplog):
+    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 1.0)
+    hosts = hosts_of(2)
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(call_roll, hosts, {0: {}})
+        while not can_connect(hosts[0]):
+            time.sleep(0.02)
+        with socket.create_connection(("localhost", int(hosts[0].split(":")[1]))):
+            assert "did not start" in called.result()[0]
+    assert "Exception" not in caplog.text
+
+
 def test_a_port_that_cannot_be_used_is_said():
     port = free_ports(1)[0]
     with socket.create_server(("", port)):

@@ -5,6 +5,7 @@ SlurmClusterResolver: it sorts the hosts as words, so that with n9 and n10 task 
 takes itself for n10: both would wait for each other for ever.
 """
 
+import itertools
 import json
 import os
 import re
@@ -17,11 +18,7 @@ NUM_PORTS = 20000
 
 
 def tf_config(hosts: list[str], index: int) -> str:
-    """Returns TF_CONFIG of one host.
-
-    Args:
-      hosts: "name:port" of all of them, everywhere in the same order.
-      index: the place of this one.
+    """Returns TF_CONFIG of the host of that index among "name:port" of all, in the same order.
 
     Raises:
       ValueError: if there is no such place, a port is missing, or a host is there twice.
@@ -75,66 +72,57 @@ def expand(text: str) -> list[str]:
     ['n1', 'n2', 'n07', 'n08', 'm5:2222', 'bert-0.bert:2222', 'bert-1.bert:2222']
 
     Raises:
-      ValueError: if a bracket is not closed, or holds something else than numbers and ranges.
+      ValueError: if the text is no such list.
     """
-    parts = re.findall(r"(?:[^,\[\]\s]|\[[\d,-]+\])+", text)
-    if not parts or ",".join(parts) != text:
+    part = r"(?:[^,\[\]\s]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
+    if not re.fullmatch(f"{part}(?:,{part})*", text):
         raise ValueError(f"{text!r} is no list of hosts such as n[1-4],m5.")
-    return [host for part in parts for host in _expand_brackets(part)]
-
-
-def _expand_brackets(part: str) -> list[str]:
-    before, bracket, rest = part.partition("[")
-    if not bracket:
-        return [part]
-    numbers, _, after = rest.partition("]")
-    hosts = []
-    for span in numbers.split(","):
-        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", span)
-        if not ends:
-            raise ValueError(f"{span!r} in {part!r} is neither a number nor a range such as 1-4.")
-        first, last = ends[1], ends[2] or ends[1]
-        names = [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
-        hosts += [before + name + end for name in names for end in _expand_brackets(after)]
+    hosts: list[str] = []
+    for name in re.findall(part, text):
+        pieces = re.split(r"[\[\]]", name)  # Every second one was in brackets.
+        choices = [_numbers(p) if place % 2 else [p] for place, p in enumerate(pieces)]
+        hosts += map("".join, itertools.product(*choices))
     return hosts
 
 
-def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG for hosts of a list in short form.
+def _numbers(ranges: str) -> list[str]:
+    """Returns the numbers of ranges such as 1-3,08."""
+    numbers = []
+    for span in ranges.split(","):
+        first, _, last = span.partition("-")
+        numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last or first) + 1)]
+    return numbers
 
-    Args:
-      hosts: see `expand`; with ports.
-      index: the place of this one; negative: JOB_COMPLETION_INDEX, as Kubernetes sets it.
-      environment: where that is looked up.
+
+def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns TF_CONFIG for hosts of a list in short form (see `expand`) with ports.
+
+    A negative index stands for JOB_COMPLETION_INDEX, as Kubernetes sets it.
 
     Raises:
       ValueError: if the index is not known.
     """
-    if index < 0:
-        text = environment.get("JOB_COMPLETION_INDEX", "")
-        if not text.isdecimal():
-            raise ValueError(
-                f"Which of the hosts {hosts} is this one? Give --index. JOB_COMPLETION_INDEX, "
-                f"which Kubernetes sets in an indexed Job, is {text!r}."
-            )
-        index = int(text)
-    return tf_config(expand(hosts), index)
+    text = str(index) if index >= 0 else environment.get("JOB_COMPLETION_INDEX", "")
+    if not text.isdecimal():
+        raise ValueError(
+            f"Which of the hosts {hosts} is this one? Give --index. JOB_COMPLETION_INDEX, which "
+            f"Kubernetes sets in an indexed Job, is {text!r}."
+        )
+    return tf_config(expand(hosts), int(text))
 
 
 def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG of a task that srun started, one a node.
+    """Returns TF_CONFIG of a task that srun started, one a node, numbered node by node.
 
-    Tasks are numbered node by node, as srun does unless --distribution says otherwise. The port
-    follows from the job's id: two jobs that share a node rarely have the same.
+    The port follows from the job's id: two jobs that share a node rarely have the same.
 
     Raises:
       ValueError: if one of Slurm's variables is missing, or there is not one task a node.
     """
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID")
-    missing = [name for name in names if not environment.get(name)]
-    if missing:
-        raise ValueError(f"--slurm: no {', '.join(missing)} here; start the program with srun.")
-    nodelist, num_tasks, task, job = (environment[name] for name in names)
+    nodelist, num_tasks, task, job = (environment.get(name, "") for name in names)
+    if not (nodelist and num_tasks and task and job):
+        raise ValueError(f"--slurm needs {', '.join(names)}; start the program with srun.")
     nodes = expand(nodelist)
     if int(num_tasks) != len(nodes):
         raise ValueError(

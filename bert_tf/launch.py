@@ -30,21 +30,13 @@ from bert_tf.hosts import LOST_WORKER_STATUS, listed_config, slurm_config, tf_co
 class LaunchConfig(Config):
     """Where the workers are; one of the first three is given."""
 
-    local_workers: int = option(
-        0, "Processes on this machine, which share its GPUs evenly.", lower=0
-    )
+    local_workers: int = option(0, "Processes on this machine; they share its GPUs.", lower=0)
     slurm: bool = option(False, "This is a task that Slurm's srun started.")
     hosts: str = option("", "Hosts with ports, in short form: bert-[0-3].bert:2222,other:2222.")
     index: int = option(-1, "Place of this host in `hosts`; -1: JOB_COMPLETION_INDEX.", lower=-1)
-    restarts: int = option(
-        0, "Times that local workers start again after a loss, from the newest checkpoint.", lower=0
-    )
-    grace_seconds: float = option(
-        20.0, "Time in which local workers may end by themselves after one failed.", lower=0.0
-    )
-    worker_logs: str = option(
-        "", "Folder for what local workers but the first print; empty: a new temporary one."
-    )
+    restarts: int = option(0, "Times that local workers start again after a loss.", lower=0)
+    grace_seconds: float = option(20.0, "Time for local workers to end after a failure.", lower=0.0)
+    worker_logs: str = option("", "Folder for what local workers print; empty: a new one.")
 
 
 config_flags.define_flags(LaunchConfig)
@@ -74,11 +66,7 @@ def main(command: list[str]) -> int:
 
 def run_here(words: list[str], config: LaunchConfig) -> int:
     """Runs the workers on this machine, again after a loss; returns the exit status."""
-    folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
-    folder.mkdir(parents=True, exist_ok=True)
-    if config.local_workers > 1:
-        logging.info("What workers 1 and up print is in %s/worker-*.log.", folder)
-    workers = Workers(words, config.local_workers, folder, config.grace_seconds)
+    workers = Workers(words, config)
     for restart in range(config.restarts + 1):
         status = workers.run()
         if not workers.is_lost(status) or restart == config.restarts:
@@ -93,21 +81,16 @@ class Workers:
     The hangs that this prevents: workers that wait for one that failed are killed after a grace;
     none is left behind, with its port and its GPU, when the launcher is killed; a signal that
     reached only one of them would make the others wait for it.
-
-    Args:
-      words: the command.
-      count: number of processes.
-      folder: where the output of all but the first goes.
-      grace_seconds: in which the others may find out themselves that one failed, and say so.
     """
 
-    def __init__(
-        self, words: list[str], count: int, folder: pathlib.Path, grace_seconds: float
-    ) -> None:
+    def __init__(self, words: list[str], config: LaunchConfig) -> None:
         self.words = words
-        self.grace_seconds = grace_seconds
-        self.logs = [folder / f"worker-{index}.log" for index in range(count)]
-        self.devices = share_gpus(visible_gpus(), count)
+        self.grace_seconds = config.grace_seconds
+        self.shares = share_gpus(config.local_workers)
+        folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
+        logging.info("What workers 1 and up print is in %s/worker-*.log.", folder)
         self.processes: list[subprocess.Popen] = []
         self._signal = 0
 
@@ -115,8 +98,11 @@ class Workers:
         """Starts all and waits for all; returns the status of the first that failed, or 0."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
         old = {number: signal.signal(number, self._hand_on) for number in numbers}
+        hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
+        self.processes = []
         try:
-            self._start()
+            for index in range(len(hosts)):
+                self.processes.append(self._start(hosts, index))
             return self._wait()
         finally:
             self._kill()
@@ -131,47 +117,39 @@ class Workers:
         is_stopped = self._signal or status in STOPPED
         return not is_stopped and (status > 128 or status == LOST_WORKER_STATUS)
 
-    def _start(self) -> None:
-        hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
-        self.processes = []
-        for index, log in enumerate(self.logs):
-            with ExitStack() as stack:
-                output = stack.enter_context(log.open("ab")) if index else None
-                environment = {"TF_CONFIG": tf_config(hosts, index), **self.devices[index]}
-                self.processes.append(
-                    subprocess.Popen(
-                        self.words,
-                        env={**os.environ, **environment},
-                        stdout=output,
-                        stderr=subprocess.STDOUT if index else None,
-                        # Ctrl-C reaches them through us, once.
-                        start_new_session=True,
-                        preexec_fn=_stop_with_launcher,
-                    )
-                )
+    def _start(self, hosts: list[str], index: int) -> subprocess.Popen:
+        environment = {"TF_CONFIG": tf_config(hosts, index), **self.shares[index]}
+        with self.logs[index].open("ab") as log:
+            return subprocess.Popen(
+                self.words,
+                env={**os.environ, **environment},
+                stdout=log if index else None,
+                stderr=log if index else None,
+                start_new_session=True,  # Ctrl-C reaches them through us, once.
+                preexec_fn=_stop_with_launcher,
+            )
 
     def _wait(self) -> int:
-        failed, end = -1, float("inf")
-        while any(process.poll() is None for process in self.processes):
-            if failed < 0 and (failed := self._first_failed()) >= 0:
-                if self._report(failed) not in STOPPED:  # The others of a stopped run are saving.
+        """Waits for all, after a failure for the grace; returns the status of that, or 0."""
+        status, end = 0, float("inf")
+        while True:
+            codes = [process.poll() for process in self.processes]
+            failed = [index for index, code in enumerate(codes) if code]
+            if failed and not status:
+                status = self._report(failed[0])
+                if status not in STOPPED:  # The others of a stopped run are saving.
                     end = time.monotonic() + self.grace_seconds
+            if None not in codes:
+                return status
             if time.monotonic() > end:
                 self._kill()
             time.sleep(POLL_SECONDS)
-        if failed < 0 and (failed := self._first_failed()) >= 0:
-            self._report(failed)
-        return exit_status(self.processes[failed].returncode) if failed >= 0 else 0
-
-    def _first_failed(self) -> int:
-        """Returns the worker that failed, if several the one that did not do so for another's
-        sake; -1 if none did."""
-        statuses = [process.poll() for process in self.processes]
-        bad = [index for index, status in enumerate(statuses) if status]
-        return min(bad, key=lambda index: statuses[index] == LOST_WORKER_STATUS, default=-1)
 
     def _report(self, index: int) -> int:
-        """Says which worker ended how, with the end of what it printed; returns its status."""
+        """Says which worker ended how, with the end of what it printed.
+
+        Returns its status as a shell gives it: 128 + N after signal N.
+        """
         code = self.processes[index].returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         logging.error("Worker %d of %d %s.", index, len(self.processes), how)
@@ -179,7 +157,7 @@ class Workers:
             text = self.logs[index].read_text(encoding="utf8", errors="replace")
             for line in text.splitlines()[-LINES_SHOWN:]:
                 logging.error("worker %d: %s", index, line)
-        return exit_status(code)
+        return 128 - code if code < 0 else code
 
     def _hand_on(self, number: int, _: Any) -> None:
         self._signal = number
@@ -192,44 +170,29 @@ class Workers:
             process.wait()
 
 
-def exit_status(code: int) -> int:
-    """Returns a process's exit status as a shell gives it: 128 + N after signal N."""
-    return 128 - code if code < 0 else code
-
-
 def free_ports(count: int) -> list[int]:
     """Returns ports of this machine that nobody listens at."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [one.getsockname()[1] for one in sockets]
+        servers = [socket.create_server(("localhost", 0)) for _ in range(count)]
+        return [stack.enter_context(server).getsockname()[1] for server in servers]
 
 
-def visible_gpus() -> list[str]:
-    """Returns the names of this machine's NVIDIA GPUs as CUDA_VISIBLE_DEVICES gives them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name not in ("", "-1")]
-    return [str(n) for n, _ in enumerate(pathlib.Path("/dev").glob("nvidia[0-9]*"))]
-
-
-def share_gpus(gpus: list[str], count: int) -> list[dict[str, str]]:
-    """Returns the environment that gives each worker its GPUs; nothing without GPUs.
-
-    >>> share_gpus(["0", "1", "2", "3"], 2)
-    [{'CUDA_VISIBLE_DEVICES': '0,1'}, {'CUDA_VISIBLE_DEVICES': '2,3'}]
+def share_gpus(count: int) -> list[dict[str, str]]:
+    """Returns the environment that gives each worker its share of this machine's NVIDIA GPUs.
 
     Raises:
       ValueError: if they cannot be shared evenly.
     """
-    if not gpus:
-        return [{}] * count
+    found = [str(index) for index, _ in enumerate(pathlib.Path("/dev").glob("nvidia[0-9]*"))]
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(found)).split(",")
+    gpus = [name for name in named if name not in ("", "-1")]
     if len(gpus) % count:
         raise ValueError(
             f"--local_workers={count} cannot share {len(gpus)} GPUs evenly; choose some with "
             f"CUDA_VISIBLE_DEVICES."
         )
+    if not gpus:
+        return [{}] * count
     each = len(gpus) // count
     shares = [gpus[index * each : (index + 1) * each] for index in range(count)]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]

@@ -28,13 +28,6 @@ def hide_startup_lines() -> None:
     around_import("tensorflow", _quietly)
 
 
-@contextlib.contextmanager
-def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
-    with _filtered():
-        yield
-        tensorflow.config.list_physical_devices()  # Here it looks for a driver.
-
-
 def has_gpu() -> bool:
     """True if this machine shows an NVIDIA GPU, by its own device or by Windows'."""
     return any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists()
@@ -57,7 +50,7 @@ def is_shown(line: bytes, level: int, has_gpu: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _filtered() -> Iterator[None]:
+def _quietly(tensorflow: types.ModuleType) -> Iterator[None]:
     """Holds back what is written to standard error, then prints what is to be seen of it."""
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
     if level not in ("1", "2", "3"):
@@ -69,6 +62,7 @@ def _filtered() -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
+            tensorflow.config.list_physical_devices()  # Here it looks for a driver.
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)

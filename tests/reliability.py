@@ -55,8 +55,7 @@ class Case:
     def __init__(self, folder: pathlib.Path, source: random.Random) -> None:
         self.top, self.random = folder, source
         self.folder, self.examples = folder / "run", folder / "examples.tfrecord"
-        self.log, self.environment = folder / "log", {}
-        self.workers, self.file_limit, self.end_of_log = 1, 0, 0
+        self.log, self.workers, self.end_of_log = folder / "log", 1, 0
         self.folder.mkdir(parents=True)
         tiny_training.write_examples(self.examples)
 
@@ -64,21 +63,13 @@ class Case:
         """Starts the training, a process a worker."""
         self.end_of_log = self.log.stat().st_size if self.log.exists() else 0
         if self.workers == 1:
-            limit = self.file_limit
-            before = resource.getrlimit(resource.RLIMIT_FSIZE)
-            if limit:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-            try:
-                return [self._fork({}, "one_device")]
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            return [self._fork({}, "one_device")]
         hosts = [f"localhost:{port}" for port in free_ports(self.workers)]
         tasks = [{"type": "worker", "index": index} for index in range(self.workers)]
         configs = [{"cluster": {"worker": hosts}, "task": task} for task in tasks]
         return [self._fork({"TF_CONFIG": json.dumps(c)}, "multi_worker") for c in configs]
 
     def _fork(self, environment: dict[str, str], distribution: str) -> int:
-        environment = {**self.environment, **environment}
         return tiny_training.fork(self.folder, self.examples, self.log, environment, distribution)
 
     def wait_for_moment(self, pid: int, first_line: int = 0) -> None:
@@ -128,11 +119,6 @@ def is_over(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def send(pid: int, number: int) -> None:
-    """Sends a signal to a process of ours that is not waited for yet."""
-    os.kill(pid, number)
-
-
 def status_of(pid: int) -> int:
     """Waits for the end of a process; one that does not end is wrong."""
     end = time.monotonic() + LONGEST
@@ -159,14 +145,14 @@ def check_error(printed: str, status: int, expected: int = 1) -> str:
 def kill(case: Case, first_line: int = 0) -> str:
     (pid,) = case.start()
     case.wait_for_moment(pid, first_line)
-    send(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     return f"ended with {status_of(pid)} at checkpoints {case.steps()}"
 
 
 def notice(case: Case, number: int) -> str:
     (pid,) = case.start()
     case.wait_for_moment(pid)
-    send(pid, number)
+    os.kill(pid, number)
     status, began = status_of(pid), bool(case.printed())
     path = case.folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -178,19 +164,22 @@ def notice(case: Case, number: int) -> str:
 
 
 def fill_disk(case: Case) -> str:
+    """Gives the run directory a small file system; where that is not permitted, files a limit."""
     size = case.random.randrange(8, 96)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", case.folder], capture_output=True
-    )
-    if mounted.returncode:  # Not permitted: no file may grow beyond a size instead.
-        case.file_limit = size * 100
-    (pid,) = case.start()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", case.folder]
+    is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if not is_mounted:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size * 100, before[1]))
+    try:
+        (pid,) = case.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     status = status_of(pid)
-    printed, case.file_limit = case.printed(), 0
-    if not mounted.returncode:
+    error = check_error(case.printed(), status) if status else "it sufficed"
+    if is_mounted:
         subprocess.run(["mount", "-o", "remount,size=100m", case.folder], check=True)
-    what = f"limit {size}00 bytes a file" if mounted.returncode else f"{size} KB"
-    return f"{what}: {check_error(printed, status) if status else 'it sufficed'}"
+    return f"{f'{size} KB' if is_mounted else f'limit {size}00 bytes a file'}: {error}"
 
 
 def damage_checkpoint(case: Case, how: str) -> str:
@@ -231,7 +220,7 @@ def jump_clock(case: Case) -> str:
     clock.write_text(f"{offset:+.0f}")
     if case.random.random() < 0.7:
         time.sleep(case.random.uniform(0, 3))
-        send(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     status = status_of(pid)
     for path in case.folder.rglob("*"):
         then = time.time() + case.random.choice([-1, 1]) * case.random.uniform(0, 3e8)
@@ -245,7 +234,7 @@ def lose_worker(case: Case) -> str:
     pids = case.start()
     case.wait_for_moment(pids[0])
     lost = case.random.randrange(2)
-    send(pids[lost], signal.SIGKILL)
+    os.kill(pids[lost], signal.SIGKILL)
     statuses = [status_of(pid) for pid in pids]
     other = statuses[1 - lost]
     if other:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.reliability import FAULTS, Outcome, Wrong, check_error, draw, table
+from tests.reliability import Wrong, check_error
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -27,12 +27,6 @@ def test_a_few_faults_are_survived(tmp_path):
     assert times == equal + errors == 5 and wrong == 0
 
 
-def test_drawn_faults_are_the_same_again_and_of_every_kind():
-    assert draw(200, 1) == draw(200, 1) != draw(200, 2)
-    assert set(draw(200, 1)) == set(FAULTS)
-    assert sum(weight for weight, _ in FAULTS.values()) == 200
-
-
 def test_only_one_clear_line_is_a_clear_error():
     line = "ERROR: a.tfrecord is empty; write it again."
     assert check_error(f"12:00:00 step 1\n{line}\n", 1) == line
@@ -44,12 +38,3 @@ def test_only_one_clear_line_is_a_clear_error():
     ]:
         with pytest.raises(Wrong):
             check_error(printed, status)
-
-
-def test_the_table_counts_every_outcome():
-    outcomes = [Outcome("kill -9", result, "") for result in ("resumed equal", "wrong")]
-    assert table([*outcomes, Outcome("SIGTERM", "clear error", "")]).splitlines()[2:] == [
-        "| kill -9 | 2 | 1 | 0 | 1 |",
-        "| SIGTERM | 1 | 0 | 1 | 0 |",
-        "| all | 3 | 1 | 1 | 1 |",
-    ]

@@ -7,13 +7,12 @@ their peak memories, divided by that of the sizes, is the memory of an example.
 """
 
 import json
-import resource
-import subprocess
 import sys
 from typing import Any, NamedTuple
 
 from absl import app, flags
 
+from benchmarks.timing import measure, print_table
 from bert_tf.config import ModelConfig
 from bert_tf.training.memory import activation_bytes
 
@@ -38,6 +37,18 @@ class Case(NamedTuple):
             intermediate_size=4 * self.width,
         )
 
+    def peak_mb(self, batch_size: int) -> float:
+        """Returns the peak memory of a process that computes gradients."""
+        argument = f"--case={json.dumps([*self, batch_size])}"
+        return measure([sys.executable, "-m", "benchmarks.activation_memory", argument]).peak_mb
+
+    def row(self) -> list[Any]:
+        small, large = map(self.peak_mb, self.sizes)
+        measured = (large - small) / (self.sizes[1] - self.sizes[0])
+        estimate = activation_bytes(self.config(), self.length, self.predictions, self.recompute)
+        kind = [self.layers, self.width, self.length, "yes" if self.recompute else "no"]
+        return [*kind, f"{measured:.1f}", f"{estimate / 1e6:.1f}"]
+
 
 CASES = [
     Case(128, 20, 12, 768, False, (8, 24)),
@@ -49,7 +60,7 @@ CASES = [
 
 
 def compute_gradients(case: Case, batch_size: int) -> None:
-    """Computes the gradients of one batch twice and prints this process' peak memory in bytes."""
+    """Computes the gradients of one batch twice."""
     import tensorflow as tf
 
     from benchmarks.training_step import make_batch
@@ -69,15 +80,6 @@ def compute_gradients(case: Case, batch_size: int) -> None:
 
     for _ in range(2):
         gradients()
-    print("peak", 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-
-
-def peak_bytes(case: Case, batch_size: int) -> int:
-    """Returns the peak memory of a process that computes gradients."""
-    argument = f"--case={json.dumps([*case, batch_size])}"
-    command = [sys.executable, "-m", "benchmarks.activation_memory", argument]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
-    return int(printed.split("peak")[1])
 
 
 def main(_: list[str]) -> None:
@@ -85,15 +87,8 @@ def main(_: list[str]) -> None:
         *fields, batch_size = json.loads(CASE.value)
         compute_gradients(Case(*fields), batch_size)
         return
-    print("| layers | width | length | recompute | MB an example | estimate, MB |")
-    print("|---:|---:|---:|---|---:|---:|")
-    for case in CASES:
-        small, large = (peak_bytes(case, size) for size in case.sizes)
-        measured = (large - small) / (case.sizes[1] - case.sizes[0])
-        estimate = activation_bytes(case.config(), case.length, case.predictions, case.recompute)
-        cells = [case.layers, case.width, case.length, "yes" if case.recompute else "no"]
-        row = " | ".join(map(str, [*cells, f"{measured / 1e6:.1f}", f"{estimate / 1e6:.1f}"]))
-        print(f"| {row} |", flush=True)
+    heads = ["layers", "width", "length", "recompute", "MB an example", "estimate, MB"]
+    print_table(heads, (case.row() for case in CASES))
 
 
 if __name__ == "__main__":

@@ -12,16 +12,14 @@ run on the smallest size only, with --dupe_factor=1 like ours, under TensorFlow'
 
 import itertools
 import json
-import multiprocessing
 import pathlib
-import resource
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 
 from absl import app, flags
 
+from benchmarks.timing import measure, print_table
 from bert_tf.data.corpus import list_parts, read_documents
 
 INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in create_pretraining_data.")
@@ -47,8 +45,8 @@ def write_text(path: pathlib.Path, megabytes: float) -> None:
     If there are too few, all follow again, with the words of each sentence in another order.
     """
     left = megabytes * 1e6
-    parts = list_parts(INPUT_FILE.value)
     with path.open("w", encoding="utf8") as file:
+        parts = list_parts(INPUT_FILE.value)
         for copy, part in ((copy, part) for copy in itertools.count() for part in parts):
             for document in read_documents(part):
                 text = "\n".join(changed(sentence, copy) for sentence in document) + "\n\n"
@@ -66,54 +64,31 @@ def changed(sentence: str, copy: int) -> str:
     return " ".join(words)
 
 
-def measure(command: list[str]) -> tuple[float, float, float]:
-    """Returns seconds, processor seconds and megabytes of the largest process of a command."""
-    # In a process of its own: the peak of finished children is never reset.
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(run, (command,))
-
-
-def run(command: list[str]) -> tuple[float, float, float]:
-    """Runs a command; see `measure`."""
-    start = time.perf_counter()
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise RuntimeError(f"{command} failed:\n{result.stdout}{result.stderr}")
-    seconds = time.perf_counter() - start
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
+def rows(megabytes: float, with_original: bool) -> Iterator[list[str]]:
+    """Yields the lines of the table for one size of text."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, records = pathlib.Path(folder, "text.txt"), pathlib.Path(folder, "out", "records")
+        write_text(text, megabytes)
+        given = [f"--input_file={text}", f"--vocab_file={VOCAB_FILE.value}"]
+        ours = [sys.executable, "-m", "bert_tf.create_pretraining_data", *given]
+        ours += [f"--output_file={records}", f"--num_workers={WORKERS.value}", "--num_shards=16"]
+        runs = {f"bert_tf, {WORKERS.value} processes": measure(ours)}
+        manifest = json.loads(next(records.parent.glob("*-of-00016.manifest.json")).read_bytes())
+        if with_original:
+            original = [sys.executable, "-c", RUN_ORIGINAL, ORIGINAL.value, *given]
+            original += ["--dupe_factor=1", f"--output_file={records.parent / 'original'}"]
+            runs["google-research/bert"] = measure(original)
+    tokens = manifest["corpus"]["tokens"]
+    for program, used in runs.items():
+        times = [f"{used.seconds:.1f}", f"{used.processor_seconds:.1f}"]
+        rate, peak = f"{tokens / used.seconds:,.0f}", f"{used.peak_mb:.0f}"
+        yield [program, f"{megabytes:g}", f"{tokens:,}", *times, rate, peak]
 
 
 def main(_: list[str]) -> None:
-    heads = f"{'seconds':>10}{'CPU s':>8}{'tokens/s':>12}{'peak MB':>10}"
-    print(f"{'program':<28}{'MB':>6}{'tokens':>14}{heads}")
     sizes = sorted(map(float, MEGABYTES.value))
-    for size in sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            text, records = pathlib.Path(folder, "text.txt"), pathlib.Path(folder, "out", "records")
-            write_text(text, size)
-            flag_list = [f"--input_file={text}", f"--vocab_file={VOCAB_FILE.value}"]
-            ours = [sys.executable, "-m", "bert_tf.create_pretraining_data", *flag_list]
-            ours += [f"--output_file={records}", "--num_shards=16"]
-            used = measure([*ours, f"--num_workers={WORKERS.value}"])
-            manifest_file = records.with_name(f"{records.name}-00000-of-00016.manifest.json")
-            manifest = json.loads(manifest_file.read_text(encoding="utf8"))
-            tokens = manifest["corpus"]["tokens"]
-            report(f"bert_tf, {WORKERS.value} processes", size, tokens, *used)
-            if ORIGINAL.value and size == sizes[0]:
-                original = [sys.executable, "-c", RUN_ORIGINAL, ORIGINAL.value, *flag_list]
-                original += ["--dupe_factor=1", f"--output_file={records.parent / 'original'}"]
-                original_used = measure(original)
-                report("google-research/bert", size, tokens, *original_used)
-                print(f"bert_tf is {original_used[0] / used[0]:.1f} times as fast.")
-
-
-def report(
-    program: str, size: float, tokens: int, seconds: float, processor: float, peak: float
-) -> None:
-    """Prints one row."""
-    times = f"{seconds:>10.1f}{processor:>8.1f}{tokens / seconds:>12,.0f}"
-    print(f"{program:<28}{size:>6.0f}{tokens:>14,}{times}{peak:>10.0f}")
+    lines = (row for s in sizes for row in rows(s, bool(ORIGINAL.value) and s == sizes[0]))
+    print_table(["program", "MB", "tokens", "s", "processor s", "tokens/s", "peak MB"], lines)
 
 
 if __name__ == "__main__":

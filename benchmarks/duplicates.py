@@ -11,6 +11,8 @@ and compares all documents that share one of the rarest 20 % (of two sets with s
 least one shared element must be among these; Chaudhuri, Ganti, Kaushik 2006, "prefix filter").
 """
 
+import collections
+import itertools
 import json
 import pathlib
 import tempfile
@@ -20,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags
 
+from benchmarks.timing import print_table
 from bert_tf.data.corpus import list_parts, read_documents
 from bert_tf.data.duplicates import (
     SIMILARITY,
@@ -33,9 +36,8 @@ from bert_tf.data.token_store import TokenStore, tokenize_corpus
 
 INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in create_pretraining_data.")
 VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary.")
-DOCUMENTS = flags.DEFINE_integer("num_documents", 100_000, "Documents of the input to use.")
-COPIES = flags.DEFINE_float("copies", 0.1, "Share of documents of which a copy is added.")
 flags.mark_flags_as_required(["input_file", "vocab_file"])
+COPIES = 0.1  # share of documents of which a copy is added
 CHANGED = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)  # shares of words replaced in a copy
 
 
@@ -50,13 +52,10 @@ class Copy(NamedTuple):
 def write_corpus(path: pathlib.Path) -> list[Copy]:
     """Writes the corpus as JSONL, with copies at random places."""
     rng = np.random.default_rng(1)
-    texts = [
-        " ".join(document)
-        for part in list_parts(INPUT_FILE.value)
-        for document in read_documents(part)
-    ][: DOCUMENTS.value]
+    documents = itertools.chain.from_iterable(map(read_documents, list_parts(INPUT_FILE.value)))
+    texts = [*map(" ".join, documents)]
     lines = [(rng.random(), text, index, -1.0) for index, text in enumerate(texts)]
-    for index in rng.permutation(len(texts))[: int(COPIES.value * len(texts))]:
+    for index in rng.permutation(len(texts))[: int(COPIES * len(texts))]:
         words, share = texts[index].split(), float(rng.choice(CHANGED))
         for position in (rng.random(len(words)) < share).nonzero()[0]:
             words[position] = words[rng.integers(len(words))]
@@ -72,33 +71,18 @@ def write_corpus(path: pathlib.Path) -> list[Copy]:
     ]
 
 
-def duplicates_by_prefix(sets: list[np.ndarray]) -> dict[int, int]:
-    """Returns each document with a near duplicate before it, and the first of these."""
+def duplicates_by_prefix(sets: list[np.ndarray]) -> set[int]:
+    """Returns the documents with a near duplicate before them."""
     _, ranks, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
     rarity = counts[ranks].astype(np.int64) << 32 | ranks  # a total order, rare ones first
     bounds = np.cumsum([0, *map(len, sets)])
-    entries = []
-    for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    sharing = collections.defaultdict(list)  # documents by a shingle among their rarest
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
         length = end - start - int(np.ceil(SIMILARITY * (end - start))) + 1
-        prefix = np.partition(rarity[start:end], length - 1)[:length]
-        entries.append(np.stack([prefix, np.full(length, number)], axis=1))
-    table = np.concatenate(entries)
-    table = table[np.lexsort((table[:, 1], table[:, 0]))]
-    found: dict[int, int] = {}
-    cuts = np.flatnonzero(np.diff(table[:, 0])) + 1
-    compared: set[tuple[int, int]] = set()
-    for group in np.split(table[:, 1], cuts):
-        for second in range(1, len(group)):
-            for first in group[:second]:
-                pair = int(first), int(group[second])
-                if pair in compared:
-                    continue
-                compared.add(pair)
-                a, b = (sets[number] for number in pair)
-                if min(len(a), len(b)) >= SIMILARITY * max(len(a), len(b)):
-                    if similarity(a, b) >= SIMILARITY:
-                        found[pair[1]] = min(pair[0], found.get(pair[1], pair[0]))
-    return found
+        for shingle in np.partition(rarity[start:end], length - 1)[:length].tolist():
+            sharing[shingle].append(number)
+    pairs = {pair for group in sharing.values() for pair in itertools.combinations(group, 2)}
+    return {b for a, b in pairs if similarity(sets[a], sets[b]) >= SIMILARITY}
 
 
 def main(_: list[str]) -> None:
@@ -131,15 +115,19 @@ def report(store: TokenStore, left_out: set[int], copies: list[Copy]) -> None:
     """Prints what was found beside the exact search."""
     sets = [shingles(document_pieces(store, number)) for number in range(store.num_documents)]
     start = time.process_time()
-    exact = set(duplicates_by_prefix(sets))
+    exact = duplicates_by_prefix(sets)
     right = len(left_out & exact)
     print(f"exact search: {len(exact):,} in {time.process_time() - start:.1f} CPU s")
-    print(f"left out: {len(left_out):,}; precision {right / len(left_out):.4f}", end=", ")
-    print(f"recall {right / len(exact):.4f}")
-    print(f"{'words changed':>14}{'copies':>8}{'found':>8}")
-    for share in CHANGED:
-        found = [{c.number, c.original} & left_out for c in copies if c.changed == share]
-        print(f"{share:>14.1%}{len(found):>8}{sum(map(bool, found)):>8}")
+    shares = f"precision {right / len(left_out):.4f}, recall {right / len(exact):.4f}"
+    print(f"left out: {len(left_out):,}; {shares}")
+    by_share = {share: [c for c in copies if c.changed == share] for share in CHANGED}
+    print_table(
+        ["words replaced", "copies", "found"],
+        (
+            [f"{share:.1%}", len(made), sum(bool({c.number, c.original} & left_out) for c in made)]
+            for share, made in by_share.items()
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@
 Each task and seed is run twice, each time in a process of its own: `finetuning_torch.py`, and the
 program of bert_tf with the same hyper-parameters. Times are of whole processes, from start to end,
 with loading, tokenizing, evaluating. --cores binds the processes to these cores; both libraries
-take as many threads. Two calls with other cores and --frameworks may fill the same folder side by
-side: runs whose results are there are not repeated. --table prints what there is, as Markdown.
+take as many threads. Runs whose results are there are not repeated. --table prints what there is.
 
 Keras loads scikit-learn and TensorFlow loads JAX wherever they are installed; here they are for the
 peers, and hidden from bert_tf, which does not need them.
@@ -28,26 +27,26 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from typing import Any
 
 from absl import app, flags
 
 from benchmarks import finetuning_torch as peer
+from benchmarks import timing
 from benchmarks.finetuning_tasks import RECIPES, Recipe, choose
 
 TASKS = flags.DEFINE_list("tasks", list(RECIPES), "Names in RECIPES.")
 SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 1 to this.", lower_bound=1)
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)
-FRAMEWORKS = flags.DEFINE_list("frameworks", ["bert_tf", "torch"], "Which of the two to run.")
 SAME_START = flags.DEFINE_bool("same_start", False, "One head and one order of rows for both.")
 CORES = flags.DEFINE_list("cores", None, "Numbers of the processor cores to run on.")
 TABLE = flags.DEFINE_bool("table", False, "Print the table of the results and stop.")
 
 SHOWN = {"correlation": "spearman", "matthews": "matthews", "entities": "f1", "words": "accuracy"}
 SHOWN |= {"squad1": "f1", "squad2": "best_f1"}
+ENDINGS = {"entities": ".conll", "words": ".conll", "squad1": ".json", "squad2": ".json"}
 PERCENT = ("squad1", "squad2")
 GLUE = {"rte": "RTE", "stsb": "STS-B", "mrpc": "MRPC-original", "sst2": "SST-2", "cola": "CoLA"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
@@ -71,7 +70,8 @@ def make_files(task: str, recipe: Recipe, folder: pathlib.Path) -> list[str]:
         return ["run_classifier", *glue_flags(task, recipe, folder)]
     rows = {name: recipe.read(file) for name, file in files.items()}
     rows["train"] = choose(recipe, rows["train"])
-    named = {name: folder / f"{name}{ending(recipe)}" for name in rows}
+    ending = ENDINGS.get(recipe.score, ".jsonl")
+    named = {name: folder / f"{name}{ending}" for name in rows}
     for name, chosen in rows.items():
         named[name].write_text(as_text(recipe, chosen), encoding="utf8")
     given = [f"--{name}_file={file}" for name, file in named.items()]
@@ -93,11 +93,6 @@ def glue_flags(task: str, recipe: Recipe, folder: pathlib.Path) -> list[str]:
         (folder / "dev.tsv").write_bytes((data / "dev.tsv").read_bytes())
         data = folder
     return [f"--task_name={GLUE_NAMES.get(task, task)}", f"--data_dir={data}"]
-
-
-def ending(recipe: Recipe) -> str:
-    kinds = {"entities": ".conll", "words": ".conll", "squad1": ".json", "squad2": ".json"}
-    return kinds.get(recipe.score, ".jsonl")
 
 
 def as_text(recipe: Recipe, rows: list[dict[str, Any]]) -> str:
@@ -142,14 +137,11 @@ def line_from_warmup(recipe: Recipe) -> list[str]:
 
 
 def run_peer(task: str, seed: int) -> dict[str, Any]:
-    output = pathlib.Path(OUTPUT_DIR.value, f"torch-{task}-{seed}.jsonl")
-    output.unlink(missing_ok=True)
-    command = [
-        *(*peer_command(task, seed), f"--model={start_model(task, seed)}", f"--output={output}"),
-        *(f"--threads={len(os.sched_getaffinity(0))}", f"--same_order={SAME_START.value}"),
-    ]
+    output = pathlib.Path(OUTPUT_DIR.value, f"torch-{task}-{seed}.json")
+    start = [f"--model={start_model(task, seed)}", f"--same_order={SAME_START.value}"]
+    command = [*peer_command(task, seed), *start, f"--output={output}"]
     result = measure(command, f"{task}-{seed}-torch")
-    return {"metrics": json.loads(output.read_text())["metrics"], **result}
+    return {"metrics": json.loads(output.read_text()), **result}
 
 
 def peer_command(task: str, seed: int) -> list[str]:
@@ -169,61 +161,36 @@ def start_model(task: str, seed: int) -> str:
 
 
 def measure(command: list[str], name: str) -> dict[str, float]:
-    """Runs a command; returns seconds, processor seconds and peak memory of its process."""
-    log = pathlib.Path(OUTPUT_DIR.value, f"{name}.log")
-    start = time.monotonic()
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)} failed; see {log}.")
-    return {
-        "seconds": time.monotonic() - start,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_mb": usage.ru_maxrss / 1024,
-    }
+    """Runs a command, with a log of this name; returns what it used."""
+    return timing.measure(command, pathlib.Path(OUTPUT_DIR.value, f"{name}.log"))._asdict()
 
 
-def print_table(results: list[dict[str, Any]]) -> None:
-    print("| task | metric | bert_tf | PyTorch | time ratio | processor time ratio | peak MB |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+def rows(results: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """Yields a line a task."""
     for task, recipe in RECIPES.items():
-        found = {
-            framework: [r for r in results if (r["task"], r["framework"]) == (task, framework)]
-            for framework in ("bert_tf", "torch")
-        }
-        if not found["bert_tf"]:
+        both = [
+            [r for r in results if (r["task"], r["framework"]) == (task, framework)]
+            for framework in RUNNERS
+        ]
+        if not all(both):
             continue
         metric = SHOWN.get(recipe.score, "accuracy")
-        scores = {
-            name: [as_percent(r["metrics"][metric], recipe, name) for r in rows]
-            for name, rows in found.items()
+        used = {
+            field: [statistics.median(row[field] for row in rows) for rows in both]
+            for field in timing.Used._fields
         }
-        both = {
-            field: [median(rows, field) for rows in found.values()]
-            for field in ("seconds", "cpu_seconds", "peak_mb")
-        }
-        cells = [task, metric, *map(as_cell, scores.values())]
-        cells += [f"{b / a:.2f}" if b else "" for a, b in (both["seconds"], both["cpu_seconds"])]
-        cells.append(" / ".join(f"{value:.0f}" for value in both["peak_mb"]))
-        print("| " + " | ".join(cells) + " |")
+        times = [f"{b / a:.2f}" for a, b in (used["seconds"], used["processor_seconds"])]
+        memory = " / ".join(f"{value:.0f}" for value in used["peak_mb"])
+        yield [task, metric, *(scores(recipe, metric, rows) for rows in both), *times, memory]
 
 
-def as_percent(value: float, recipe: Recipe, framework: str) -> float:
+def scores(recipe: Recipe, metric: str, rows: list[dict[str, Any]]) -> str:
+    """Returns the mean in percent, and the range of several seeds."""
     is_percent = recipe.score in PERCENT
-    is_percent |= framework == "bert_tf" and recipe.score == "entities"
-    return value if is_percent else 100 * value
-
-
-def median(rows: list[dict[str, Any]], field: str) -> float:
-    return statistics.median([row[field] for row in rows]) if rows else 0.0
-
-
-def as_cell(scores: list[float]) -> str:
-    if not scores:
-        return ""
-    mean = f"{statistics.fmean(scores):.1f}"
-    return mean if len(scores) == 1 else f"{mean} ({min(scores):.1f} to {max(scores):.1f})"
+    is_percent |= rows[0]["framework"] == "bert_tf" and recipe.score == "entities"
+    values = [row["metrics"][metric] * (1 if is_percent else 100) for row in rows]
+    mean = f"{statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.1f} to {max(values):.1f})"
 
 
 def read_results() -> list[dict[str, Any]]:
@@ -231,15 +198,16 @@ def read_results() -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+RUNNERS = {"bert_tf": run_ours, "torch": run_peer}
+
+
 def run_all() -> None:
     """Runs what has no result yet, and appends its result."""
-    runners = {"bert_tf": run_ours, "torch": run_peer}
-    wanted = itertools.product(TASKS.value, range(1, SEEDS.value + 1), FRAMEWORKS.value)
-    for task, seed, framework in wanted:
-        key = {"task": task, "seed": seed, "framework": framework}
+    for task, seed, name in itertools.product(TASKS.value, range(1, SEEDS.value + 1), RUNNERS):
+        key = {"task": task, "seed": seed, "framework": name}
         if any(key.items() <= result.items() for result in read_results()):
             continue
-        result = {**key, "cores": len(os.sched_getaffinity(0)), **runners[framework](task, seed)}
+        result = {**key, **RUNNERS[name](task, seed)}
         with pathlib.Path(OUTPUT_DIR.value, "results.jsonl").open("a", encoding="utf8") as file:
             file.write(json.dumps(result) + "\n")
 
@@ -250,7 +218,8 @@ def main(_: list[str]) -> None:
         os.sched_setaffinity(0, map(int, CORES.value))  # The processes inherit it.
     if not TABLE.value:
         run_all()
-    print_table(read_results())
+    heads = ["task", "metric", *RUNNERS, "time ratio", "processor time ratio", "peak MB"]
+    timing.print_table(heads, rows(read_results()))
 
 
 if __name__ == "__main__":

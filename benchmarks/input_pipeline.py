@@ -3,32 +3,30 @@
     python -m benchmarks.input_pipeline
 
 Writes random examples of full length to a temporary file and reads them for some seconds with each
-kind of masking. Every row is printed as million pieces (tokens) a second, padding not counted.
+kind of masking.
 """
 
 import pathlib
 import tempfile
 import time
+from collections.abc import Iterator
 
 import numpy as np
-from absl import app, flags
+from absl import app
 
+from benchmarks.timing import print_table
 from bert_tf.config import MaskingConfig
 from bert_tf.data.pipeline import pretraining_dataset
 from bert_tf.data.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 
-LENGTH = flags.DEFINE_integer("length", 128, "Pieces an example, T.")
-BATCH = flags.DEFINE_integer("batch", 256, "Examples a batch, B.")
-EXAMPLES = flags.DEFINE_integer("examples", 50_000, "Examples in the file.")
-SECONDS = flags.DEFINE_float("seconds", 5.0, "Time of each measurement.")
-
-PREDICTIONS = 20
+N, T, P, B = 50_000, 128, 20, 256  # examples, pieces of each, predictions, examples a batch
+WARM_UP, SECONDS = 1.0, 5.0
 VOCAB = Vocab(
     (*SPECIAL_TOKENS, *(f"w{n}" for n in range(24_000)), *(f"##p{n}" for n in range(6517)))
 )
 KINDS = {
-    "read and parse alone (static)": MaskingConfig(masking="static"),
+    "static (read and parse alone)": MaskingConfig(masking="static"),
     "dynamic, pieces": MaskingConfig(),
     "dynamic, whole words": MaskingConfig(do_whole_word_mask=True),
     "tensorflow-text, pieces": MaskingConfig(masking="tf_text"),
@@ -36,61 +34,52 @@ KINDS = {
 }
 
 
-def make_examples(num_examples: int, length: int) -> dict[str, np.ndarray]:
-    """Returns unmasked pairs of random pieces, every seventh of them continuing a word."""
+def make_examples(is_masked: bool) -> dict[str, np.ndarray]:
+    """Returns pairs of random pieces, every seventh of them continuing a word."""
     rng = np.random.default_rng(0)
-    word_ids = rng.integers(5, 24_005, (num_examples, length))
-    continues = rng.random((num_examples, length)) < 1 / 7
-    word_ids[continues] = rng.integers(24_005, len(VOCAB), continues.sum())
-    word_ids[:, 0] = VOCAB.cls_id
-    word_ids[:, [length // 2, length - 1]] = VOCAB.sep_id
-    segment_ids = np.arange(length) > length // 2
-    return {
-        "input_ids": word_ids,
-        "input_mask": np.ones_like(word_ids),
-        "segment_ids": np.tile(segment_ids.astype(int), (num_examples, 1)),
-        "next_sentence_labels": rng.integers(0, 2, (num_examples, 1)),
+    ids = rng.integers(5, 24_005, (N, T))
+    continues = rng.random((N, T)) < 1 / 7
+    ids[continues] = rng.integers(24_005, len(VOCAB), continues.sum())
+    ids[:, 0] = VOCAB.cls_id
+    ids[:, [T // 2, T - 1]] = VOCAB.sep_id
+    examples = {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.tile((np.arange(T) > T // 2).astype(int), (N, 1)),
+        "next_sentence_labels": rng.integers(0, 2, (N, 1)),
     }
+    if is_masked:
+        places = np.ones((N, P), np.int64)
+        examples |= {"masked_lm_positions": places, "masked_lm_ids": places}
+        examples["masked_lm_weights"] = places.astype(np.float32)
+    return examples
 
 
-def measure(path: pathlib.Path, masking: MaskingConfig) -> float:
-    """Returns pieces a second after a warm-up of one second."""
-    dataset = pretraining_dataset(
-        RecordFiles([path]),
-        VOCAB,
-        masking,
-        max_seq_length=LENGTH.value,
-        batch_size=BATCH.value,
-        seed=0,
+def rate(path: pathlib.Path, masking: MaskingConfig) -> float:
+    """Returns pieces a second."""
+    records = RecordFiles([path])
+    batches = iter(
+        pretraining_dataset(records, VOCAB, masking, max_seq_length=T, batch_size=B, seed=0)
     )
-    iterator = iter(dataset)
-    for seconds in (1.0, SECONDS.value):
-        start, num_batches = time.perf_counter(), 0
+    for seconds in (WARM_UP, SECONDS):
+        start, count = time.perf_counter(), 0
         while (elapsed := time.perf_counter() - start) < seconds:
-            next(iterator)
-            num_batches += 1
-    return num_batches * BATCH.value * LENGTH.value / elapsed
+            next(batches)
+            count += 1
+    return count * B * T / elapsed
+
+
+def rows() -> Iterator[list[str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {is_masked: pathlib.Path(folder, f"{is_masked}") for is_masked in (False, True)}
+        for is_masked, path in paths.items():
+            write_records(path, encode_examples(make_examples(is_masked)))
+        for name, masking in KINDS.items():
+            yield [name, f"{rate(paths[masking.masking == 'static'], masking) / 1e6:.1f} M"]
 
 
 def main(_: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        unmasked = pathlib.Path(folder, "unmasked.tfrecord")
-        masked = pathlib.Path(folder, "masked.tfrecord")
-        examples = make_examples(EXAMPLES.value, LENGTH.value)
-        start = time.perf_counter()
-        write_records(unmasked, encode_examples(examples))
-        rate = examples["input_ids"].size / (time.perf_counter() - start)
-        print(f"{'write, one process':32}{rate / 1e6:6.2f} million pieces a second", flush=True)
-        full = np.ones((EXAMPLES.value, PREDICTIONS), np.int64)
-        masks = {
-            "masked_lm_positions": full,
-            "masked_lm_ids": full,
-            "masked_lm_weights": full * 1.0,
-        }
-        write_records(masked, encode_examples(examples | masks))
-        for name, masking in KINDS.items():
-            rate = measure(masked if masking.masking == "static" else unmasked, masking)
-            print(f"{name:32}{rate / 1e6:6.2f} million pieces a second", flush=True)
+    print_table(["masks", "tokens/s"], rows())
 
 
 if __name__ == "__main__":

@@ -11,15 +11,14 @@ the first line. Either corpus may be left out.
 """
 
 import functools
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import app, flags
 
+from benchmarks.timing import in_turn, print_table
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.data.preparation import prepare_pretraining_data
@@ -37,14 +36,12 @@ from bert_tf.training.train_step import TrainStep
 VOCAB = flags.DEFINE_string("vocab_file", None, "Vocabulary of the texts.", required=True)
 INPUT = flags.DEFINE_string("input_file", "", "Text to pre-train on; see run_pretraining.")
 DATA = flags.DEFINE_string("data_dir", "", "Folder of SST-2.")
-CACHE = flags.DEFINE_string("cache_dir", "/tmp/bert_tf_cache", "Where the examples are kept.")
-LAYERS = flags.DEFINE_integer("num_hidden_layers", 4, "Layers.")
 SIZE = flags.DEFINE_integer("hidden_size", 256, "Width; heads are of 32.")
-BATCHES = flags.DEFINE_list("batch_sizes", ["64", "32"], "Examples of a step: Wikipedia, SST-2.")
 STEPS = flags.DEFINE_integer("steps", 4, "Steps of a round.")
 ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds.")
-COMPILED = flags.DEFINE_bool("jit_compile", True, "Compare the ways under XLA, else the others.")
-LENGTH = 128
+COMPILED = flags.DEFINE_bool("jit_compile", True, "Compare the ways under XLA, else without it.")
+CACHE = "/tmp/bert_tf_cache"
+LENGTH, LAYERS = 128, 4
 EXAMPLES = 4000  # of SST-2
 
 
@@ -53,33 +50,25 @@ class Way(NamedTuple):
 
     name: str
     packed: bool = False
-    jit_compile: bool = False
     unpad: bool = False
     is_plain: bool = False  # all rows padded to LENGTH
+    is_compiled: bool = True  # also compared under XLA
 
 
-PRETRAINING = [
-    Way("padded, XLA", jit_compile=True),
-    Way("packed, XLA", packed=True, jit_compile=True),
-    Way("padded"),
-    Way("packed", packed=True),
-]
+PRETRAINING = [Way("padded"), Way("packed", packed=True)]
 FINE_TUNING = [
-    Way("padded to 128, XLA", jit_compile=True, is_plain=True),
-    Way("padded to buckets, XLA", jit_compile=True),
-    Way("packed in rows of 128, XLA", packed=True, jit_compile=True, is_plain=True),
     Way("padded to 128", is_plain=True),
-    Way("padded to the longest"),
-    Way("without padding but in attention", unpad=True),
+    Way("padded to the longest; under XLA to buckets"),
+    Way("without padding but in attention", unpad=True, is_compiled=False),
     Way("packed in rows of 128", packed=True, is_plain=True),
-    Way("packed in rows of the longest", packed=True),
+    Way("packed in rows of the longest", packed=True, is_compiled=False),
 ]
 
 
 def model_config() -> ModelConfig:
     size = SIZE.value
     return ModelConfig(
-        len(Vocab.read(VOCAB.value)), size, LAYERS.value, size // 32, intermediate_size=4 * size
+        len(Vocab.read(VOCAB.value)), size, LAYERS, size // 32, intermediate_size=4 * size
     )
 
 
@@ -91,7 +80,7 @@ def pretraining_data() -> tuple[DataConfig, RecordFiles]:
         MaskingConfig(),
         vocab_size=model_config().vocab_size,
         do_lower_case=True,
-        cache_dir=CACHE.value,
+        cache_dir=CACHE,
         do_eval=False,
     )
     return data, RecordFiles(prepared.train_files)
@@ -113,7 +102,7 @@ def fine_tuning_task(way: Way) -> ClassificationTask:
         BertClassifier(model_config(), len(glue.labels), unpad=way.unpad),
         rows,
         None,
-        length_buckets(LENGTH, way.jit_compile, way.is_plain),
+        length_buckets(LENGTH, COMPILED.value, way.is_plain),
         1,
         kind="class",
         labels=glue.labels,
@@ -130,13 +119,8 @@ def make_round(task: Any, way: Way, batch_size: int) -> Callable[[], Any]:
     """Returns what does the steps of a round."""
     optimizer = build_optimizer(OptimizerConfig(num_warmup_steps=0))
     optimizer.build(task.model.trainable_variables)
-    step = TrainStep(
-        task,
-        optimizer,
-        tf.distribute.get_strategy(),
-        random_seed=1,
-        jit_compile=way.jit_compile,
-    )
+    strategy = tf.distribute.get_strategy()
+    step = TrainStep(task, optimizer, strategy, random_seed=1, jit_compile=COMPILED.value)
 
     def run() -> Any:
         iterator = iter(batches(task, way, batch_size))
@@ -145,50 +129,31 @@ def make_round(task: Any, way: Way, batch_size: int) -> Callable[[], Any]:
     return run
 
 
-def compare(make_task: Callable[[Way], Any], ways: list[Way], batch_size: int) -> None:
-    """Prints a table, a line a way."""
-    ways = [way for way in ways if way.jit_compile == COMPILED.value]
-    rounds, pieces, rows = {}, {}, {}
-    for way in ways:
+def rows(make_task: Callable[[Way], Any], ways: list[Way], batch_size: int) -> Iterator[list[str]]:
+    """Yields a line a way."""
+    rounds, pieces, places = {}, {}, {}
+    for way in (way for way in ways if way.is_compiled or not COMPILED.value):
         keras.utils.set_random_seed(1)
         task = make_task(way)
         seen = list(batches(task, way, batch_size))
         pieces[way] = int(sum(batch["input_mask"].numpy().sum() for batch in seen))
         name = "packed_places" if way.packed else "input_mask"
-        rows[way] = sum(batch[name].shape[0] * batch[name].shape[1] for batch in seen)
+        places[way] = sum(batch[name].shape[0] * batch[name].shape[1] for batch in seen)
         rounds[way] = make_round(task, way, batch_size)
-        rounds[way]()
-    seconds: dict[Way, list[tuple[float, float]]] = {way: [] for way in ways}
-    for _ in range(ROUNDS.value):
-        for way in ways:
-            start = time.process_time(), time.monotonic()
-            rounds[way]()
-            seconds[way].append((time.process_time() - start[0], time.monotonic() - start[1]))
-            logging.info("%s: %.1f processor seconds, %.1f s", way.name, *seconds[way][-1])
-    print("\n| | real share | real pieces a processor second | ratio | a second | ratio |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    rates = {
-        way: [pieces[way] / np.median(s) for s in zip(*seconds[way], strict=True)] for way in ways
-    }
-    for way, (rate, wall_rate) in rates.items():
-        ratios = rate / rates[ways[0]][0], wall_rate / rates[ways[0]][1]
-        print(
-            f"| {way.name} | {100 * pieces[way] / rows[way]:.0f} % "
-            f"| {rate:,.0f} | {ratios[0]:.2f} | {wall_rate:,.0f} | {ratios[1]:.2f} |",
-            flush=True,
-        )
+    first: list[float] = []
+    for way, (seconds, processor_seconds) in in_turn(rounds, ROUNDS.value).items():
+        rates = [pieces[way] / processor_seconds, pieces[way] / seconds]
+        first = first or rates
+        cells = [(f"{r:,.0f}", f"{r / one:.2f}") for r, one in zip(rates, first, strict=True)]
+        yield [way.name, f"{100 * pieces[way] / places[way]:.0f} %", *cells[0], *cells[1]]
 
 
 def main(_: list[str]) -> None:
-    for path, make_task, ways, batch_size in zip(
-        (INPUT.value, DATA.value),
-        (pretraining_task, fine_tuning_task),
-        (PRETRAINING, FINE_TUNING),
-        map(int, BATCHES.value),
-        strict=True,
-    ):
-        if path:
-            compare(make_task, ways, batch_size)
+    heads = ["", "real share", "real pieces a processor second", "ratio", "a second", "ratio"]
+    if INPUT.value:
+        print_table(heads, rows(pretraining_task, PRETRAINING, 64))
+    if DATA.value:
+        print_table(heads, rows(fine_tuning_task, FINE_TUNING, 32))
 
 
 if __name__ == "__main__":

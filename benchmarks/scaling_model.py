@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
+from benchmarks.timing import print_table
 from bert_tf.config import ModelConfig
 from bert_tf.files import atomic_write
 from bert_tf.training.flops import training_flops
@@ -168,25 +169,25 @@ def cases() -> Iterator[tuple[str, Machine, str, ModelConfig, int]]:
                 yield name, machine, model, config, length
 
 
-def print_tables() -> None:
-    """Prints the parts of a step, then the efficiency of every case."""
-    print("| | | length | compute, ms | all-reduce of 8, 64, 1,024, ms | Adam, ms | LAMB, ms |")
-    print("|---|---|---:|---:|---:|---:|---:|")
+def parts_rows() -> Iterator[list[str]]:
+    """Yields the parts of a step in every case."""
     for name, machine, model, config, length in cases():
         parts = [step(machine, config, length, count) for count in COUNTS]
         adam = step(machine, config, length, 1, passes=ADAM_PASSES).update
-        cells = [f"{1e3 * parts[0].compute:,.0f}"]
-        cells.append(", ".join(f"{1e3 * part.exposed:,.1f}" for part in parts))
-        cells += [f"{1e3 * adam:,.1f}", f"{1e3 * parts[0].update:,.1f}"]
-        print(f"| {name} | {model} | {length} | {' | '.join(cells)} |")
-    print("\n| | | length |", " | ".join(f"{way}: 8, 64, 1,024" for way in WAYS), "|")
-    print("|---|---|---:|" + "---:|" * len(WAYS))
+        reduces = ", ".join(f"{1e3 * part.exposed:,.1f}" for part in parts)
+        updates = [f"{1e3 * seconds:,.1f}" for seconds in (adam, parts[0].update)]
+        yield [name, model, f"{length}", f"{1e3 * parts[0].compute:,.0f}", reduces, *updates]
+
+
+def efficiency_rows() -> Iterator[list[str]]:
+    """Yields the efficiency of every case."""
     for name, machine, model, config, length in cases():
-        cells = []
-        for how in WAYS.values():
-            values = [efficiency(machine, config, length, count, **how) for count in COUNTS]
-            cells.append(", ".join(f"{value:.0%}" for value in values))
-        print(f"| {name} | {model} | {length} | {' | '.join(cells)} |")
+        values = [
+            [efficiency(machine, config, length, count, **how) for count in COUNTS]
+            for how in WAYS.values()
+        ]
+        cells = [", ".join(f"{value:.0%}" for value in row) for row in values]
+        yield [name, model, f"{length}", *cells]
 
 
 def draw(path: str) -> None:
@@ -215,7 +216,10 @@ def draw(path: str) -> None:
 
 
 def main(_: list[str]) -> None:
-    print_tables()
+    counts = "8, 64, 1,024"
+    heads = ["compute, ms", f"all-reduce of {counts}, ms", "Adam, ms", "LAMB, ms"]
+    print_table(["", "", "length", *heads], parts_rows())
+    print_table(["", "", "length", *(f"{way}: {counts}" for way in WAYS)], efficiency_rows())
     if PLOT.value:
         draw(PLOT.value)
 

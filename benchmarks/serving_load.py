@@ -3,12 +3,11 @@
     python -m benchmarks.serving_load --server=http://127.0.0.1:8501 --input_file=texts.txt
     python -m benchmarks.serving_load --stand_in=models/bert --input_file=texts.txt
 
-First each text is asked for alone: these are the known answers (or those of --answers_file, which
-the client writes with --batch_size=1). Then 8, and then 64, clients at once send requests of one to
-eight texts drawn at random and compare each answer with the known one: strings must be equal,
-numbers within --tolerance, for the width of a batch may change their last digits. There are no
-retries, so a request without an answer counts as failed. The exit status is 1 if any answer failed
-or differed.
+First each text is asked for alone: these are the known answers. Then 8, and then 64, clients at
+once send requests of one to eight texts drawn at random and compare each answer with the known one:
+strings must be equal, numbers within 0.001, for the width of a batch may change their last digits.
+There are no retries, so a request without an answer counts as failed. The exit status is 1 if any
+answer failed or differed.
 
 With --stand_in a stand-in for TensorFlow Serving (tests/export) is started for the folder of
 versions: it shows what client and model do under load, and nothing of TensorFlow Serving's speed.
@@ -16,15 +15,15 @@ versions: it shows what client and model do under load, and nothing of TensorFlo
 The clients are threads of one process: their own work, JSON above all, is part of the latency.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
+import math
 import os
-import pathlib
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +31,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from benchmarks.timing import print_table
 from bert_tf import config_flags
 from export.client.protocol import ServingError
 from export.client.rows import Row, read_input
@@ -43,15 +43,10 @@ SIGNATURE = flags.DEFINE_string("signature", "serving_default", "Which of its si
 GRPC = flags.DEFINE_bool("grpc", False, "Use gRPC.")
 STAND_IN = flags.DEFINE_string("stand_in", "", "Folder of versions to start a stand-in for.")
 INPUT_FILE = flags.DEFINE_string("input_file", None, "Texts, as of the client.", required=True)
-ANSWERS_FILE = flags.DEFINE_string("answers_file", "", "Known answers, of --batch_size=1.")
-MAX_TEXTS = flags.DEFINE_integer("max_texts", 500, "Texts of the file to use.", lower_bound=1)
-CLIENTS = flags.DEFINE_multi_integer("clients", [8, 64], "Clients at once; may repeat.")
 SECONDS = flags.DEFINE_float("seconds", 60.0, "Time for each number of clients.")
-TEXTS_PER_REQUEST = flags.DEFINE_integer("texts_per_request", 8, "At most.", lower_bound=1)
-TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds for a request.")
-TOLERANCE = flags.DEFINE_float("tolerance", 1e-3, "Most by which a number may differ.")
 
-READY_SECONDS = 120.0
+MAX_TEXTS, TEXTS_PER_REQUEST, CLIENTS = 500, 8, (8, 64)
+TIMEOUT, READY_SECONDS, TOLERANCE = 60.0, 120.0, 1e-3
 
 
 @dataclasses.dataclass
@@ -82,30 +77,30 @@ def stand_in(folder: str, model: str, use_grpc: bool) -> Iterator[str]:
         process.wait(30)
 
 
-def connect(server: str, timeout: float, retries: int = 0) -> ServingClient:
+def connect(server: str, retries: int = 0) -> ServingClient:
     return ServingClient(
         server,
         MODEL.value,
         signature=SIGNATURE.value,
         grpc=GRPC.value,
-        timeout=timeout,
-        deadline=max(timeout, READY_SECONDS),
+        timeout=TIMEOUT,
+        deadline=READY_SECONDS,
         retries=retries,
     )
 
 
-def is_same(known: Any, answer: Any, tolerance: float) -> bool:
+def is_same(known: Any, answer: Any) -> bool:
     """Says whether an output is the known one, but for the padding behind it.
 
     A text in a batch with longer ones comes with more columns than alone; what is behind the known
     columns is not looked at.
     """
+    if isinstance(known, dict) and isinstance(answer, dict):
+        return known.keys() == answer.keys() and all(is_same(known[k], answer[k]) for k in known)
     if isinstance(known, list) and isinstance(answer, list):
-        return len(answer) >= len(known) and all(
-            is_same(a, b, tolerance) for a, b in zip(known, answer, strict=False)
-        )
+        return len(answer) >= len(known) and all(map(is_same, known, answer))
     if isinstance(known, float) and isinstance(answer, float):
-        return bool(np.isclose(known, answer, rtol=tolerance, atol=tolerance, equal_nan=True))
+        return bool(np.isclose(known, answer, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
     return known == answer
 
 
@@ -114,10 +109,10 @@ def ask(
 ) -> None:
     """Is one client: asks until `end` and compares."""
     chance = random.Random(seed)
-    with connect(server, TIMEOUT.value) as client:
+    with connect(server) as client:
         client.find_inputs()
         while time.monotonic() < end:
-            size = chance.randint(1, TEXTS_PER_REQUEST.value)
+            size = chance.randint(1, TEXTS_PER_REQUEST)
             chosen = [chance.randrange(len(rows)) for _ in range(size)]
             start = time.perf_counter()
             try:
@@ -127,81 +122,72 @@ def ask(
                 continue
             tally.seconds.append(time.perf_counter() - start)
             tally.texts += size
-            for index, answer in zip(chosen, answers, strict=True):
-                expected = known[index]
-                same = expected.keys() == answer.keys() and all(
-                    is_same(expected[name], answer[name], TOLERANCE.value) for name in expected
-                )
-                if not same:
-                    tally.differing.append(f"{rows[index]!r}: known {expected}, received {answer}")
+            tally.differing += [
+                f"{rows[index]!r}: known {known[index]}, received {answer}"
+                for index, answer in zip(chosen, answers, strict=True)
+                if not is_same(known[index], answer)
+            ]
 
 
 def run_clients(
-    server: str, rows: list[Row], known: list[dict[str, Any]], clients: int, seconds: float
-) -> bool:
-    """Puts load on the server, prints a row of the table, says whether all went well."""
-    tallies = [Tally() for _ in range(clients)]
+    server: str, rows: list[Row], known: list[dict[str, Any]], clients: int, tallies: list[Tally]
+) -> list[str]:
+    """Puts load on the server; returns a line of the table, adds what each client saw."""
+    mine = [Tally() for _ in range(clients)]
+    tallies += mine
     start = time.monotonic()
-    threads = [
-        threading.Thread(target=ask, args=(server, rows, known, start + seconds, seed, tally))
-        for seed, tally in enumerate(tallies)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        end = start + SECONDS.value
+        asked = [
+            pool.submit(ask, server, rows, known, end, seed, tally)
+            for seed, tally in enumerate(mine)
+        ]
+        for one in asked:
+            one.result()
     taken = time.monotonic() - start
-    latencies = [1000 * second for tally in tallies for second in tally.seconds] or [float("nan")]
-    p50, p95, p99 = np.percentile(latencies, [50, 95, 99])
-    texts = sum(tally.texts for tally in tallies)
-    requests = sum(len(tally.seconds) for tally in tallies)
-    differing = [line for tally in tallies for line in tally.differing]
-    failed = [line for tally in tallies for line in tally.failed]
-    idle = sum(not tally.seconds for tally in tallies)
-    print(
-        f"{clients:7} {requests:9,} {requests / taken:11.1f} {texts / taken:8.1f} "
-        f"{p50:7.0f} {p95:7.0f} {p99:7.0f} {len(differing):10} {len(failed):7}",
-        flush=True,
-    )
-    for line in [*differing[:3], *failed[:3]]:
-        print(f"    {line[:300]}")
-    if idle:
-        print(f"    {idle} clients got no answer at all")
-    return not (differing or failed or idle)
-
-
-def read_known(server: str, rows: list[Row]) -> list[dict[str, Any]]:
-    """Returns the answers that are right: of a file, or of the server to each text alone."""
-    if ANSWERS_FILE.value:
-        lines = pathlib.Path(ANSWERS_FILE.value).read_text(encoding="utf8").splitlines()
-        known = [json.loads(line) for line in lines[: len(rows)]]
-        if len(known) < len(rows):
-            raise ValueError(f"{ANSWERS_FILE.value}: {len(known)} answers, {len(rows)} texts.")
-        return known
-    with connect(server, TIMEOUT.value, retries=20) as client:
-        return list(answer_rows(client, rows, batch_size=1))
+    latencies = [1000 * second for tally in mine for second in tally.seconds] or [math.nan]
+    texts = sum(tally.texts for tally in mine) / taken
+    differing, failed = (sum(len(getattr(t, n)) for t in mine) for n in ("differing", "failed"))
+    cells = [f"{value:.0f}" for value in (texts, *np.percentile(latencies, [50, 95, 99]))]
+    requests = sum(len(tally.seconds) for tally in mine)
+    return [f"{clients}", f"{requests:,}", *cells, f"{differing}", f"{failed}"]
 
 
 def main(_: list[str]) -> int:
     if bool(SERVER.value) == bool(STAND_IN.value):
         raise ValueError("Give either --server or --stand_in.")
-    rows = read_input(INPUT_FILE.value)[: MAX_TEXTS.value]
+    rows = read_input(INPUT_FILE.value)[:MAX_TEXTS]
+    tallies: list[Tally] = []
     with contextlib.ExitStack() as stack:
         server = SERVER.value or stack.enter_context(
             stand_in(STAND_IN.value, MODEL.value, GRPC.value)
         )
-        start = time.monotonic()
-        known = read_known(server, rows)
+        with connect(server, retries=20) as client:
+            known = list(answer_rows(client, rows, batch_size=1))
+        different = len({json.dumps(answer) for answer in known})
         print(
-            f"{len(rows)} texts, {len({json.dumps(answer) for answer in known})} different answers "
-            f"known after {time.monotonic() - start:.1f} s; "
+            f"{len(rows)} texts, {different} different answers known; "
             f"{'the stand-in, not TensorFlow Serving' if STAND_IN.value else server}, "
             f"{'gRPC' if GRPC.value else 'REST'}, {len(os.sched_getaffinity(0))} cores, "
             f"{SECONDS.value:g} s each"
         )
-        print("clients  requests  requests/s  texts/s  p50 ms  p95 ms  p99 ms  differing  failed")
-        results = [run_clients(server, rows, known, n, SECONDS.value) for n in CLIENTS.value]
-    return 0 if all(results) else 1
+        print_table(
+            [
+                "clients",
+                "requests",
+                "texts/s",
+                "p50, ms",
+                "p95, ms",
+                "p99, ms",
+                "differing",
+                "failed",
+            ],
+            (run_clients(server, rows, known, count, tallies) for count in CLIENTS),
+        )
+    wrong = [line for tally in tallies for line in tally.differing + tally.failed]
+    idle = sum(not tally.seconds for tally in tallies)
+    print(*(line[:300] for line in wrong[:6]), f"{idle} clients got no answer at all", sep="\n")
+    return int(bool(wrong or idle))
 
 
 if __name__ == "__main__":

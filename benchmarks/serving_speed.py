@@ -14,7 +14,8 @@ Scores of all engines must agree to 1e-3 before anything is measured.
 Needs `pip install -r benchmarks/requirements.txt`.
 """
 
-import functools
+import collections
+import itertools
 import json
 import os
 import pathlib
@@ -29,6 +30,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.onnx_runtime import onnx_call, softmax, write_onnx
+from benchmarks.timing import print_table
 from bert_tf import config_flags
 
 MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run or checkpoint of a classifier.")
@@ -37,20 +39,17 @@ OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "runs/serving_speed", "Folder of models and results."
 )
 ROUNDS = flags.DEFINE_integer("rounds", 5, "Runs of each engine.", lower_bound=1)
-MAX_TEXTS = flags.DEFINE_integer("max_texts", 512, "First texts of the file.", lower_bound=32)
-LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Most pieces of a text.", lower_bound=4)
 ENGINES = flags.DEFINE_list(
     "engines",
     ["bert_tf", "bert_tf_lite", "torch", "onnxruntime", "keras_hub"],
     "What is measured.",
 )
-THREADS = flags.DEFINE_list("threads", ["1", "2"], "Threads and cores of each engine.")
 # What the parent tells its children.
 ENGINE = flags.DEFINE_string("engine", "", "Set by the program for its processes.")
 
-OURS = ("bert_tf", "bert_tf_lite")
 BATCH_SIZES = (1, 32)
 WARM = 16  # batches before the measured ones
+MAX_TEXTS, LENGTH, THREADS = 512, 128, (1, 2)
 Score = Callable[[list[str]], np.ndarray]
 
 
@@ -86,7 +85,7 @@ def start_torch(folder: pathlib.Path, threads: int) -> Score:
     def score(texts: list[str]) -> np.ndarray:
         with torch.inference_mode():
             batch = tokenizer(
-                texts, padding=True, truncation=True, max_length=LENGTH.value, return_tensors="pt"
+                texts, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
             )
             return torch.softmax(model(**batch).logits, -1).numpy()
 
@@ -99,7 +98,7 @@ def start_onnxruntime(folder: pathlib.Path, threads: int) -> Score:
 
     began()
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "huggingface" / "tokenizer.json"))
-    tokenizer.enable_truncation(LENGTH.value)
+    tokenizer.enable_truncation(LENGTH)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
     call = onnx_call(folder / "model.onnx", threads)
 
@@ -122,7 +121,7 @@ def start_keras_hub(folder: pathlib.Path, threads: int) -> Score:
     began()
     preset = str(folder / "keras_hub")
     model = keras_hub.models.BertTextClassifier.from_preset(preset)
-    model.preprocessor.sequence_length = LENGTH.value
+    model.preprocessor.sequence_length = LENGTH
     return lambda texts: softmax(model.predict(texts, batch_size=len(texts), verbose=0))
 
 
@@ -146,34 +145,34 @@ def measure(engine: str, folder: pathlib.Path, texts: list[str]) -> dict[str, An
     threads = len(os.sched_getaffinity(0))
     score = STARTS[engine](folder, threads)
     score(texts[:1])
-    result: dict[str, Any] = {"first answer": time.perf_counter() - _began[0]}
-    result["scores"] = np.concatenate(
-        [score(texts[i : i + 32]) for i in range(0, 128, 32)]
-    ).tolist()
+    first_answer = time.perf_counter() - _began[0]
+    scores = np.concatenate([score(texts[i : i + 32]) for i in range(0, 128, 32)])
+    result: dict[str, Any] = {"scores": scores.tolist()}
     for size in BATCH_SIZES:
         batches = [texts[i : i + size] for i in range(0, len(texts) - size + 1, size)]
         # keras-hub's predict takes a tenth of a second for a text: some are enough.
         batches = (batches[:WARM] + batches)[: WARM + (60 if size == 1 else 16)]
-        seconds = [timed(functools.partial(score, batch)) for batch in batches]
+        seconds = []
+        for batch in batches:
+            start = time.perf_counter()
+            score(batch)
+            seconds.append(time.perf_counter() - start)
         result[str(size)] = 1e3 * statistics.median(seconds[WARM:])
+    result["first answer"] = first_answer
     return result
 
 
-def timed(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def run_apart(engine: str, threads: str) -> dict[str, Any]:
+def run_apart(engine: str, threads: int) -> dict[str, Any]:
     """Runs an engine in a process of its own."""
-    count = int(threads)
-    cores = sorted(os.sched_getaffinity(0))[-count:]
+    cores = sorted(os.sched_getaffinity(0))[-threads:]
     command = [sys.executable, "-m", "benchmarks.serving_speed", f"--engine={engine}"]
-    for name in ("texts", "output_dir", "max_texts", "max_seq_length"):
-        command.append(f"--{name}={flags.FLAGS[name].value}")
+    command += [f"--texts={TEXTS.value}", f"--output_dir={OUTPUT_DIR.value}"]
     # As export/serving's files set it for TensorFlow Serving: weights of a server never change.
-    environment = {**os.environ, "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1", "OMP_NUM_THREADS": threads}
+    environment = {
+        **os.environ,
+        "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1",
+        "OMP_NUM_THREADS": f"{threads}",
+    }
     done = subprocess.run(
         command,
         env=environment,
@@ -187,24 +186,21 @@ def run_apart(engine: str, threads: str) -> dict[str, Any]:
 def make_models(folder: pathlib.Path) -> None:
     """Writes the model in the form of each engine, where it is not there yet."""
     folder.mkdir(parents=True, exist_ok=True)
+    model, length = f"--model_dir={MODEL_DIR.value}", f"--max_seq_length={LENGTH}"
+    convert = ["bert_tf.convert_checkpoint", f"--input={MODEL_DIR.value}"]
+    lite = ["--quantize=none", "--no_gate", length]
     made = {
-        "served": ("export.saved_model", f"--model_dir={MODEL_DIR.value}", "--output_dir={}"),
-        "huggingface": ("bert_tf.convert_checkpoint", f"--input={MODEL_DIR.value}", "--output={}"),
-        "keras_hub": ("bert_tf.convert_checkpoint", f"--input={MODEL_DIR.value}", "--output={}"),
+        "served": ["export.saved_model", model, length, "--output_dir={}"],
+        "huggingface": [*convert, "--to=huggingface", "--output={}"],
+        "keras_hub": [*convert, "--to=keras_hub", "--output={}"],
+        "model.tflite": ["export.tflite", model, *lite, "--output_file={}"],
     }
-    for name, (program, source, target) in made.items():
-        if (folder / name).exists():
-            continue
-        more = [f"--max_seq_length={LENGTH.value}"] if name == "served" else [f"--to={name}"]
-        command = [sys.executable, "-m", program, source, target.format(folder / name), *more]
-        subprocess.run(command, check=True)
+    for name, (*command, target) in made.items():
+        if not (folder / name).exists():
+            command += [target.format(folder / name)]
+            subprocess.run([sys.executable, "-m", *command], check=True)
     if not (folder / "model.onnx").exists():
         write_onnx(folder / "huggingface", folder / "model.onnx")
-    lite = folder / "model.tflite"
-    if not lite.exists():
-        command = [sys.executable, "-m", "export.tflite", f"--model_dir={MODEL_DIR.value}"]
-        command += [f"--output_file={lite}", "--quantize=none", "--no_gate"]
-        subprocess.run([*command, f"--max_seq_length={LENGTH.value}"], check=True)
 
 
 def read_texts() -> list[str]:
@@ -212,7 +208,7 @@ def read_texts() -> list[str]:
     lines = pathlib.Path(TEXTS.value).read_text(encoding="utf8").split("\n")
     if TEXTS.value.endswith(".tsv"):
         lines = [line.split("\t")[0] for line in lines[1:]]
-    return [line for line in lines if line][: MAX_TEXTS.value]
+    return [line for line in lines if line][:MAX_TEXTS]
 
 
 def main(_: list[str]) -> None:
@@ -223,41 +219,22 @@ def main(_: list[str]) -> None:
         print(json.dumps(measure(ENGINE.value, folder, texts)))
         return
     make_models(folder)
-    results: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for number in range(ROUNDS.value):
-        for threads in THREADS.value:
-            for engine in ENGINES.value:
-                result = run_apart(engine, threads)
-                scores = np.array(result.pop("scores"))
-                reference = results.setdefault(("scores", ""), [{"": scores}])[0][""]
-                np.testing.assert_allclose(scores, reference, atol=1e-3, err_msg=engine)
-                results.setdefault((engine, threads), []).append(result)
-                print(f"round {number + 1}: {engine}, {threads} threads: {result}", flush=True)
-    results.pop(("scores", ""))
-    print_table(results)
-
-
-def print_table(results: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
-    """Prints the medians, and the best peer's time divided by ours."""
-    columns = ("1", "32", "first answer")
-    table = {
-        key: {name: statistics.median(row[name] for row in rows) for name in columns}
-        for key, rows in results.items()
-    }
-    print("| threads | engine | batch 1, ms | batch 32, ms | first answer, s |")
-    print("| --- | --- | --- | --- | --- |")
-    for (engine, threads), row in sorted(table.items(), key=lambda item: item[0][1]):
-        print(
-            f"| {threads} | {engine} | {row['1']:.1f} | {row['32']:.1f} | {row[columns[2]]:.2f} |"
-        )
-    for threads in THREADS.value:
-        here = {name: row for (name, count), row in table.items() if count == threads}
-        peers = [row for name, row in here.items() if name not in OURS]
-        for name in OURS:
-            if peers and name in here:
-                ratios = [min(row[n] for row in peers) / here[name][n] for n in columns[:2]]
-                shown = f"batch 1: {ratios[0]:.2f}, batch 32: {ratios[1]:.2f}"
-                print(f"Best peer's time / {name}'s, {threads} threads: {shown}")
+    results: dict[tuple[str, int], list[dict[str, Any]]] = collections.defaultdict(list)
+    reference = None
+    for number, threads, engine in itertools.product(range(ROUNDS.value), THREADS, ENGINES.value):
+        result = run_apart(engine, threads)
+        scores = np.array(result.pop("scores"))
+        reference = scores if reference is None else reference
+        np.testing.assert_allclose(scores, reference, atol=1e-3, err_msg=engine)
+        results[engine, threads].append(result)
+        print(f"round {number + 1}: {engine}, {threads} threads: {result}", flush=True)
+    print_table(
+        ["threads", "engine", "batch 1, ms", "batch 32, ms", "first answer, s"],
+        (
+            [threads, engine, *(f"{statistics.median(r[n] for r in rows):.2f}" for n in rows[0])]
+            for (engine, threads), rows in sorted(results.items(), key=lambda item: item[0][1])
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ the table holds medians over the rounds. The parts do not sum to the whole exact
 together they share work, alone they also write their gradients down.
 """
 
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from absl import app, flags
 
+from benchmarks.timing import in_turn, print_table
 from benchmarks.training_step import D, L, make_batch, model_config, whole_step
 from bert_tf.config import OptimizerConfig
 from bert_tf.files import atomic_write
@@ -30,6 +29,7 @@ PLOT = flags.DEFINE_string("plot", "", "PNG file to draw.")
 
 SEED = tf.constant(7)  # of dropout
 PARTS = ("embedding", "attention", "feed-forward", "vocabulary product", "optimizer", "whole")
+Table = dict[tuple[int, int], dict[str, float]]  # seconds by (B, T) and part
 
 
 def compiled(function: Callable[..., Any], variables: list[Any], *inputs: Any) -> Callable:
@@ -105,25 +105,15 @@ def variables_of(layers: list[Any]) -> list[Any]:
     return [variable for layer in layers for variable in layer.trainable_variables]
 
 
-def measure(rounds: int) -> dict[tuple[int, int], dict[str, float]]:
+def measure(rounds: int) -> Table:
     """Returns the median seconds of every part in every case; layers count L times."""
-    calls = {case: make_calls(*case) for case in CASES}
-    seconds: dict[Any, list[float]] = {(case, part): [] for case in CASES for part in PARTS}
-    for index in range(-1, rounds):  # The first round compiles.
-        for case in CASES:
-            for part in PARTS:
-                start = time.perf_counter()
-                calls[case][part]()
-                if index >= 0:
-                    seconds[case, part].append(time.perf_counter() - start)
+    calls = {(case, part): call for case in CASES for part, call in make_calls(*case).items()}
+    seconds = {key: taken[0] for key, taken in in_turn(calls, rounds).items()}
     times = {"attention": L, "feed-forward": L}
-    return {
-        case: {part: times.get(part, 1) * statistics.median(seconds[case, part]) for part in PARTS}
-        for case in CASES
-    }
+    return {c: {p: times.get(p, 1) * seconds[c, p] for p in PARTS} for c in CASES}
 
 
-def draw(path: str, table: dict[tuple[int, int], dict[str, float]]) -> None:
+def draw(path: str, table: Table) -> None:
     """Draws two stacked bar charts: over length with B * T fixed, and over batch with T fixed."""
     import matplotlib
 
@@ -154,12 +144,13 @@ def draw(path: str, table: dict[tuple[int, int], dict[str, float]]) -> None:
 def main(_: list[str]) -> None:
     tf.get_logger().setLevel("ERROR")  # Each case is traced anew, and meant to be.
     table = measure(ROUNDS.value)
-    print("| batch | length |", " | ".join(f"{part}, ms" for part in PARTS), "| tokens/s |")
-    print("|" + "---:|" * (len(PARTS) + 3))
-    for (batch_size, length), row in table.items():
-        cells = " | ".join(f"{1e3 * row[part]:.0f}" for part in PARTS)
-        rate = batch_size * length / row["whole"]
-        print(f"| {batch_size} | {length} | {cells} | {rate:,.0f} |")
+    print_table(
+        ["batch", "length", *(f"{part}, ms" for part in PARTS), "tokens/s"],
+        (
+            [b, t, *(f"{1e3 * row[part]:.0f}" for part in PARTS), f"{b * t / row['whole']:,.0f}"]
+            for (b, t), row in table.items()
+        ),
+    )
     if PLOT.value:
         draw(PLOT.value, table)
 

@@ -7,21 +7,21 @@
 ONNX Runtime's file is Hugging Face's model of the same weights by `torch.onnx.export`, then
 `quantize_dynamic`: int8 weights, products of rows quantized as they come, as LiteRT's dynamic form.
 Batches of 32 are of texts in the file's order, padded to their longest; both see the same arrays.
-The two take turns, batch by batch, so that a busy machine slows both; times are medians of rounds
-over all batches. It needs `pip install -r benchmarks/requirements.txt`.
+The two take turns, batch by batch, so that a busy machine slows both; times are sums of medians.
+It needs `pip install -r benchmarks/requirements.txt`.
 """
 
 import contextlib
+import functools
 import pathlib
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import app, flags
 
 from benchmarks.onnx_runtime import onnx_call, write_onnx
+from benchmarks.timing import in_turn, print_table
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.tasks.text_examples import read_text_examples
 from export.lite.model import LiteModel
@@ -33,9 +33,9 @@ MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run of run_classifier.")
 LITE_FILE = flags.DEFINE_string("lite_file", "", "File that export.tflite made of it.")
 INPUT_FILE = flags.DEFINE_string("input_file", "", "Table of texts.")
 TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Its column.")
-NUM_TEXTS = flags.DEFINE_integer("num_texts", 192, "Texts that are timed, the first ones.")
 ROUNDS = flags.DEFINE_integer("rounds", 5, "Times that all batches are timed.")
-BATCH_SIZES = flags.DEFINE_multi_integer("batch_sizes", [1, 32], "Texts of a batch.")
+BATCH_SIZES = (1, 32)  # texts
+NUM_TEXTS = 192  # the first ones
 
 Batch = dict[str, np.ndarray]
 Call = Callable[[Batch], np.ndarray]
@@ -58,27 +58,17 @@ def make_calls(folder: pathlib.Path) -> tuple[dict[str, Call], dict[str, float]]
 
 
 def measure(calls: dict[str, Call], batches: Sequence[Batch]) -> dict[str, float]:
-    """Returns the milliseconds a text of each model: the median of rounds."""
-    for call in calls.values():
-        for batch in batches[:5]:
-            call(batch)
-    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    """Returns the milliseconds a text of each model, batch by batch in turn."""
+    pairs = {(n, name): (call, b) for n, b in enumerate(batches) for name, call in calls.items()}
+    taken = in_turn({k: functools.partial(call, b) for k, (call, b) in pairs.items()}, ROUNDS.value)
     num_texts = sum(len(batch["input_mask"]) for batch in batches)
-    for _ in range(ROUNDS.value):
-        totals = dict.fromkeys(calls, 0.0)
-        for batch in batches:
-            for name, call in calls.items():
-                start = time.perf_counter()
-                call(batch)
-                totals[name] += time.perf_counter() - start
-        for name, total in totals.items():
-            rounds[name].append(1e3 * total / num_texts)
-    return {name: statistics.median(values) for name, values in rounds.items()}
+    seconds = {name: sum(taken[n, name][0] for n in range(len(batches))) for name in calls}
+    return {name: 1e3 * value / num_texts for name, value in seconds.items()}
 
 
 def main(_: list[str]) -> None:
     lite = LiteModel(LITE_FILE.value, num_threads=1)
-    examples = read_text_examples(INPUT_FILE.value, TEXT_COLUMN.value)[: NUM_TEXTS.value]
+    examples = read_text_examples(INPUT_FILE.value, TEXT_COLUMN.value)[:NUM_TEXTS]
     texts = [example.text_a for example in examples]
     with tempfile.TemporaryDirectory() as folder:
         calls, sizes = make_calls(pathlib.Path(folder))
@@ -93,14 +83,16 @@ def main(_: list[str]) -> None:
     for name, found in ((onnx, peer), (ours, own)):
         same = np.mean(found.argmax(axis=-1) == exact.argmax(axis=-1))
         print(f"{name}: {same:.1%} of the answers of ONNX Runtime float32")
-    print("| batch | " + " | ".join(f"{name}, ms a text" for name in calls) + " | int8 ratio |")
-    print("| --- " * (len(calls) + 2) + "|")
-    for size in BATCH_SIZES.value:
-        starts = range(0, len(texts) - size + 1, size)
-        batches = [lite.pack(texts[start : start + size]) for start in starts]
-        times = measure(calls, batches)
-        cells = " | ".join(f"{value:.2f}" for value in times.values())
-        print(f"| {size} | {cells} | {times[onnx] / times[ours]:.2f} |")
+    heads = ["batch", *(f"{name}, ms a text" for name in calls), "int8 ratio"]
+    print_table(heads, (row(calls, lite, texts, size) for size in BATCH_SIZES))
+
+
+def row(calls: dict[str, Call], lite: LiteModel, texts: list[str], size: int) -> list[str]:
+    """Returns the line of a size of batches."""
+    starts = range(0, len(texts) - size + 1, size)
+    times = measure(calls, [lite.pack(texts[start : start + size]) for start in starts])
+    *_, onnx, ours = times.values()
+    return [f"{size}", *(f"{value:.2f}" for value in times.values()), f"{onnx / ours:.2f}"]
 
 
 if __name__ == "__main__":

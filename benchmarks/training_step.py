@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.timing import print_table
+
 B, T, P, V = 32, 128, 20, 30522
 D, F, L, N = 512, 2048, 4, 8
 MATRIX = 2048  # the plain product is [2048, 2048] x [2048, 2048]
@@ -237,14 +239,20 @@ def main() -> None:
     rates = {name: 2 * MATRIX**3 / medians[name] / 1e9 for name in PRODUCTS if name in medians}
     best = max(rates.values())
     print(
-        f"plain product of {MATRIX} x {MATRIX}, GFLOP/s:", {k: round(v) for k, v in rates.items()}
+        f"plain product of {MATRIX} x {MATRIX}:", {k: f"{v:.0f} GFLOP/s" for k, v in rates.items()}
     )
-    print(f"{'':10} {'s/step':>8} {'GFLOP/s':>8} {'of best product':>16} {'bert_tf is':>11}")
-    for name in (name for name in STEPS if name in medians):
-        seconds = medians[name]
-        rate = step_flops() / seconds / 1e9
-        ratio = seconds / medians["bert_tf"]
-        print(f"{name:10} {seconds:8.3f} {rate:8.0f} {rate / best:16.0%} {ratio:10.2f}x")
+    rows = (
+        [
+            name,
+            f"{medians[name]:.3f}",
+            f"{step_flops() / medians[name] / 1e9:.0f}",
+            f"{step_flops() / medians[name] / 1e9 / best:.0%}",
+            f"{medians[name] / medians['bert_tf']:.2f}x",
+        ]
+        for name in STEPS
+        if name in medians
+    )
+    print_table(["", "s/step", "GFLOP/s", "of the best plain product", "bert_tf is"], rows)
 
 
 if __name__ == "__main__":

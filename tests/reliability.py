@@ -12,6 +12,7 @@ from the last whole checkpoint. The same seed gives the same faults; their momen
 import argparse
 import collections
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -19,7 +20,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,14 +27,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from benchmarks.timing import print_table
 from bert_tf.hosts import LOST_WORKER_STATUS
+from bert_tf.launch import free_ports
 from tests import tiny_training
 
 RESULTS = ("metrics.jsonl", "eval_metrics.jsonl", "events.jsonl", "best_checkpoint.json")
 STATE_FILES = (*RESULTS, "checkpoint", "run.flags", "vocab.txt", "bert_config.json")
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 PREEMPTED, LONGEST = 75, 900.0  # Seconds; workers wait 600 for one that does not start.
-FULL = "full disk"
 
 
 class Outcome(NamedTuple):
@@ -55,8 +56,7 @@ class Case:
     def __init__(self, folder: pathlib.Path, source: random.Random) -> None:
         self.top, self.random = folder, source
         self.folder, self.examples = folder / "run", folder / "examples.tfrecord"
-        self.log, self.environment = folder / "log", {}
-        self.workers, self.file_limit, self.end_of_log = 1, 0, 0
+        self.log, self.workers, self.end_of_log = folder / "log", 1, 0
         self.folder.mkdir(parents=True)
         tiny_training.write_examples(self.examples)
 
@@ -64,21 +64,13 @@ class Case:
         """Starts the training, a process a worker."""
         self.end_of_log = self.log.stat().st_size if self.log.exists() else 0
         if self.workers == 1:
-            limit = self.file_limit
-            before = resource.getrlimit(resource.RLIMIT_FSIZE)
-            if limit:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-            try:
-                return [self._fork({}, "one_device")]
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            return [self._fork({}, "one_device")]
         hosts = [f"localhost:{port}" for port in free_ports(self.workers)]
         tasks = [{"type": "worker", "index": index} for index in range(self.workers)]
         configs = [{"cluster": {"worker": hosts}, "task": task} for task in tasks]
         return [self._fork({"TF_CONFIG": json.dumps(c)}, "multi_worker") for c in configs]
 
     def _fork(self, environment: dict[str, str], distribution: str) -> int:
-        environment = {**self.environment, **environment}
         return tiny_training.fork(self.folder, self.examples, self.log, environment, distribution)
 
     def wait_for_moment(self, pid: int, first_line: int = 0) -> None:
@@ -114,23 +106,8 @@ class Case:
         return f"{path.name}: byte {place} flipped"
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def is_over(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def send(pid: int, number: int) -> None:
-    """Sends a signal to a process of ours that is not waited for yet."""
-    os.kill(pid, number)
 
 
 def status_of(pid: int) -> int:
@@ -159,14 +136,14 @@ def check_error(printed: str, status: int, expected: int = 1) -> str:
 def kill(case: Case, first_line: int = 0) -> str:
     (pid,) = case.start()
     case.wait_for_moment(pid, first_line)
-    send(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     return f"ended with {status_of(pid)} at checkpoints {case.steps()}"
 
 
 def notice(case: Case, number: int) -> str:
     (pid,) = case.start()
     case.wait_for_moment(pid)
-    send(pid, number)
+    os.kill(pid, number)
     status, began = status_of(pid), bool(case.printed())
     path = case.folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -178,19 +155,22 @@ def notice(case: Case, number: int) -> str:
 
 
 def fill_disk(case: Case) -> str:
+    """Gives the run directory a small file system; where that is not permitted, files a limit."""
     size = case.random.randrange(8, 96)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", case.folder], capture_output=True
-    )
-    if mounted.returncode:  # Not permitted: no file may grow beyond a size instead.
-        case.file_limit = size * 100
-    (pid,) = case.start()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", case.folder]
+    is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if not is_mounted:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size * 100, before[1]))
+    try:
+        (pid,) = case.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     status = status_of(pid)
-    printed, case.file_limit = case.printed(), 0
-    if not mounted.returncode:
+    error = check_error(case.printed(), status) if status else "it sufficed"
+    if is_mounted:
         subprocess.run(["mount", "-o", "remount,size=100m", case.folder], check=True)
-    what = f"limit {size}00 bytes a file" if mounted.returncode else f"{size} KB"
-    return f"{what}: {check_error(printed, status) if status else 'it sufficed'}"
+    return f"{f'{size} KB' if is_mounted else f'limit {size}00 bytes a file'}: {error}"
 
 
 def damage_checkpoint(case: Case, how: str) -> str:
@@ -231,7 +211,7 @@ def jump_clock(case: Case) -> str:
     clock.write_text(f"{offset:+.0f}")
     if case.random.random() < 0.7:
         time.sleep(case.random.uniform(0, 3))
-        send(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     status = status_of(pid)
     for path in case.folder.rglob("*"):
         then = time.time() + case.random.choice([-1, 1]) * case.random.uniform(0, 3e8)
@@ -245,7 +225,7 @@ def lose_worker(case: Case) -> str:
     pids = case.start()
     case.wait_for_moment(pids[0])
     lost = case.random.randrange(2)
-    send(pids[lost], signal.SIGKILL)
+    os.kill(pids[lost], signal.SIGKILL)
     statuses = [status_of(pid) for pid in pids]
     other = statuses[1 - lost]
     if other:
@@ -257,7 +237,7 @@ FAULTS: dict[str, tuple[int, Callable[[Case], str]]] = {
     "kill -9": (50, kill),
     "SIGTERM": (20, lambda case: notice(case, signal.SIGTERM)),
     "SIGUSR1": (10, lambda case: notice(case, signal.SIGUSR1)),
-    FULL: (25, fill_disk),
+    "full disk": (25, fill_disk),
     "truncated checkpoint": (15, lambda case: damage_checkpoint(case, "truncated")),
     "flipped byte in a checkpoint": (25, lambda case: damage_checkpoint(case, "flipped")),
     "damaged records": (15, damage_records),
@@ -294,13 +274,10 @@ def check_went_on(case: Case, last: list[int]) -> None:
         raise Wrong(f"did not go on from {last}: {case.printed()[-300:]!r}")
 
 
-def weights_of(case: Case) -> str:
-    return [line for line in case.printed().splitlines() if line.startswith("weights ")][0]
-
-
 def check_equal(case: Case, whole: Case) -> str:
     """Checks weights and results against the run that nothing disturbed; returns what was named."""
-    if weights_of(case) != weights_of(whole):
+    weights = [re.findall("^weights .*", one.printed(), re.M)[0] for one in (case, whole)]
+    if weights[0] != weights[1]:
         raise Wrong("other weights")
     log, named = case.log.read_text(errors="replace"), []
     for name in RESULTS:
@@ -334,37 +311,23 @@ def meet(fault: str, case: Case, whole: dict[int, Case]) -> Outcome:
         subprocess.run(["umount", "-l", case.folder], capture_output=True)
 
 
-def draw(count: int, seed: int) -> list[str]:
-    """Returns faults in random order, as many of each as their weights in FAULTS say."""
-    order = [fault for fault, (weight, _) in FAULTS.items() for _ in range(weight)]
-    random.Random(seed).shuffle(order)
-    return [order[index % len(order)] for index in range(count)]
+def meet_numbered(index: int, fault: str, seed: int, whole: dict[int, Case]) -> Outcome:
+    """Meets a fault in a folder of its own, which stays if the outcome is wrong."""
+    top = whole[1].top.parent / f"{index}"
+    outcome = meet(fault, Case(top, random.Random(f"{seed}-{index}")), whole)
+    print(index, *outcome, sep=" | ", flush=True)
+    if outcome.result != "wrong":
+        shutil.rmtree(top, ignore_errors=True)
+    return outcome
 
 
-def run_lane(lane: int, options: argparse.Namespace, top: pathlib.Path, whole: dict) -> None:
-    """Meets every `lanes`-th fault, one after the other."""
-    faults = options.only.split(",") if options.only else draw(options.faults, options.seed)
-    for index in range(lane, len(faults), options.lanes):
-        case = Case(top / f"{index}", random.Random(f"{options.seed}-{index}"))
-        outcome = meet(faults[index], case, whole)
-        with (top / "outcomes.jsonl").open("a") as file:
-            file.write(json.dumps([index, *outcome]) + "\n")
-        print(index, *outcome, sep=" | ", flush=True)
-        if outcome.result != "wrong":
-            shutil.rmtree(case.top, ignore_errors=True)
-
-
-def table(outcomes: list[Outcome]) -> str:
-    """Returns the table of reliability.md."""
+def print_outcomes(outcomes: list[Outcome]) -> None:
+    """Prints the table of reliability.md."""
     counts = collections.Counter((outcome.fault, outcome.result) for outcome in outcomes)
-    results = ("resumed equal", "clear error", "wrong")
-    lines = ["| fault | times | " + " | ".join(results) + " |", "| --- |" + " ---: |" * 4]
-    for fault in [*FAULTS, "all"]:
-        row = [sum(n for (f, r), n in counts.items() if fault in (f, "all") and r == result)
-               for result in results]  # fmt: skip
-        if sum(row):
-            lines.append(f"| {fault} | {sum(row)} | " + " | ".join(map(str, row)) + " |")
-    return "\n".join(lines)
+    counts.update(("all", outcome.result) for outcome in outcomes)
+    rows = {f: [counts[f, r] for r in ("resumed equal", "clear error", "wrong")] for f, _ in counts}
+    heads = ["fault", "times", "resumed equal", "clear error", "wrong"]
+    print_table(heads, ([fault, sum(row), *row] for fault, row in rows.items()))
 
 
 def main() -> int:
@@ -373,26 +336,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=2, help="trainings at a time")
     parser.add_argument("--only", default="", help="comma-separated faults instead of drawn ones")
-    parser.add_argument("--folder", default="")
     options = parser.parse_args()
-    top = pathlib.Path(options.folder or tempfile.mkdtemp(prefix="faults-"))
+    weights = [weight for weight, _ in FAULTS.values()]
+    drawn = random.Random(options.seed).choices([*FAULTS], weights, k=options.faults)
+    faults = options.only.split(",") if options.only else drawn
+    top = pathlib.Path(tempfile.mkdtemp(prefix="faults-"))
     os.environ |= {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
     tiny_training.load()
-    wanted = options.only or ",".join(draw(options.faults, options.seed))
-    counts = [1, 2] if "lost worker" in wanted else [1]
+    counts = [1, 2] if "lost worker" in faults else [1]
     whole = {workers: whole_run(top / f"whole-{workers}", workers) for workers in counts}
-    lanes = []
-    for lane in range(options.lanes):
-        if pid := os.fork():
-            lanes.append(pid)
-        else:
-            run_lane(lane, options, top, whole)
-            os._exit(0)
-    for pid in lanes:
-        os.waitpid(pid, 0)
-    rows = sorted(map(json.loads, (top / "outcomes.jsonl").read_text().splitlines()))
-    outcomes = [Outcome(*row[1:]) for row in rows]
-    print(table(outcomes))
+    cases = [(index, fault, options.seed, whole) for index, fault in enumerate(faults)]
+    with multiprocessing.get_context("fork").Pool(options.lanes) as pool:
+        outcomes = pool.starmap(meet_numbered, cases, chunksize=1)
+    print_outcomes(outcomes)
     return int(any(outcome.result == "wrong" for outcome in outcomes))
 
 

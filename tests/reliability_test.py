@@ -1,5 +1,6 @@
 """A few faults at random moments; `python -m tests.reliability` meets hundreds."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.reliability import FAULTS, Outcome, Wrong, check_error, draw, table
+from tests.reliability import Wrong, check_error
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -16,21 +17,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def test_a_few_faults_are_survived(tmp_path):
     faults = "kill -9,SIGTERM,flipped byte in a checkpoint,damaged records,damaged state file"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.reliability", f"--only={faults}", f"--folder={tmp_path}"],
+        [sys.executable, "-m", "tests.reliability", f"--only={faults}"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.splitlines()[-1]
+    (last,) = re.findall(r"^\| all .*", done.stdout, re.M)
     times, equal, errors, wrong = map(int, re.findall(r"\d+", last))
     assert times == equal + errors == 5 and wrong == 0
-
-
-def test_drawn_faults_are_the_same_again_and_of_every_kind():
-    assert draw(200, 1) == draw(200, 1) != draw(200, 2)
-    assert set(draw(200, 1)) == set(FAULTS)
-    assert sum(weight for weight, _ in FAULTS.values()) == 200
 
 
 def test_only_one_clear_line_is_a_clear_error():
@@ -44,12 +40,3 @@ def test_only_one_clear_line_is_a_clear_error():
     ]:
         with pytest.raises(Wrong):
             check_error(printed, status)
-
-
-def test_the_table_counts_every_outcome():
-    outcomes = [Outcome("kill -9", result, "") for result in ("resumed equal", "wrong")]
-    assert table([*outcomes, Outcome("SIGTERM", "clear error", "")]).splitlines()[2:] == [
-        "| kill -9 | 2 | 1 | 0 | 1 |",
-        "| SIGTERM | 1 | 0 | 1 | 0 |",
-        "| all | 3 | 1 | 1 | 1 |",
-    ]

@@ -29,22 +29,23 @@ def screen(diagnoses: Sequence[Diagnosis]) -> str:
 
 
 def _screen_of(diagnosis: Diagnosis) -> str:
-    def wrapped(text: str, indent: int) -> list[str]:
-        return textwrap.wrap(
-            text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent
-        )
+    def wrapped(text: str, margin: str) -> list[str]:
+        return textwrap.wrap(text, WIDTH, initial_indent=margin, subsequent_indent=margin)
 
-    facts = "; ".join(f"{name}: {value}" for name, value in diagnosis.facts.items())
-    lines = [f"{diagnosis.place} ({diagnosis.kind})", *wrapped(facts, 2)]
-    findings = diagnosis.worst_first()
+    lines = [f"{diagnosis.place} ({diagnosis.kind})", *wrapped(_facts(diagnosis), "  ")]
+    findings, margin = diagnosis.worst_first(), " " * 11
     for finding in findings[:SHOWN_FINDINGS]:
         lines.append(f"  {WORDS[finding.severity]:8} {finding.title}")
-        lines += wrapped(f"{finding.measured}; expected {finding.expected}", 11)
-        lines += wrapped(f"-> {finding.remedy}", 11)
-        lines += [f"             {line[: WIDTH - 13]}" for line in finding.details[:SHOWN_DETAILS]]
+        lines += wrapped(f"{finding.measured}; expected {finding.expected}", margin)
+        lines += wrapped(f"-> {finding.remedy}", margin)
+        lines += [f"{margin}  {line[: WIDTH - 13]}" for line in finding.details[:SHOWN_DETAILS]]
     if len(findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(findings) - SHOWN_FINDINGS} more in the report")
     return "\n".join(lines if findings else [*lines, "  nothing found"])
+
+
+def _facts(diagnosis: Diagnosis) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in diagnosis.facts.items())
 
 
 STYLE = """
@@ -71,8 +72,8 @@ def page(diagnoses: Sequence[Diagnosis]) -> str:
 
 def _section(diagnosis: Diagnosis) -> str:
     escape = html.escape
-    facts = "; ".join(f"{name}: {value}" for name, value in diagnosis.facts.items())
-    parts = [f"<h2>{escape(diagnosis.place)} ({diagnosis.kind})</h2>", f"<p>{escape(facts)}</p>"]
+    parts = [f"<h2>{escape(diagnosis.place)} ({diagnosis.kind})</h2>"]
+    parts.append(f"<p>{escape(_facts(diagnosis))}</p>")
     for finding in diagnosis.worst_first():
         word = WORDS[finding.severity]
         details = "".join(f"<li>{escape(detail)}</li>" for detail in finding.details)
@@ -99,9 +100,9 @@ def draw(diagnosis: Diagnosis) -> bytes:
 
     rows = -(-len(diagnosis.plots) // 2)
     # "none" leaves text as text: small, and in the reader's own fonts.
-    style: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9}
-    for part in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"):
-        style[part] = "grey"
+    style: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "text.color": "grey"}
+    style |= {f"axes.{part}color": "grey" for part in ("label", "edge")}
+    style |= {f"{axis}tick.color": "grey" for axis in "xy"}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(9, 2.8 * rows), layout="constrained")
         cells = figure.subplots(rows, 2, squeeze=False).ravel()

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.config import DataConfig
 from bert_tf.diagnosis import corpus
-from bert_tf.diagnosis.corpus import diagnose_corpus, shorten
+from bert_tf.diagnosis.corpus import diagnose_corpus
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.conftest import LETTERS, SPECIAL_TOKENS, tiny_tokens
@@ -74,7 +74,7 @@ def test_damage(tmp_path, title, text):
     assert list(found) == [title] and found[title][1] == "2.9 % of the lines (30)"
 
 
-def test_sizes_of_documents(tmp_path):
+def test_sizes_of_documents_and_lines(tmp_path):
     found = diagnose(tmp_path, [[sentence(n)] for n in range(100_000, 100_200)])
     assert found["Documents of one sentence"] == ("SERIOUS", "100 %")
     assert found["Documents of less than 50 words"] == ("SERIOUS", "100 %")
@@ -84,9 +84,6 @@ def test_sizes_of_documents(tmp_path):
     assert found["Too few documents for next sentence prediction"][0] == "WARNING"
     found = diagnose(tmp_path, documents(1))
     assert found["Too few documents for next sentence prediction"] == ("SERIOUS", "1 documents")
-
-
-def test_lines_cut_by_an_export(tmp_path):
     docs = [[line[:60] for line in document] for document in documents(150)]
     assert diagnose(tmp_path, docs)["Long lines that end in mid-sentence"] == ("SERIOUS", "100 %")
 
@@ -156,8 +153,3 @@ def test_real_text_and_the_same_spoilt(tmp_path):
     assert found["A vocabulary that cuts words into small pieces"][0] == "WARNING"
     spoilt = [text.encode().decode("cp1252", "replace").split("\n") for text in texts]
     assert diagnose(tmp_path, spoilt)["Wrongly decoded characters"][0] == "SERIOUS"
-
-
-def test_shortened_lines_are_printable():
-    assert shorten("a\x02b\tc") == "a\\x02b\\tc"
-    assert len(shorten("x" * 1000)) == 80

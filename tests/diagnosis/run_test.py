@@ -8,7 +8,7 @@ import pytest
 from bert_tf.diagnosis.run import class_sizes, diagnose_run, main_score, read_timed
 from bert_tf.training.reporting import Scalars
 from tests.conftest import CORPUS
-from tests.programs import SMALL_BERT, finish, start
+from tests.programs import SMALL_BERT, finish, run
 
 STEPS, VOCAB = 1000, 1000
 LOGGED = (1, *range(10, STEPS + 1, 10))
@@ -73,36 +73,29 @@ def test_good_runs_have_no_finding(tmp_path):
     assert diagnose(tmp_path / "c", lines[:1]) == diagnose(tmp_path / "d", [], TUNED) == {}
 
 
+WIDTH_TITLE = "The learning rate is high for a model of this width"
+TUNING_TITLE = "The learning rate is high for fine-tuning"
+WARM_UP_TITLE = "Warm-up takes most of the run, or is longer"
+
+
 @pytest.mark.parametrize(
-    ("rate", "flags", "expected"),
+    ("title", "flags", "expected"),
     [
-        (1e-4, {}, None),
-        (2e-3, {"hidden_size": 128}, None),  # the quickstart's
-        (2e-3, {}, "WARNING"),
-        (2e-2, {"optimizer": "adamw"}, "SERIOUS"),
-        (2e-2, {"optimizer": "lamb"}, None),
+        (WIDTH_TITLE, {**MASKED, "learning_rate": 2e-3, "hidden_size": 128}, None),  # quickstart's
+        (WIDTH_TITLE, {**MASKED, "learning_rate": 2e-3}, "WARNING"),
+        (WIDTH_TITLE, {**MASKED, "learning_rate": 2e-2, "optimizer": "adamw"}, "SERIOUS"),
+        (WIDTH_TITLE, {**MASKED, "learning_rate": 2e-2, "optimizer": "lamb"}, None),
+        (TUNING_TITLE, {"learning_rate": 3e-5, "frozen_layers": -1}, None),
+        (TUNING_TITLE, {"learning_rate": 3e-4, "frozen_layers": -1}, "WARNING"),
+        (TUNING_TITLE, {"learning_rate": 3e-3}, "SERIOUS"),
+        (TUNING_TITLE, {"learning_rate": 3e-3, "frozen_layers": 12}, None),
+        (WARM_UP_TITLE, {**MASKED, "num_warmup_steps": 499}, None),
+        (WARM_UP_TITLE, {**MASKED, "num_warmup_steps": 500}, "WARNING"),
+        (WARM_UP_TITLE, {**MASKED, "num_warmup_steps": 1000}, "SERIOUS"),
     ],
 )
-def test_rate_of_pretraining(tmp_path, rate, flags, expected):
-    found = diagnose(tmp_path, [], {**MASKED, "learning_rate": rate, **flags})
-    assert severity(found, "The learning rate is high for a model of this width") == expected
-
-
-@pytest.mark.parametrize(
-    ("rate", "frozen", "expected"),
-    [(3e-5, -1, None), (3e-4, -1, "WARNING"), (3e-3, -1, "SERIOUS"), (3e-3, 12, None)],
-)
-def test_rate_of_fine_tuning(tmp_path, rate, frozen, expected):
-    found = diagnose(tmp_path, [], {"learning_rate": rate, "frozen_layers": frozen})
-    assert severity(found, "The learning rate is high for fine-tuning") == expected
-
-
-@pytest.mark.parametrize(
-    ("warm_up", "expected"), [(499, None), (500, "WARNING"), (1000, "SERIOUS")]
-)
-def test_long_warm_up(tmp_path, warm_up, expected):
-    found = diagnose(tmp_path, [], {**MASKED, "num_warmup_steps": warm_up})
-    assert severity(found, "Warm-up takes most of the run, or is longer") == expected
+def test_rates_and_warm_up(tmp_path, title, flags, expected):
+    assert severity(diagnose(tmp_path, [], flags), title) == expected
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(6.1, None), (6.3, "WARNING"), (6.5, "SERIOUS")])
@@ -230,14 +223,13 @@ def test_seeds(tmp_path, scores, expected):
 def test_a_real_run_with_ten_times_its_rate(tmp_path):
     (tmp_path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     flags = {
-        **SMALL_BERT, "input_file": tmp_path / "corpus.txt", "do_train": "true", "do_eval": "true",
-        "train_batch_size": 8, "eval_batch_size": 8, "max_eval_steps": 2, "optimizer": "adamw",
-        "num_train_steps": 40, "num_warmup_steps": 4, "log_steps": 2, "jit_compile": "false",
-        "num_workers": 1, "learning_rate": 0.1,
+        **SMALL_BERT, "input_file": tmp_path / "corpus.txt", "cache_dir": tmp_path / "cache",
+        "do_train": "true", "train_batch_size": 8, "optimizer": "adamw", "num_train_steps": 4,
+        "num_warmup_steps": 1, "log_steps": 1, "jit_compile": "false", "num_workers": 1,
     }  # fmt: skip
-    finish(start("run_pretraining", output_dir=tmp_path / "run", **flags))
-    found = by_title(tmp_path / "run")
-    rate = found["The learning rate is high for a model of this width"]
-    assert rate == ("WARNING", "0.1 x 32 = 3.2")
-    # 43 sentences are learnt by heart.
-    assert found["The model knows its training data better than others"][0] == "SERIOUS"
+    found = {}
+    for rate in (0.01, 0.1):
+        folder = tmp_path / f"{rate}"
+        finish(run("run_pretraining", output_dir=folder, learning_rate=rate, **flags))
+        found[rate] = by_title(folder).get(WIDTH_TITLE)
+    assert found == {0.01: None, 0.1: ("WARNING", "0.1 x 32 = 3.2")}

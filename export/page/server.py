@@ -49,11 +49,9 @@ mimetypes.add_type("text/javascript", ".js")
 
 
 def make_server(model: Any, host: str) -> uvicorn.Server:
-    """Returns the server of a model by the name `host`; `run(sockets=[...])` serves till a signal.
+    """Returns the server of a `DemoModel`, whose name or address is `host`.
 
-    Args:
-      model: a `DemoModel`, or what answers like one.
-      host: the server's own name or address.
+    `run(sockets=[...])` serves until a signal.
     """
     # Calls side by side would only slow each other down; the first to come is the first served.
     turn = asyncio.Lock()
@@ -88,8 +86,6 @@ def make_server(model: Any, host: str) -> uvicorn.Server:
         lifespan="off",
         log_config=None,
         log_level="critical",  # `tell_error` logs what fails; lost connections are no failure.
-        access_log=False,
-        proxy_headers=False,
         server_header=False,
         headers=list(HEADERS.items()),
         limit_concurrency=MAX_CONNECTIONS,

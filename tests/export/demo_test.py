@@ -58,17 +58,10 @@ def test_the_programs_model_answers_in_a_graph_as_without(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (
-            ["O", "B-PER", "I-PER", "B-LOC"],
-            [("PER", 2, 14, "Ada Lovelace", 0.5), ("LOC", 16, 21, "Paris", 0.25)],
-        ),
+        (["O", "B-PER", "I-PER", "B-LOC"], [("PER", 2, 14, 0.5), ("LOC", 16, 21, 0.25)]),
         (
             ["O", "NOUN", "B-PER", "I-PER", "B-LOC"],  # Not BIO: words stand alone.
-            [
-                ("B-PER", 2, 5, "Ada", 0.75),
-                ("I-PER", 6, 14, "Lovelace", 0.5),
-                ("B-LOC", 16, 21, "Paris", 0.25),
-            ],
+            [("B-PER", 2, 5, 0.75), ("I-PER", 6, 14, 0.5), ("B-LOC", 16, 21, 0.25)],
         ),
     ],
 )
@@ -79,9 +72,10 @@ def test_tags_are_joined_to_entities_in_characters(labels, expected) -> None:
         "ends": np.array([[5, 14, 15, 21, -1]]),
         "scores": np.array([[0.75, 0.5, 0.9, 0.25, 0.0]]),
     }
-    (found,) = find_entities(labels, outputs, ["\U0001f600 Ada Lovelace, Paris"])
-    names = ("type", "start", "end", "text", "score")
-    assert found == [dict(zip(names, entity, strict=True)) for entity in expected]
+    text = "\U0001f600 Ada Lovelace, Paris"
+    (found,) = find_entities(labels, outputs, [text])
+    assert [(e["type"], e["start"], e["end"], e["score"]) for e in found] == expected
+    assert [e["text"] for e in found] == [text[e["start"] : e["end"]] for e in found]
 
 
 def test_cosines_and_json_of_odd_numbers() -> None:

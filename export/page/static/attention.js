@@ -10,9 +10,6 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities,
   const at = (layer, head, row, column) =>
     values.getFloat32(4 * (((layer * heads + head) * rows + row) * columns + column), true);
   const names = columns > rows ? [...pieces, "(others)"] : pieces;
-  const shown = {
-    layer: Math.min(chosen.layer ?? head[0], layers - 1), head: Math.min(chosen.head ?? head[1], heads - 1),
-  };
 
   const pick = () => choose(Number(layerSelect.value), Number(headSelect.value));
   const layerSelect = numberSelect("layer", layers, pick);
@@ -67,7 +64,7 @@ export function showAttention(panel, { pieces, num_pieces, shape, probabilities,
     make("div", { class: "attention" },
       make("div", {}, make("h3", { text: "All heads: a line a layer" }), scroller({}, overview)),
       make("div", {}, status, strongest, large)));
-  draw(shown.layer, shown.head);
+  draw(Math.min(chosen.layer ?? head[0], layers - 1), Math.min(chosen.head ?? head[1], heads - 1));
 }
 
 function numberSelect(id, count, onchange) {

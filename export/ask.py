@@ -4,8 +4,6 @@
     python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
 
 The likeliest class stands first; --json prints the outputs by name, as a server would send them.
-TensorFlow's own `saved_model_cli run` cannot load such a model: its tokenizer is an operation of
-tensorflow-text, which that program does not import.
 """
 
 import dataclasses

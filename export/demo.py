@@ -4,15 +4,15 @@
     python -m export.demo --model_dir=runs/sst2
     python -m export.demo --model_dir=runs/base --kind=embeddings --port=8001 --open
 
-prints the address of the page, which shows what the model answers and what its heads look at. The
-model is a run directory or a checkpoint in any form; its kind is told by its heads. A link such as
-http://127.0.0.1:8000/?text=Fine!&run=1 brings its text along. Nothing leaves the machine. Ctrl-C
-ends the program.
+prints the address of the page, which shows what the model answers and what its heads look at. A
+link such as http://127.0.0.1:8000/?text=Fine!&run=1 brings its text along. Nothing leaves the
+machine. Ctrl-C ends the program.
 """
 
 import contextlib
 import dataclasses
 import signal
+import socket
 import webbrowser
 
 from absl import logging
@@ -35,12 +35,12 @@ class DemoConfig(Config):
     open: bool = option(False, "Open the page in a browser.")
 
 
-def main(_: list[str]) -> int:
-    return show(config_flags.from_flags(DemoConfig))
+def main(_: list[str]) -> None:
+    show(config_flags.from_flags(DemoConfig))
 
 
-def show(config: DemoConfig) -> int:
-    """Serves the page until a signal ends it; returns the exit status.
+def show(config: DemoConfig) -> None:
+    """Serves the page until a signal ends it.
 
     Raises:
       ValueError: if there is no model, or Starlette or uvicorn is not installed.
@@ -54,12 +54,12 @@ def show(config: DemoConfig) -> int:
         raise ValueError(f"The page needs {error.name}: pip install 'bert_tf[demo]'") from None
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends it as Ctrl-C does.
-    with server.listen(config.host, config.port) as listener:
+    with listen(config.host, config.port) as listener:
         # TensorFlow, behind the port, which is told to be in use at once.
         from export.page.model import load_model
 
         model = load_model(config.model_dir, config.kind, config.max_seq_length)
-        if not server.is_loopback(config.host):
+        if config.host not in ("127.0.0.1", "::1", "localhost"):
             logging.warning("Whoever reaches %s can use this page.", config.host)
         host = f"[{config.host}]" if ":" in config.host else config.host
         url = f"http://{host}:{listener.getsockname()[1]}/"
@@ -69,7 +69,17 @@ def show(config: DemoConfig) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             server.make_server(model, config.host).run(sockets=[listener])
         print("\nEnded.")
-    return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens; raises OSError with what to change."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        place = f"Cannot listen at {host}, port {port}"
+        remedy = "give another --port (0: any) or --host."
+        raise OSError(f"{place}: {error.strerror}; {remedy}") from None
 
 
 if __name__ == "__main__":

@@ -1,26 +1,19 @@
-"""What each head of each layer looks at: attention probabilities of one row, for people to see.
+"""What each head of each layer looks at: attention probabilities of one row, for people to see."""
 
-texts -> row of ids [1, T] -> encoder_outputs, L + 1 of [1, T, D]
-  layer i: query, key = its own projections of encoder_outputs[i] -> softmax [N, T, T]
-"""
-
-import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
-from bert_tf.modeling.attention import SelfAttention, attention_bias, dot_product_attention
+from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.encoder import BertEncoder
-from export.served.model import Batch, Served
+from export.served.model import Served
 
 MAX_PIECES = 60  # shown of a row: more cannot be read.
 
 
-@dataclasses.dataclass(frozen=True)
-class AttentionView:
+class AttentionView(NamedTuple):
     """The attention of one row.
 
     Attributes:
@@ -35,26 +28,17 @@ class AttentionView:
     probabilities: np.ndarray
 
 
-def view_attention(
-    served: Served, texts: dict[str, str], max_pieces: int = MAX_PIECES
-) -> AttentionView:
-    """Computes what the heads look at in a text or a pair of texts.
-
-    Args:
-      served: the model.
-      texts: one for each of `served.texts`, by name.
-      max_pieces: most pieces that are shown.
-
-    Raises:
-      InvalidArgumentError: if a text is not UTF-8.
-    """
-    batch = served.pack(*(tf.constant([texts[name]]) for name in served.texts))
+def view_attention(served: Served, texts: Sequence[str]) -> AttentionView:
+    """Computes what the heads look at in a text or a pair of texts."""
+    batch = served.pack(*(tf.constant([text]) for text in texts))
     ids = batch["input_word_ids"][0].numpy().tolist()
+    encoder = find_encoder(served.model)
+    states = encoder(batch, training=False)["encoder_outputs"][:-1]  # What each layer receives.
     layers = [
-        show_first(layer[0], max_pieces)
-        for layer in attention_probabilities(find_encoder(served.model), batch)
+        show_first(probabilities(layer.self_attention, inputs[0]))
+        for layer, inputs in zip(encoder.encoder_layers, states, strict=True)
     ]
-    pieces = [served.vocab.tokens[i] for i in ids[:max_pieces]]
+    pieces = [served.vocab.tokens[i] for i in ids[:MAX_PIECES]]
     return AttentionView(pieces, len(ids), np.stack(layers))
 
 
@@ -63,80 +47,36 @@ def find_encoder(model: Any) -> BertEncoder:
     return model if isinstance(model, BertEncoder) else model.bert
 
 
-def attention_probabilities(encoder: BertEncoder, batch: Batch) -> Iterator[np.ndarray]:
-    """Yields the attention probabilities of each layer without dropout, float32 [B, N, T, T].
-
-    The rows of padding mean nothing.
-
-    Args:
-      encoder: computes the hidden states.
-      batch: its inputs, int32 [B, T].
-    """
-    bias = attention_bias(batch["input_mask"])
-    states = encoder(batch, training=False)["encoder_outputs"]  # L + 1 of [B, T, D]
-    for layer, inputs in zip(encoder.encoder_layers, states[:-1], strict=True):
-        yield self_attention(layer.self_attention, inputs, bias)
+def probabilities(layer: SelfAttention, inputs: tf.Tensor) -> np.ndarray:
+    """Returns what the heads of a layer look at in a row [T, D] without padding: [N, T, T]."""
+    heads = (len(inputs), layer.num_heads, -1)
+    query, key = (part(inputs).numpy().reshape(heads) for part in (layer.query, layer.key))
+    scores = np.einsum("TNH,SNH->NTS", query, key) * query.shape[-1] ** -0.5
+    return tf.nn.softmax(scores).numpy()
 
 
-def self_attention(layer: SelfAttention, inputs: Any, bias: Any) -> np.ndarray:
-    """Returns the probabilities of one layer.
-
-    Args:
-      layer: has the projections.
-      inputs: float [B, T, D].
-      bias: float32 [B, 1, 1, T].
-
-    Returns:
-      float32 [B, N, T, T].
-    """
-    batch_size, length, size = inputs.shape
-    heads = (batch_size, length, layer.num_heads, size // layer.num_heads)
-    query, key = (ops.reshape(part(inputs), heads) for part in (layer.query, layer.key))
-    kept = []
-
-    def keep(probs: Any) -> Any:
-        """Stands where dropout stands, and so sees what the softmax gave."""
-        kept.append(ops.convert_to_numpy(probs))
-        return probs
-
-    dot_product_attention(query, key, key, bias, keep)
-    return kept[0]
+def show_first(looks: np.ndarray) -> np.ndarray:
+    """Cuts [N, T, T] to `MAX_PIECES` rows and columns; one more column sums up the others."""
+    rows = looks[:, :MAX_PIECES]
+    others = rows[..., MAX_PIECES:]
+    if not others.size:
+        return looks
+    return np.append(rows[..., :MAX_PIECES], others.sum(axis=-1, keepdims=True), axis=-1)
 
 
-def show_first(probabilities: np.ndarray, max_pieces: int) -> np.ndarray:
-    """Cuts rows and columns to those shown; one more column keeps the sum of the others.
-
-    Args:
-      probabilities: float [N, T, T].
-      max_pieces: M.
-
-    Returns:
-      float [N, T, T], or [N, M, M + 1] if T is above M.
-    """
-    if probabilities.shape[-1] <= max_pieces:
-        return probabilities
-    rows = probabilities[:, :max_pieces]
-    others = rows[..., max_pieces:].sum(axis=-1, keepdims=True)
-    return np.concatenate([rows[..., :max_pieces], others], axis=-1)
-
-
-def find_clear_head(pieces: list[str], probabilities: np.ndarray) -> tuple[int, int]:
+def find_clear_head(view: AttentionView) -> tuple[int, int]:
     """Returns the layer and head, from 0, that says most at first sight.
 
     Many heads rest: they look at [CLS], [SEP] or at the piece itself. So only those count whose
     words (all pieces but [CLS] and [SEP]) look at other words with more than half of their
     attention, on average. Of these it is the one whose words decide most clearly, with the lowest
     mean entropy; if there is none, the one that looks at other words most.
-
-    Args:
-      pieces: T of them, as of `AttentionView`.
-      probabilities: float [L, N, T, S], as of `AttentionView`.
     """
-    is_word = np.array([piece not in ("[CLS]", "[SEP]") for piece in pieces])
+    is_word = np.array([piece not in ("[CLS]", "[SEP]") for piece in view.pieces])
     if not is_word.any():
         return 0, 0
-    looks = probabilities[:, :, is_word]  # [L, N, W, S]
-    others = np.tile(np.append(is_word, True)[: looks.shape[-1]], [len(pieces), 1])  # [T, S]
+    looks = view.probabilities[:, :, is_word]  # [L, N, W, S]
+    others = np.tile(np.append(is_word, True)[: looks.shape[-1]], [len(is_word), 1])  # [T, S]
     np.fill_diagonal(others, False)
     share = np.sum(looks * others[is_word], axis=-1).mean(-1)  # [L, N]
     entropy = -np.sum(looks * np.log(np.maximum(looks, 1e-12)), axis=-1).mean(-1)

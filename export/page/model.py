@@ -7,9 +7,8 @@ tags joined to entities, similarities of vectors, the names of pieces.
 import base64
 import math
 import pathlib
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import tensorflow as tf
 from bert_tf.metrics.entities import Span, spans
 from export.models import load
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
-from export.served.model import Outputs, Served
+from export.served.model import Served
 
 MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
 # They read texts of any length, in windows; the others cut them.
@@ -27,24 +26,20 @@ NAMES = (
     "Ada Lovelace met Charles Babbage in London in June 1833. "
     "Years later she wrote about his engine for Taylor's Scientific Memoirs."
 )
-LINES = (
-    "The boat drifts down the river.\nA ship sails along the stream.\n"
-    "The bank raised its interest rates.\nInterest on loans went up."
-)
 SAMPLES = {
-    "tagger": {"text": NAMES},
-    "question_answering": {"question": "Where did Ada meet Babbage?", "context": NAMES},
-    "fill_mask": {"text": "The capital of France is [MASK], a city on the [MASK] Seine."},
-    "next_sentence": {
-        "text": "She opened the old wooden door.",
-        "text_b": "Behind it lay a room full of books.",
-    },
-    "embeddings": {"text": LINES},
+    "tagger": [NAMES],
+    "question_answering": ["Where did Ada meet Babbage?", NAMES],
+    "fill_mask": ["The capital of France is [MASK], a city on the [MASK] Seine."],
+    "next_sentence": ["She opened the old wooden door.", "Behind it lay a room full of books."],
+    "embeddings": [
+        "The boat drifts down the river.\nA ship sails along the stream.\n"
+        "The bank raised its interest rates.\nInterest on loans went up."
+    ],
 }
-SAMPLE = {
-    "text": "A quiet, warm film: the ending stayed with me for days.",
-    "text_b": "The film is warm, and its ending is hard to forget.",
-}
+SAMPLE = [
+    "A quiet, warm film: the ending stayed with me for days.",
+    "The film is warm, and its ending is hard to forget.",
+]
 
 
 def load_model(model_dir: str, kind: str = "", max_seq_length: int = 0) -> "DemoModel":
@@ -66,33 +61,27 @@ class DemoModel:
 
     def __init__(self, served: Served, name: str = "", in_graph: bool = False) -> None:
         self.kind, self._served, self._name = served.kind, served, name
-        self._answer: Callable[..., Outputs] = served.from_texts
-        if in_graph:
-            self._answer = served.text_signatures()["serving_default"]
+        in_python = served.from_texts
+        self._answer = served.text_signatures()["serving_default"] if in_graph else in_python
 
     def card(self) -> dict[str, Any]:
         """Returns what the page needs to know before the first text."""
         config = find_encoder(self._served.model).config
-        samples = SAMPLES.get(self._served.kind, SAMPLE)
+        samples = SAMPLES.get(self.kind, SAMPLE)
         return {
             **self._served.card(),
             "name": self._name,
             "num_layers": config.num_hidden_layers,
             "num_heads": config.num_attention_heads,
             "hidden_size": config.hidden_size,
-            "samples": {name: samples[name] for name in self._served.texts},
-            "max_texts": MAX_TEXTS,
-            "max_characters": MAX_CHARACTERS,
+            "samples": dict(zip(self._served.texts, samples, strict=False)),
         }
 
     def answer(self, inputs: Any) -> dict[str, Any]:
-        """Answers a batch.
-
-        Args:
-          inputs: for each text of a request its values, a list of str; the lists are of one length.
+        """Answers a batch: for each text of a request its values, lists of one length.
 
         Returns:
-          `outputs` by name; `is_full`, for each row whether what does not fit was cut off;
+          `outputs` by name; `is_full`, for each row whether no further piece would fit into it;
           `milliseconds`.
 
         Raises:
@@ -101,66 +90,58 @@ class DemoModel:
         columns = check_inputs(inputs, self._served.texts)
         tensors = [tf.constant(column) for column in columns]
         begin = time.perf_counter()
-        outputs = self._answer(*tensors)
-        arrays = {name: value.numpy() for name, value in outputs.items()}
-        seconds = time.perf_counter() - begin
+        outputs = {name: value.numpy() for name, value in self._answer(*tensors).items()}
+        milliseconds = 1000 * (time.perf_counter() - begin)
+        is_full = [False] * len(columns[0])
+        if self.kind not in IN_WINDOWS:
+            lengths = tf.reduce_sum(self._served.pack(*tensors)["input_mask"], axis=1)
+            is_full = (lengths == self._served.max_seq_length).numpy().tolist()
         return {
-            "outputs": as_json({**arrays, **self._for_page(arrays, columns)}),
-            "is_full": self._find_full(tensors),
-            "milliseconds": round(1000 * seconds, 2),
+            "outputs": as_json({**outputs, **self._for_page(outputs, columns[0])}),
+            "is_full": is_full,
+            "milliseconds": round(milliseconds, 2),
         }
 
     def attention(self, inputs: Any) -> dict[str, Any]:
-        """Computes the attention of all heads for one text or one pair.
-
-        Args:
-          inputs: as for `answer`, of one row.
+        """Computes the attention of all heads for one text or one pair; raises as `answer` does.
 
         Returns:
           `pieces`, `num_pieces`, `shape` [L, N, T, S] and `probabilities`, float32, little-endian,
           in base64: see `AttentionView`; `head`, the layer and head to show first.
-
-        Raises:
-          ValueError: if the inputs are of another form or too long.
         """
         columns = check_inputs(inputs, self._served.texts)
         if len(columns[0]) != 1:
             raise ValueError(f"Received {len(columns[0])} rows; attention is shown of one.")
-        texts = {name: column[0] for name, column in zip(self._served.texts, columns, strict=True)}
-        view = view_attention(self._served, texts)
+        view = view_attention(self._served, [text for (text,) in columns])
         values = view.probabilities.astype("<f4").tobytes()
         return {
             "pieces": view.pieces,
             "num_pieces": view.num_pieces,
             "shape": list(view.probabilities.shape),
             "probabilities": base64.b64encode(values).decode("ascii"),
-            "head": find_clear_head(view.pieces, view.probabilities),
+            "head": find_clear_head(view),
         }
 
-    def _find_full(self, columns: Sequence[tf.Tensor]) -> list[bool]:
-        """Returns for each row whether no further piece would fit into it."""
-        if self._served.kind in IN_WINDOWS:
-            return [False] * len(columns[0])
-        lengths = tf.reduce_sum(self._served.pack(*columns)["input_mask"], axis=1)
-        return (lengths.numpy() == self._served.max_seq_length).tolist()
-
-    def _for_page(self, arrays: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
+    def _for_page(self, outputs: dict[str, Any], texts: list[str]) -> dict[str, Any]:
         """Returns what the page shows beside the outputs, or instead of them."""
-        if self._served.kind == "tagger":
-            return {"entities": find_entities(self._served.labels, arrays, columns[0])}
-        if self._served.kind == "embeddings":
-            return {"similarity": cosines(arrays["embedding"])}
-        if self._served.kind == "encoder":
-            masks = arrays["input_mask"].astype(bool)
-            vectors = [v[mask] for v, mask in zip(arrays["sequence_output"], masks, strict=True)]
-            ids = [row[mask] for row, mask in zip(arrays["input_word_ids"], masks, strict=True)]
-            tokens = self._served.vocab.tokens
-            return {
-                "sequence_output": [],  # Megabytes, which nobody reads.
-                "pieces": [[tokens[i] for i in row] for row in ids],
-                "similarity": [cosines(rows) for rows in vectors],
-            }
-        return {}
+        if self.kind == "tagger":
+            return {"entities": find_entities(self._served.labels, outputs, texts)}
+        if self.kind == "embeddings":
+            return {"similarity": cosines(outputs["embedding"])}
+        if self.kind != "encoder":
+            return {}
+        masks = outputs["input_mask"].astype(bool)
+        tokens = np.array(self._served.vocab.tokens)
+        return {
+            "pieces": [
+                tokens[ids[mask]]
+                for ids, mask in zip(outputs["input_word_ids"], masks, strict=True)
+            ],
+            "similarity": [
+                cosines(v[mask]) for v, mask in zip(outputs["sequence_output"], masks, strict=True)
+            ],
+            "sequence_output": [],  # Megabytes, which nobody reads.
+        }
 
 
 def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
@@ -170,22 +151,17 @@ def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
       ValueError: if they are of another form, too many or too long.
     """
     if not isinstance(inputs, dict) or set(inputs) != set(names):
-        received = " and ".join(map(str, inputs)) if isinstance(inputs, dict) else "none"
-        raise ValueError(f"Expected the inputs {' and '.join(names)}; received {received}.")
+        raise ValueError(f"Expected the inputs {' and '.join(names)}, each a list of texts.")
     columns = [inputs[name] for name in names]
     for name, column in zip(names, columns, strict=True):
         if not isinstance(column, list) or not all(isinstance(text, str) for text in column):
             raise ValueError(f"{name} is no list of texts; expected one, as ['A text.'].")
-        if not 0 < len(column) <= MAX_TEXTS:
-            raise ValueError(f"{name} holds {len(column)} texts; expected 1 .. {MAX_TEXTS}.")
+        if not 0 < len(column) <= MAX_TEXTS or len(column) != len(columns[0]):
+            limit = f"1 .. {MAX_TEXTS}, as many for each input"
+            raise ValueError(f"{name} holds {len(column)} texts; expected {limit}.")
         longest = max(map(len, column))
         if longest > MAX_CHARACTERS:
             raise ValueError(f"{name} has {longest} characters; expected at most {MAX_CHARACTERS}.")
-        if re.search("[\ud800-\udfff]", "".join(column)):
-            raise ValueError(f"{name} holds half a character (a lone surrogate); remove it.")
-    if len({len(column) for column in columns}) > 1:
-        sizes = ", ".join(f"{name} {len(inputs[name])}" for name in names)
-        raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
     return columns
 
 
@@ -209,15 +185,13 @@ def find_entities(
     except ValueError:
         join = single_words
     found = []
-    for row, text in enumerate(texts):
-        tags = [tag.decode() for tag in outputs["tags"][row] if tag]
+    columns = (outputs[name] for name in ("tags", "starts", "ends", "scores"))
+    for text, tags, starts, ends, scores in zip(texts, *columns, strict=True):
         entities = []
-        for kind, first, end in join(tags):
-            start = int(outputs["starts"][row, first])
-            stop = int(outputs["ends"][row, end - 1])
-            score = float(outputs["scores"][row, first:end].min())
+        for kind, first, end in join([tag.decode() for tag in tags if tag]):
+            start, stop = int(starts[first]), int(ends[end - 1])
             entity = {"type": kind, "start": start, "end": stop, "text": text[start:stop]}
-            entities.append({**entity, "score": score})
+            entities.append({**entity, "score": float(scores[first:end].min())})
         found.append(entities)
     return found
 

@@ -11,12 +11,10 @@ to it (DNS rebinding), and must carry JSON, which other sites' pages may not sen
 """
 
 import asyncio
-import errno
 import ipaddress
 import json
 import mimetypes
 import pathlib
-import socket
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +25,6 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -51,37 +48,44 @@ HEADERS = {
 mimetypes.add_type("text/javascript", ".js")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens at a name or address; port 0 is a free one.
-
-    Raises:
-      OSError: if the address is no address of this machine, or the port is in use.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        remedy = "give another --port, or 0 for any."
-        reasons = {
-            errno.EADDRINUSE: f"Port {port} of {host} is in use; {remedy}",
-            errno.EACCES: f"Port {port} is the system's; {remedy}",
-        }
-        other = f"Cannot listen at {host}: {error.strerror or error}."
-        raise OSError(reasons.get(error.errno or 0, other)) from None
-
-
 def make_server(model: Any, host: str) -> uvicorn.Server:
-    """Returns the server of a model; `run(sockets=[listen(host, port)])` serves until a signal."""
+    """Returns the server of a `DemoModel`, whose name or address is `host`.
+
+    `run(sockets=[...])` serves until a signal.
+    """
+    # Calls side by side would only slow each other down; the first to come is the first served.
+    turn = asyncio.Lock()
+
+    async def card(_: Request) -> Response:
+        return JSONResponse(model.card())
+
+    def asks(function: Callable[[Any], dict[str, Any]]) -> Callable:
+        async def endpoint(request: Request) -> Response:
+            inputs = await read_inputs(request)
+            async with turn:
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+                return JSONResponse(await run_in_threadpool(function, inputs))
+
+        return endpoint
+
+    errors = (HTTPException, ValueError, ClientDisconnect, Exception)
+    app = Starlette(
+        routes=[
+            Route("/api/model", card),
+            Route("/api/answer", asks(model.answer), methods=["POST"]),
+            Route("/api/attention", asks(model.attention), methods=["POST"]),
+            Mount("/", StaticFiles(directory=PAGE_FOLDER, html=True)),
+        ],
+        exception_handlers=dict.fromkeys(errors, tell_error),
+    )
     config = uvicorn.Config(
-        make_app(model, host),
+        own_page_only(app, host),
         http=TimedConnection,
-        loop="asyncio",
         ws="none",
         lifespan="off",
         log_config=None,
         log_level="critical",  # `tell_error` logs what fails; lost connections are no failure.
-        access_log=False,
-        proxy_headers=False,
         server_header=False,
         headers=list(HEADERS.items()),
         limit_concurrency=MAX_CONNECTIONS,
@@ -91,41 +95,8 @@ def make_server(model: Any, host: str) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def make_app(model: Any, host: str) -> Starlette:
-    """Returns the application of a `DemoModel`; `host` is the server's own name."""
-    # Calls side by side would only slow each other down; the first to come is the first served.
-    turn = asyncio.Lock()
-
-    async def card(_: Request) -> Response:
-        return JSONResponse(model.card())
-
-    def asks(function: Callable[[Any], dict[str, Any]]) -> Callable:
-        async def endpoint(request: Request) -> Response:
-            inputs = (await read_json(request)).get("inputs")
-            async with turn:
-                if await request.is_disconnected():
-                    raise ClientDisconnect
-                outputs = await run_in_threadpool(function, inputs)
-            return JSONResponse(outputs)
-
-        return endpoint
-
-    return Starlette(
-        routes=[
-            Route("/api/model", card),
-            Route("/api/answer", asks(model.answer), methods=["POST"]),
-            Route("/api/attention", asks(model.attention), methods=["POST"]),
-            Mount("/", StaticFiles(directory=PAGE_FOLDER, html=True)),
-        ],
-        middleware=[Middleware(OwnPageOnly, host=host)],
-        exception_handlers=dict.fromkeys(
-            (HTTPException, ValueError, ClientDisconnect, Exception), tell_error
-        ),
-    )
-
-
-async def read_json(request: Request) -> dict[str, Any]:
-    """Returns the body of a request, one JSON object."""
+async def read_inputs(request: Request) -> Any:
+    """Returns the inputs that the body of a request holds."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "Expected application/json.")
     body = bytearray()
@@ -134,46 +105,54 @@ async def read_json(request: Request) -> dict[str, Any]:
         if len(body) > MAX_BODY_BYTES:
             raise HTTPException(413, f"Expected at most {MAX_BODY_BYTES} bytes.")
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("The request is not JSON.") from None
-    if not isinstance(content, dict):
-        raise ValueError('Expected {"inputs": {...}}.')
-    return content
-
-
-def refuse(status: int, message: str) -> Response:
-    """Returns an error as the page and scripts read it."""
-    return JSONResponse({"error": message}, status)
+        return json.loads(body)["inputs"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        raise HTTPException(400, 'Expected JSON: {"inputs": {...}}.') from None
 
 
 async def tell_error(request: Request, error: Exception) -> Response:
     """Answers an exception with one line; logs it if it is a fault of the program."""
-    if isinstance(error, HTTPException):
-        return refuse(error.status_code, error.detail)
-    if isinstance(error, ValueError):
-        return refuse(400, str(error))
     if isinstance(error, ClientDisconnect):
         return Response()  # Nobody receives it.
+    if isinstance(error, HTTPException):
+        return refusal(error.status_code, error.detail)
+    if isinstance(error, ValueError):
+        return refusal(400, str(error))
     logging.error("%s failed.", request.scope["path"], exc_info=error)
-    return refuse(500, "The program failed at this; its terminal says why.")
+    return refusal(500, "The program failed at this; its terminal says why.")
 
 
-class OwnPageOnly:
-    """Refuses what comes from another site's page."""
+def refusal(status: int, message: str) -> Response:
+    """Returns an error as the page and scripts read it."""
+    return JSONResponse({"error": message}, status)
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        self._app, self._host = app, host
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
+def own_page_only(app: ASGIApp, own: str) -> ASGIApp:
+    """Returns an application that refuses what comes from another site's page."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        headers, answer = Headers(scope=scope), app
         host = headers.get("host", "")
-        app: ASGIApp = self._app
-        if not is_own_name(host, self._host):
-            app = refuse(403, f"This server is not {host[:100]!r}; open it as {self._host}.")
+        if not is_own_name(host, own):
+            answer = refusal(403, f"This server is not {host[:100]!r}; open it as {own}.")
         elif headers.get("origin", f"http://{host}") != f"http://{host}":
-            app = refuse(403, "Only this server's own page may ask.")
-        await app(scope, receive, send)
+            answer = refusal(403, "Only this server's own page may ask.")
+        await answer(scope, receive, send)
+
+    return guarded
+
+
+def is_own_name(host: str, own: str) -> bool:
+    """Returns whether a Host header names this server: by an address, localhost, or its own name.
+
+    A name that is looked up may belong to another site, and point here all the same; an address
+    is not looked up.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in ("localhost", own.lower()) or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 class TimedConnection(H11Protocol):
@@ -199,25 +178,3 @@ class TimedConnection(H11Protocol):
             self.transport.abort()
         else:
             self._clock = self.loop.call_later(SECONDS_FOR_REQUEST, self._check_progress, now)
-
-
-def is_own_name(host: str, own: str) -> bool:
-    """Returns whether a Host header names this server: by an address, localhost, or its own name.
-
-    A name that is looked up may belong to another site, and point here all the same; an address
-    is not looked up.
-    """
-    try:
-        parts = urlsplit(f"//{host}")
-        name, _ = parts.hostname or "", parts.port  # Raises ValueError if it is no number.
-        return name in ("localhost", own.lower()) or bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can reach an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,6 +1,5 @@
 """export.ask gives the model's answers, from its folder alone, in lines and as JSON."""
 
-import functools
 import json
 import subprocess
 import sys
@@ -10,43 +9,33 @@ import pytest
 import tensorflow as tf
 
 from export.ask import ask, name_arguments, readable
-from export.models import CLASSES, load
+from export.models import load
 from export.page.model import as_json
 from export.saving.version_folders import ids_folder
 from export.saving.writing import save
 from tests.export.made_models import TEXTS, write_model
 
-FAST = "next_sentence"  # Making the others takes long.
-KINDS = [FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in CLASSES if kind != FAST)]
-
 
 @pytest.fixture(scope="module")
-def served_models(tmp_path_factory):
-    """Gives the model of a kind: (in Python, folder of its SavedModels); made once."""
-
-    @functools.cache
-    def make(kind):
-        folder = tmp_path_factory.mktemp(kind)
-        source = write_model(folder / "run", kind, {"max_query_length": "8"}, num_hidden_layers=1)
-        served = load(str(source), kind)
-        save(served, folder / "serving" / kind, 1, str(source))
-        return served, folder / "serving" / kind
-
-    return make
+def tagger(tmp_path_factory):
+    """Gives the model in Python, and the folder of its SavedModels."""
+    folder = tmp_path_factory.mktemp("tagger")
+    source = str(write_model(folder / "run", "tagger", num_hidden_layers=1))
+    served = load(source)
+    save(served, folder / "serving", 1, source)
+    return served, folder / "serving"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_answers_are_those_of_the_model_in_python(served_models, kind) -> None:
-    served, folder = served_models(kind)
-    texts = TEXTS[: len(served.texts)]
-    labels, answer = ask(folder, texts)  # Its newest version.
-    assert tuple(labels) == served.labels and readable(labels, answer)
-    expected = served.from_texts(*(tf.constant([text]) for text in texts))
-    for name, value in expected.items():
+def test_answers_are_those_of_the_model_in_python(tagger) -> None:
+    served, folder = tagger
+    labels, answer = ask(folder, TEXTS[:1])  # Its newest version.
+    assert tuple(labels) == served.labels
+    for name, value in served.from_texts(tf.constant(TEXTS[:1])).items():
         if value.dtype == tf.float32:
             np.testing.assert_allclose(answer[name], value[0], atol=1e-5)
         else:
             assert answer[name] == as_json(value[0].numpy())
+    assert all(entity["text"] in TEXTS[0] for entity in answer["entities"])
 
 
 def test_lines_for_people() -> None:
@@ -58,22 +47,21 @@ def test_lines_for_people() -> None:
     assert readable([], {"answer": "é", "start": 3}) == ['answer: "é"', "start: 3"]
 
 
-def test_what_is_wrong_is_said(served_models, tmp_path) -> None:
-    _, folder = served_models(FAST)
-    with pytest.raises(ValueError, match="takes text and text_b; received 1"):
-        ask(folder / "1", ["alone"])
+def test_what_is_wrong_is_said(tagger, tmp_path) -> None:
+    _, folder = tagger
+    with pytest.raises(ValueError, match="takes text; received 2"):
+        ask(folder / "1", ["a", "b"])
     with pytest.raises(ValueError, match="takes ids; give the model of texts"):
-        ask(ids_folder(folder) / "1", ["a", "b"])
+        ask(ids_folder(folder) / "1", ["a"])
     with pytest.raises(ValueError, match=f"{tmp_path} has no saved_model.pb; give a folder"):
         ask(tmp_path, ["a"])
 
 
 @pytest.mark.slow
-def test_the_program_prints_json(served_models) -> None:
-    arguments = [str(served_models(FAST)[1]), "the river", "a b", "--json"]
-    command = [sys.executable, "-m", "export.ask", *arguments]
+def test_the_program_prints_json(tagger) -> None:
+    command = [sys.executable, "-m", "export.ask", str(tagger[1]), "the river", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert 0 <= json.loads(done.stdout)["is_next"] <= 1
+    assert json.loads(done.stdout)["words"] == ["the", "river"]
 
 
 def test_arguments_that_stand_alone_are_named() -> None:

@@ -7,7 +7,6 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from export.models import CLASSES
 from tests.export.demo_stand_in import FAILING, HEADS, LAYERS, StandIn, serving
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -19,7 +18,35 @@ pytestmark = [
 
 EVIL = "<img src=x onerror=alert(1)> & <script>alert(2)</script>"
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
+# Markup, an emoji of five code points, an accent of its own, and a word wider than a phone.
+TEXT = (
+    f"{EVIL} {FAMILY} e\u0301\n Ada Lovelace [MASK] Paris\U0001f600 {'Donaudampfschifffahrt' * 5}"
+)
+MARKED = TEXT.replace("Lovelace", "LovelacePER").replace("Paris", "Paris<i>LOC</i>")
+# What elements show of the answer to TEXT.
+SHOWN = {
+    "classifier": {".name": ["✓ <b>wild</b>", "calm"], ".value": ["75.0 %", "25.0 %"]},
+    "multi_label": {".name": ["✓ <b>wild</b>", "✓ calm", "old"]},
+    "regression": {".number": ["2.500"]},
+    "tagger": {
+        ".text": [MARKED],
+        "mark": ["Ada LovelacePER", "Paris<i>LOC</i>"],
+        ".legend li": ["PER: 1", "<i>LOC</i>: 1"],
+        "tbody td": ["Ada Lovelace", "PER", "87.5 %", "Paris", "<i>LOC</i>", "87.5 %"],
+    },
+    "question_answering": {
+        ".text": [TEXT],
+        ".number": ["Paris"],
+        "mark": ["Paris"],
+        ".note": ["Score 3.50; odds of no answer -1.25."],
+    },
+    "fill_mask": {"h3": ["Mask 1"], ".name": ["river", "##s"], ".value": ["50.0 %", "25.0 %"]},
+    "next_sentence": {".value": ["25.0 %", "75.0 %"]},
+    "embeddings": {"tbody td": ["1.00", "0.00", "0.00", "1.00"]},
+    "encoder": {".pieces li": TEXT.split()},
+}
 PHONE, DESK = {"width": 360, "height": 700}, {"width": 1000, "height": 700}
+MATRIX = "#attention .scroller:has(table)"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +71,7 @@ def show(browser):
         def open_kind(kind, **query):
             port = stack.enter_context(serving(StandIn(kind)))
             page.goto(f"http://127.0.0.1:{port}/?{urllib.parse.urlencode(query)}")
-            page.wait_for_selector("body[data-ready]:not([aria-busy])")
+            page.wait_for_selector("body:not([aria-busy])")
             return page
 
         yield open_kind
@@ -52,6 +79,14 @@ def show(browser):
     # The browser itself tells of a status that is an error.
     assert [text for text in complaints if "status of 400" not in text] == []
     assert requests and all(url.startswith(("http://127.0.0.1:", "data:,")) for url in requests)
+
+
+@contextlib.contextmanager
+def answered(page):
+    """Waits for the answer to what is done inside."""
+    with page.expect_response("**/api/answer"):
+        yield
+    page.wait_for_selector("body:not([aria-busy])")
 
 
 def texts_of(page, selector):
@@ -63,23 +98,18 @@ def styles_of(page, selector, name):
     return page.eval_on_selector_all(selector, script, name)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_markup_stays_text(show, kind) -> None:
-    text = f"{EVIL} Ada Lovelace [MASK] Paris"
-    page = show(kind, **dict.fromkeys(StandIn(kind).inputs, text), run=1, attention=1)
+@pytest.mark.parametrize("kind", SHOWN)
+def test_every_kind_is_shown_as_text_labelled_and_fits(show, kind) -> None:
+    page = show(kind, **dict.fromkeys(StandIn(kind).inputs, TEXT), run=1, attention=1)
+    for selector, expected in SHOWN[kind].items():
+        assert texts_of(page, f"#answer {selector}") == expected, selector
+    colours = styles_of(page, "#answer mark", "backgroundColor")
+    assert len(set(colours)) == len(colours) and "rgba(0, 0, 0, 0)" not in colours
     assert page.locator("img, i, b, main script").count() == 0
     assert page.inner_text("#title") == "stand-in <i>1</i>"
-    assert page.input_value("textarea >> nth=0") == text
+    assert page.input_value("textarea >> nth=0") == TEXT
     assert page.inner_text("#status") == "1.5 ms" and page.is_hidden("#message")
-    assert EVIL.split()[0] in texts_of(page, "#attention tbody th")
-    shows_text = ("tagger", "question_answering", "embeddings")
-    assert (EVIL in page.inner_text("#answer")) == (kind in shows_text)
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_fits_every_width_and_is_labelled(show, kind) -> None:
-    text = "Ada Lovelace [MASK] Paris " + "Donaudampfschifffahrt" * 5
-    page = show(kind, **dict.fromkeys(StandIn(kind).inputs, text), run=1, attention=1)
+    assert "<img" in texts_of(page, "#attention tbody th")
     for size in (DESK, PHONE):
         page.set_viewport_size(size)
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
@@ -89,85 +119,52 @@ def test_fits_every_width_and_is_labelled(show, kind) -> None:
 
 def test_a_matrix_that_is_wider_than_a_phone_says_so(show) -> None:
     page = show("classifier", text="word " * 40, run=1, attention=1)
-    box = page.locator("#attention .scroller:has(table)")
     hint = page.locator("#attention div:has(> .scroller > table) > .hint")
-    assert hint.is_hidden() and "cut" not in box.get_attribute("class")
+    assert hint.is_hidden() and "cut" not in page.get_attribute(MATRIX, "class")
     page.set_viewport_size(PHONE)
     hint.wait_for(state="visible")
-    assert styles_of(page, "#attention .scroller:has(table)", "maskImage") != ["none"]
-    box.evaluate("box => box.scrollTo(10000, 0)")
-    page.wait_for_selector("#attention .scroller:has(table):not(.cut)")
+    assert styles_of(page, MATRIX, "maskImage") != ["none"]
+    page.locator(MATRIX).evaluate("box => box.scrollTo(10000, 0)")
+    page.wait_for_selector(f"{MATRIX}:not(.cut)")
 
 
-def test_typing_and_control_enter_give_labels(show) -> None:
+def test_typing_and_control_enter_run_and_an_error_is_one_line(show) -> None:
     page = show("classifier", text="")
     assert page.is_hidden("#answer-section")
     page.type("textarea", "a calm sea \U0001f30a")
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector("body[data-runs='1']")
+    with answered(page):
+        page.keyboard.press("Control+Enter")
     assert texts_of(page, "#answer .name") == ["✓ calm", "<b>wild</b>"]
-    assert texts_of(page, "#answer .value") == ["75.0 %", "25.0 %"]
     fills = page.eval_on_selector_all(".fill", "all => all.map(e => e.style.width)")
     assert fills == ["75%", "25%"]
-
-
-def test_an_empty_text_is_fine_and_an_error_is_one_line(show) -> None:
-    assert texts_of(show("classifier", text="", run=1), "#answer .name")[0] == "✓ <b>wild</b>"
-    page = show("classifier", text=FAILING, run=1)
+    page.fill("textarea", FAILING)
+    with answered(page):
+        page.click("#run")
     assert page.inner_text("#message") == "This text <b>cannot</b> be taken; give another."
     assert page.inner_text("#status") == ""
 
 
-@pytest.mark.parametrize("before", ["", "\U0001f600 ", f"{FAMILY}{FAMILY} e\u0301 ", "中\n\n"])
-def test_entities_are_coloured_at_their_characters(show, before) -> None:
-    page = show("tagger", text=f"{before}Ada Lovelace saw Paris\U0001f600.", run=1)
-    marked = page.eval_on_selector_all("#answer mark", "all => all.map(e => e.firstChild.data)")
-    assert marked == ["Ada Lovelace", "Paris"]
-    assert texts_of(page, "#answer mark .tag") == ["PER", "<i>LOC</i>"]
-    expected = f"{before}Ada LovelacePER saw Paris<i>LOC</i>\U0001f600."
-    assert texts_of(page, "#answer .text") == [expected]
-    colours = styles_of(page, "#answer mark", "backgroundColor")
-    assert len(set(colours)) == 2 and "rgba(0, 0, 0, 0)" not in colours
-    assert page.get_attribute("#answer mark >> nth=0", "title") == "PER: 87.5 %"
-    assert texts_of(page, ".legend li") == ["PER: 1", "<i>LOC</i>: 1"]
-
-
-def test_the_answer_is_marked_behind_an_emoji(show) -> None:
-    context = f"{FAMILY} It was in Paris, not Rome."
-    page = show("question_answering", question="Where?", context=context, run=1)
-    assert texts_of(page, "#answer .number") == texts_of(page, "#answer mark") == ["Paris"]
-    assert texts_of(page, "#answer .text") == [context]
-    assert "odds of no answer -1.25" in page.inner_text("#answer .note")
+def test_a_question_without_an_answer(show) -> None:
     page = show("question_answering", question="Where?", context="Nobody knows.", run=1)
-    assert page.inner_text("#answer .number") == "No answer in this context."
+    assert texts_of(page, "#answer .number") == ["No answer in this context."]
     assert texts_of(page, "#answer mark") == []
 
 
 def test_a_click_puts_a_piece_into_its_mask(show) -> None:
     page = show("fill_mask", text="A [MASK] and boat [MASK].", run=1)
-    assert texts_of(page, ".masks h3") == ["Mask 1", "Mask 2"]
-    page.click(".masks > div:nth-child(2) li:nth-child(2) button")  # ##s joins its word.
-    page.wait_for_selector("body[data-runs='2']")
+    with answered(page):
+        page.click(".masks > div:nth-child(2) li:nth-child(2) button")  # ##s joins its word.
     assert page.input_value("textarea") == "A [MASK] and boats."
-    page.click(".masks li button >> nth=0")
-    page.wait_for_selector("#answer :text('Write [MASK]')")
+    with answered(page):
+        page.click(".masks li button >> nth=0")
     assert page.input_value("textarea") == "A river and boats."
+    assert page.inner_text("#answer").startswith("Write [MASK]")
 
 
 def test_the_threshold_chooses_labels(show) -> None:
-    page = show("multi_label", text="a", run=1)
-    assert texts_of(page, "#answer .name") == ["✓ <b>wild</b>", "✓ calm", "old"]
+    page = show("multi_label", run=1)
     page.fill("#threshold", "0.7")
     assert texts_of(page, "#answer .name") == ["✓ <b>wild</b>", "calm", "old"]
-
-
-def test_numbers_of_the_other_kinds(show) -> None:
-    assert show("regression", text="a", run=1).inner_text("#answer") == "2.500"
-    page = show("next_sentence", text="a", text_b="b", run=1)
-    assert texts_of(page, "#answer .value") == ["25.0 %", "75.0 %"]
-    page = show("embeddings", text="a\n\nb", run=1)
-    assert texts_of(page, "#answer tbody td") == ["1.00", "0.00", "0.00", "1.00"]
-    assert texts_of(show("encoder", text="a b", run=1), ".pieces li") == ["a", "b"]
 
 
 def shown_head(page):
@@ -175,8 +172,7 @@ def shown_head(page):
     place = [int(page.input_value(selector)) for selector in ("#layer", "#head")]
     script = "all => all.map(e => +e.ariaLabel)"
     cells = page.eval_on_selector_all("#attention tbody td", script)
-    size = page.locator("#attention tbody tr").count()
-    return place, np.reshape(cells, (size, -1))
+    return place, np.reshape(cells, (page.locator("#attention tbody tr").count(), -1))
 
 
 def test_attention_shows_all_heads_and_the_numbers_of_one(show) -> None:
@@ -192,31 +188,33 @@ def test_attention_shows_all_heads_and_the_numbers_of_one(show) -> None:
     np.testing.assert_allclose(received, [[1, 0, 0], [0.5, 0.5, 0], [0.5, 0, 0.5]], atol=1e-3)
     page.hover("#attention tbody td >> nth=4")
     assert page.inner_text("#cell") == "y looks at y: 0.500"
-    page.focus("#attention .scroller:has(table)")
+    page.focus(MATRIX)
     page.keyboard.press("ArrowLeft")
     assert page.inner_text("#cell") == "y looks at x: 0.500"
 
 
 def test_attention_opens_at_the_clear_head_until_another_is_chosen(show) -> None:
-    page = show("classifier", text="x y z", run=1, attention=1)
+    page = show("classifier", run=1, attention=1)
     assert shown_head(page)[0] == [1, 1]  # What the stand-in says.
-    for chosen in ([1, 1], [0, 2]):
-        page.click(f".overview [data-layer='{chosen[0]}'][data-head='{chosen[1]}']")
-        page.fill("textarea", f"another text {chosen}")
+    page.select_option("#head", index=2)
+    page.fill("textarea", "w " * 75)
+    with answered(page):
         page.click("#run")
-        page.wait_for_selector(f"#attention th:text('{chosen[1]}]')")
-        assert shown_head(page)[0] == chosen
-
-
-def test_attention_of_long_texts_shows_the_first_pieces(show) -> None:
-    page = show("classifier", text="w " * 75, run=1, attention=1)
+    assert shown_head(page)[0] == [1, 2]
     assert "75 pieces: the first 60 are shown" in page.inner_text("#attention .note >> nth=0")
     names = texts_of(page, "#attention thead th")
     assert len(names) == 61 and names[-1] == "(others)"
 
 
+def test_attention_of_several_lines_is_shown_of_the_one_that_is_chosen(show) -> None:
+    page = show("embeddings", text="a b\nc d", run=1, attention=1)
+    assert texts_of(page, "#attention tbody th") == ["a", "b"]
+    page.select_option("#line", index=1)
+    page.wait_for_selector("#attention tbody th:text('d')")
+
+
 def test_respects_dark_mode(show) -> None:
-    page = show("classifier", text="a", run=1)
+    page = show("classifier")
     lightness = []
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)

@@ -6,59 +6,51 @@ import threading
 
 import numpy as np
 
+from export.demo import listen
 from export.page import server
 
 LABELS = {
-    "classifier": ("calm", "<b>wild</b>"),
-    "multi_label": ("calm", "<b>wild</b>", "old"),
-    "tagger": ("O", "B-PER", "I-PER", "B-<i>LOC</i>", "I-<i>LOC</i>"),
+    "classifier": ["calm", "<b>wild</b>"],
+    "multi_label": ["calm", "<b>wild</b>", "old"],
+    "tagger": ["O", "B-PER", "I-PER", "B-<i>LOC</i>", "I-<i>LOC</i>"],
 }
-INPUTS = {"question_answering": ("question", "context"), "next_sentence": ("text", "text_b")}
+INPUTS = {"question_answering": ["question", "context"], "next_sentence": ["text", "text_b"]}
 ENTITIES = (("Ada Lovelace", "PER"), ("Paris", "<i>LOC</i>"))
 LAYERS, HEADS = 2, 3
 FAILING = "fail"
 
 
 @contextlib.contextmanager
-def serving(model, listener=None):
+def serving(model):
     """Serves a model in a thread; gives the port."""
-    with listener or server.listen("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
+    with listen("127.0.0.1", 0) as listener:
         running = server.make_server(model, "127.0.0.1")
         thread = threading.Thread(target=running.run, args=[[listener]])
         thread.start()
         try:
-            yield port
+            yield listener.getsockname()[1]
         finally:
             running.should_exit = True
             thread.join()
 
 
 class StandIn:
-    """Answers as `DemoModel` does.
-
-    Finds `ENTITIES`, Paris as the answer of every question, and puts "river" and "##s" into masks.
-    The text `FAILING` is one that it cannot take.
-    """
+    """Answers as `DemoModel` does; the text `FAILING` is one that it cannot take."""
 
     def __init__(self, kind="classifier"):
-        self.kind, self.inputs = kind, INPUTS.get(kind, ("text",))
+        self.kind, self.inputs = kind, INPUTS.get(kind, ["text"])
 
     def card(self):
+        numbers = {"num_layers": LAYERS, "num_heads": HEADS, "hidden_size": 32, "vocab_size": 80}
         return {
+            **numbers,
             "kind": self.kind,
-            "inputs": list(self.inputs),
-            "labels": list(LABELS.get(self.kind, ())),
+            "inputs": self.inputs,
+            "labels": LABELS.get(self.kind, []),
             "max_seq_length": 64,
             "do_lower_case": True,
-            "vocab_size": 80,
             "name": "stand-in <i>1</i>",
-            "num_layers": LAYERS,
-            "num_heads": HEADS,
-            "hidden_size": 32,
             "samples": dict.fromkeys(self.inputs, "Ada Lovelace saw [MASK] in Paris."),
-            "max_texts": 32,
-            "max_characters": 10_000,
         }
 
     def answer(self, inputs):
@@ -87,8 +79,7 @@ class StandIn:
 
 def make_outputs(kind, texts):
     """Returns the outputs of a kind for texts, of most kinds for the first alone."""
-    text = texts[0]
-    pieces, start = text.split(), text.find("Paris")
+    text, pieces = texts[0], texts[0].split()
     match kind:
         case "classifier":
             label, *shares = ("calm", 0.75, 0.25) if "calm" in text else ("<b>wild</b>", 0.25, 0.75)
@@ -99,31 +90,31 @@ def make_outputs(kind, texts):
         case "regression":
             return {"value": [2.5]}
         case "tagger":
-            found = [(name, tag, text.find(name)) for name, tag in ENTITIES if name in text]
+            found = [(name, tag, text.find(name)) for name, tag in ENTITIES]
             entities = [
                 {"type": tag, "start": at, "end": at + len(name), "text": name, "score": 0.875}
                 for name, tag, at in found
             ]
-            of_words = {"words": "text", "tags": "type", "starts": "start", "ends": "end"}
-            outputs = {key: [[e[part] for e in entities]] for key, part in of_words.items()}
-            return {**outputs, "scores": [[0.875] * len(found)], "entities": [entities]}
+            parts = {"words": "text", "tags": "type", "starts": "start", "ends": "end"}
+            outputs = {key: [[e[part] for e in entities]] for key, part in parts.items()}
+            return {**outputs, "scores": [[0.875, 0.875]], "entities": [entities]}
         case "question_answering":
-            answer = "Paris" if start >= 0 else ""
-            end = start + len(answer) if answer else -1
-            odds = -1.25 if answer else 1e6
-            span = {"answer": [answer], "start": [start], "end": [end]}
-            return {**span, "score": [3.5], "null_odds": [odds]}
+            start = text.find("Paris")
+            found = ("Paris", start, start + 5, -1.25) if start >= 0 else ("", -1, -1, 1e6)
+            names = ("answer", "start", "end", "null_odds")
+            return {**{n: [v] for n, v in zip(names, found, strict=True)}, "score": [3.5]}
         case "fill_mask":
             count = text.count("[MASK]")
-            shares = [[0.5, 0.25]] * count
-            return {"pieces": [[["river", "##s"]] * count], "probabilities": [shares]}
+            return {
+                "pieces": [[["river", "##s"]] * count],
+                "probabilities": [[[0.5, 0.25]] * count],
+            }
         case "next_sentence":
             return {"is_next": [0.25]}
         case "embeddings":
             similarity = np.eye(len(texts)).tolist()
             return {"embedding": [[1.0, 0.0]] * len(texts), "similarity": similarity}
         case "encoder":
-            ids, mask = list(range(len(pieces))), [1] * len(pieces)
-            outputs = {"input_word_ids": [ids], "input_mask": [mask], "pieces": [pieces]}
-            similarity = np.eye(len(pieces)).tolist()
+            ids, similarity = list(range(len(pieces))), np.eye(len(pieces)).tolist()
+            outputs = {"input_word_ids": [ids], "input_mask": [ids], "pieces": [pieces]}
             return {**outputs, "sequence_output": [], "similarity": [similarity]}

@@ -4,13 +4,14 @@
 import { bars, decimal, make, matrix, percent, scroller } from "./dom.js";
 
 const COLOURS = 8;
+const MASK = "[MASK]";
 
 // Each function takes {outputs, texts, card, put} and returns an element. `texts` holds the texts of
-// the request by name, lists of strings; put(text, run) writes a text into the first field.
+// the request by name, lists of strings; put(text) writes a text into the first field and runs it.
 const SHOW = {
   classifier: showClasses,
   multi_label: showLabels,
-  regression: showNumber,
+  regression: ({ outputs }) => make("p", { class: "number", text: decimal(outputs.value[0]) }),
   tagger: showEntities,
   question_answering: showSpan,
   fill_mask: showMasks,
@@ -21,75 +22,72 @@ const SHOW = {
 
 export const showAnswer = (answer) => SHOW[answer.card.kind](answer);
 
-const byValue = (a, b) => (b.value ?? -1) - (a.value ?? -1);
+const note = (text, attributes = {}) => make("p", { class: "note", text, ...attributes });
 
-function named(labels, values) {
-  return labels.map((name, index) => ({ name, value: values[index] }));
+// The rows of `bars` for the labels, the largest first.
+const ordered = (labels, values, isOn) => labels
+  .map((name, index) => ({ name, value: values[index], isOn: isOn(name, values[index]) }))
+  .sort((a, b) => b.value - a.value);
+
+// A text with marks: elements by their places {start, end, mark}, in order.
+function marked(text, marks) {
+  const characters = Array.from(text);
+  const parts = [];
+  let done = 0;
+  for (const { start, end, mark } of marks) {
+    mark.prepend(characters.slice(start, end).join(""));
+    parts.push(characters.slice(done, start).join(""), mark);
+    done = end;
+  }
+  return make("p", { class: "text" }, ...parts, characters.slice(done).join(""));
 }
 
 function showClasses({ outputs, card }) {
-  const rows = named(card.labels, outputs.probabilities[0]);
-  rows[card.labels.indexOf(outputs.label[0])].isOn = true;
-  return bars(rows.sort(byValue), "Classes and their probabilities");
+  const rows = ordered(card.labels, outputs.probabilities[0], (name) => name === outputs.label[0]);
+  return bars(rows, "Classes and their probabilities");
 }
 
 function showLabels({ outputs, card }) {
   const list = make("div");
   const shown = make("output", { for: "threshold" });
-  const slider = make("input", {
-    type: "range", id: "threshold", min: "0", max: "1", step: "0.01", value: "0.5",
-  });
   const draw = () => {
     const threshold = Number(slider.value);
     shown.textContent = percent(threshold);
-    const rows = named(card.labels, outputs.probabilities[0]).sort(byValue);
-    for (const row of rows) row.isOn = row.value !== null && row.value > threshold;
+    const rows = ordered(card.labels, outputs.probabilities[0], (_, value) => value > threshold);
     list.replaceChildren(bars(rows, "Labels and their probabilities; a tick is above the threshold"));
   };
-  slider.addEventListener("input", draw);
+  const slider = make("input", {
+    type: "range", id: "threshold", min: 0, max: 1, step: 0.01, value: 0.5, oninput: draw,
+  });
   draw();
   const label = make("label", { for: "threshold", text: "Threshold" });
   return make("div", {}, make("p", { class: "threshold" }, label, slider, shown), list);
 }
 
-function showNumber({ outputs }) {
-  return make("p", { class: "number", text: decimal(outputs.value[0]) });
-}
-
 function showEntities({ outputs, texts, card }) {
-  const characters = Array.from(texts.text[0]);
   const entities = outputs.entities[0];
-  const types = typesOf(card.labels);
-  const text = make("p", { class: "text" });
-  let done = 0;
-  for (const { type, start, end, score } of entities) {
-    text.append(characters.slice(done, start).join(""));
-    const mark = make("mark", {
-      class: `entity colour-${Math.max(0, types.indexOf(type)) % COLOURS}`,
-      title: `${type || "entity"}: ${percent(score)}`,
-    });
-    mark.append(characters.slice(start, end).join(""));
-    mark.append(make("span", { class: "tag", text: type || "entity" }));
-    text.append(mark);
-    done = end;
-  }
-  text.append(characters.slice(done).join(""));
-  const found = new Set(entities.map(({ type }) => type));
-  const legend = make("ul", { class: "legend", "aria-label": "Types found" },
-    ...types.filter((type) => found.has(type)).map((type) => {
-      const count = entities.filter((entity) => entity.type === type).length;
-      const colour = `swatch colour-${types.indexOf(type) % COLOURS}`;
-      return make("li", {}, make("span", { class: colour, "aria-hidden": "true" }),
-        `${type || "entity"}: ${count}`);
-    }));
-  const note = entities.length ? legend : make("p", { class: "note", text: "No entity found." });
-  return make("div", {}, text, note, wordTable(outputs));
-}
-
-function typesOf(labels) {
-  const isBio = labels.every((label) => /^(O|[BI](-.*)?)$/s.test(label));
-  return [...new Set(labels.filter((label) => label !== "O")
+  const isBio = card.labels.every((label) => /^(O|[BI](-.*)?)$/s.test(label));
+  const types = [...new Set(card.labels.filter((label) => label !== "O")
     .map((label) => (isBio ? label.slice(2) : label)))];
+  const coloured = (type, tag, attributes, ...children) => {
+    const element = make(tag, attributes, ...children);
+    element.style.setProperty("--colour", `var(--c${types.indexOf(type) % COLOURS})`);
+    return element;
+  };
+  const marks = entities.map(({ type, start, end, score }) => {
+    const name = type || "entity";
+    const tag = make("span", { class: "tag", text: name });
+    const mark = coloured(type, "mark", { class: "entity", title: `${name}: ${percent(score)}` }, tag);
+    return { start, end, mark };
+  });
+  const legend = types.flatMap((type) => {
+    const count = entities.filter((entity) => entity.type === type).length;
+    const swatch = coloured(type, "span", { class: "swatch", "aria-hidden": "true" });
+    return count ? [make("li", {}, swatch, `${type || "entity"}: ${count}`)] : [];
+  });
+  const found = entities.length
+    ? make("ul", { class: "legend", "aria-label": "Types found" }, ...legend) : note("No entity found.");
+  return make("div", {}, marked(texts.text[0], marks), found, wordTable(outputs));
 }
 
 function wordTable({ words, tags, scores }) {
@@ -98,68 +96,48 @@ function wordTable({ words, tags, scores }) {
     make("td", { text: word }), make("td", { text: tags[0][index] }),
     make("td", { class: "value", text: percent(scores[0][index]) })));
   const head = ["Word", "Tag", "Probability"].map((text) => make("th", { scope: "col", text }));
-  return make("details", {}, make("summary", { text: "All words" }),
-    scroller({},
-      make("table", { class: "plain", "aria-label": "All words and their tags" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+  const table = make("table", { class: "plain", "aria-label": "All words and their tags" },
+    make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+  return make("details", {}, make("summary", { text: "All words" }), scroller({}, table));
 }
 
 function showSpan({ outputs, texts }) {
-  const characters = Array.from(texts.context[0]);
-  const [start, end] = [outputs.start[0], outputs.end[0]];
-  const text = make("p", { class: "text" });
-  if (start < 0) {
-    text.append(texts.context[0]);
-  } else {
-    text.append(characters.slice(0, start).join(""));
-    text.append(make("mark", { class: "span", text: characters.slice(start, end).join("") }));
-    text.append(characters.slice(end).join(""));
-  }
+  const [start, end, odds] = [outputs.start[0], outputs.end[0], outputs.null_odds[0]];
+  const marks = start < 0 ? [] : [{ start, end, mark: make("mark", { class: "span" }) }];
   const answer = outputs.answer[0] || "No answer in this context.";
-  const odds = outputs.null_odds[0];
-  const numbers = `Score ${decimal(outputs.score[0], 2)}; odds of no answer ` +
-    `${odds === 1e6 ? "certain: there is no span" : decimal(odds, 2)}.`;
   return make("div", {},
-    make("p", { class: "number words", text: answer }), text, make("p", { class: "note", text: numbers }));
+    make("p", { class: "number words", text: answer }), marked(texts.context[0], marks),
+    note(`Score ${decimal(outputs.score[0], 2)}; odds of no answer ` +
+      `${odds === 1e6 ? "certain: there is no span" : decimal(odds, 2)}.`));
 }
 
-const MASK = "[MASK]";
-
 function showMasks({ outputs, texts, put }) {
-  const text = texts.text[0];
-  const pieces = outputs.pieces[0], probabilities = outputs.probabilities[0];
-  const asked = text.split(MASK).length - 1;
-  if (!asked) {
-    return make("p", { class: "note", text: `Write ${MASK} where a word is to be filled in.` });
-  }
-  const masks = pieces.map((candidates, number) => {
+  const parts = texts.text[0].split(MASK);
+  if (parts.length === 1) return note(`Write ${MASK} where a word is to be filled in.`);
+  // Puts a piece in the place of a mask; one that begins with ## joins the word before.
+  const fillIn = (number, piece) => {
+    const before = parts.slice(0, number + 1).join(MASK);
+    const after = parts.slice(number + 1).join(MASK);
+    put(piece.startsWith("##") ? before.trimEnd() + piece.slice(2) + after : before + piece + after);
+  };
+  const masks = outputs.pieces[0].map((candidates, number) => {
     const rows = candidates.map((name, index) => ({
-      name, value: probabilities[number][index], onPick: () => put(fillIn(text, number, name), true),
+      name, value: outputs.probabilities[0][number][index], onPick: () => fillIn(number, name),
     }));
     const title = `Mask ${number + 1}`;
     return make("div", {}, make("h3", { text: title }), bars(rows, `${title}: candidates`));
   });
-  if (pieces.length < asked) {
-    masks.push(make("p", { class: "note", text: `${asked - pieces.length} more stand where the text is cut.` }));
-  }
+  const more = parts.length - 1 - masks.length;
+  if (more > 0) masks.push(note(`${more} more stand where the text is cut.`));
   return make("div", { class: "masks" }, ...masks);
-}
-
-// Puts a piece in the place of a mask; one that begins with ## joins the word before.
-function fillIn(text, number, piece) {
-  const parts = text.split(MASK);
-  let before = parts.slice(0, number + 1).join(MASK);
-  if (piece.startsWith("##")) before = before.trimEnd();
-  return before + piece.replace(/^##/, "") + parts.slice(number + 1).join(MASK);
 }
 
 function showNext({ outputs }) {
   const value = outputs.is_next[0];
-  const rows = [
-    { name: "the second text follows the first", value },
-    { name: "it does not", value: value === null ? null : 1 - value },
-  ];
-  rows[value > 0.5 ? 0 : 1].isOn = value !== null;
-  return bars(rows, "Whether the second text follows the first");
+  return bars([
+    { name: "the second text follows the first", value, isOn: value > 0.5 },
+    { name: "it does not", value: value === null ? null : 1 - value, isOn: value !== null && value <= 0.5 },
+  ], "Whether the second text follows the first");
 }
 
 function showSimilarity({ outputs, texts }) {
@@ -167,28 +145,27 @@ function showSimilarity({ outputs, texts }) {
   const values = outputs.similarity;
   const table = matrix({
     rows,
-    columns: rows.map((_, index) => String(index + 1)),
-    valueAt: (row, column) => 0.6 * (values[row][column] ?? 0),
+    columns: rows.map((_, index) => index + 1),
+    valueAt: (row, column) => 0.6 * values[row][column],
     textAt: (row, column) => decimal(values[row][column], 2),
     label: "Cosine similarity of each two lines",
   });
   const size = outputs.embedding[0].length;
-  const note = `Cosine similarity of each two lines, from vectors of ${size} numbers; one line a text.`;
-  return make("div", {}, table, make("p", { class: "note", text: note }));
+  return make("div", {}, table,
+    note(`Cosine similarity of each two lines, from vectors of ${size} numbers; one line a text.`));
 }
 
 function showPieces({ outputs }) {
-  const pieces = outputs.pieces[0], ids = outputs.input_word_ids[0];
+  const pieces = outputs.pieces[0], ids = outputs.input_word_ids[0], values = outputs.similarity[0];
   const chips = pieces.map((piece, index) => make("li", { title: `id ${ids[index]}`, text: piece }));
   const list = make("ol", { class: "pieces", "aria-label": "Pieces of the text" }, ...chips);
-  const shown = pieces.slice(0, 60), values = outputs.similarity[0];
-  const status = make("p", { class: "note", "aria-live": "polite" });
-  const note = "Cosine similarity of the pieces' vectors in the last layer: point at a cell.";
-  status.textContent = note;
+  const shown = pieces.slice(0, 60);
+  const status = note("Cosine similarity of the pieces' vectors in the last layer: point at a cell.",
+    { "aria-live": "polite" });
   const table = matrix({
     rows: shown,
     columns: shown,
-    valueAt: (row, column) => values[row][column] ?? 0,
+    valueAt: (row, column) => values[row][column],
     textAt: (row, column) => decimal(values[row][column], 2),
     onCell: (row, column) => {
       status.textContent = `${shown[row]} and ${shown[column]}: ${decimal(values[row][column])}`;

@@ -21,23 +21,16 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
 
+import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import Config, option
 from bert_tf.files import atomic_write
-from export.client.protocol import (
-    ServingError,
-    Signature,
-    as_array,
-    empty_output,
-    one_line,
-    printable,
-    read_signatures,
-)
+from export.client.protocol import ServingError, Spec, one_line, shape_of, to_array
 from export.client.rest import RestTransport
 from export.client.rows import Row, as_columns, as_plain, read_input
 
@@ -69,14 +62,6 @@ class ClientConfig(Config):
     grpc: bool = option(False, "Use gRPC; needs tensorflow-serving-api.")
 
 
-class VersionStatus(NamedTuple):
-    """A version of a model: START, LOADING, AVAILABLE, UNLOADING or END, and why."""
-
-    version: int
-    state: str
-    error: str
-
-
 class ServingClient:
     """A model behind TensorFlow Serving; for one thread at a time.
 
@@ -88,34 +73,17 @@ class ServingClient:
     Args:
       server: "http://HOST:PORT", or "HOST:PORT" for gRPC.
       model: its name at the server.
-      version: None for the one the server chooses, as a rule the highest.
-      signature: which of the model's signatures `predict` calls.
-      timeout: seconds for one try.
-      deadline: seconds for a whole call: all its requests and tries.
-      retries: tries of a request after the first.
-      grpc: use gRPC.
+      options: fields of `ClientConfig`: version, signature, timeout, deadline, retries, grpc.
 
     Raises:
       ValueError: if the address is of another form, or gRPC's package is missing.
     """
 
-    def __init__(
-        self,
-        server: str,
-        model: str,
-        *,
-        version: int | None = None,
-        signature: str = "serving_default",
-        timeout: float = 10.0,
-        deadline: float = 60.0,
-        retries: int = 3,
-        grpc: bool = False,
-    ) -> None:
-        kind = _grpc_transport() if grpc else RestTransport
-        self._transport = kind(server, model, version)
-        self._server, self._model, self._signature = server, model, signature
-        self._timeout, self._deadline, self._retries = timeout, deadline, retries
-        self._known: dict[str, Signature] = {}
+    def __init__(self, server: str, model: str, **options: Any) -> None:
+        self._config = ClientConfig(server, model, **options)
+        kind = _grpc_transport() if self._config.grpc else RestTransport
+        self._transport = kind(server, model, self._config.version)
+        self._known: dict[str, Spec] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -127,130 +95,96 @@ class ServingClient:
         """Closes the connection."""
         self._transport.close()
 
-    def status(self) -> list[VersionStatus]:
-        """Returns the state of each version of the model.
+    def status(self) -> list[dict[str, Any]]:
+        """Returns `version`, `state` and `status` of each version, as the server says them."""
+        return self._try(self._transport.status, self._end()).get("model_version_status", [])
 
-        Raises:
-          ServingError: if the server cannot be asked or knows no such model.
-        """
-        return _rows(self._try(self._end(), self._transport.status))
+    def metadata(self) -> dict[str, Spec]:
+        """Returns the signatures of the model by name, each a SignatureDef in JSON."""
+        return self._signatures(self._end())
 
-    def metadata(self) -> dict[str, Signature]:
-        """Returns the signatures of the model by name.
-
-        Raises:
-          ServingError: if the server cannot be asked or serves no such model or version.
-        """
-        return self._metadata(self._end())
+    def find_inputs(self) -> list[str]:
+        """Returns the names of the signature's inputs."""
+        return sorted(self._signature(self._end())["inputs"])
 
     def predict(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the outputs of one batch, in one request.
-
-        An empty batch needs no request: its outputs are empty.
 
         Args:
           inputs: by name, each a list or an array whose first axis is the batch's: str or bytes
             for string inputs, numbers in rows of one length for others.
 
         Returns:
-          Outputs by name; numbers as arrays, strings as nested lists of str, or of bytes where they
-          are not UTF-8.
+          Outputs by name; numbers as arrays, strings as nested lists of str.
 
         Raises:
           ValueError: if the inputs are not those of the signature.
           ServingError: if the server cannot be asked or refuses.
         """
         end = self._end()
-        signature = self._find_signature(end)
-        if set(inputs) != set(signature.inputs):
+        signature, name = self._signature(end), self._config.signature
+        if set(inputs) != set(signature["inputs"]):
             raise ValueError(
-                f"Signature {self._signature} of model {self._model} takes "
-                f"{_listed(signature.inputs)}; received {' and '.join(inputs) or 'nothing'}."
+                f"Signature {name} of model {self._config.model} takes "
+                f"{_listed(signature['inputs'])}; received {_listed(inputs) or 'nothing'}."
             )
-        sizes = {name: len(values) for name, values in inputs.items()}
+        arrays = {
+            key: to_array(key, inputs[key], spec) for key, spec in signature["inputs"].items()
+        }
+        sizes = {key: len(values) for key, values in inputs.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
-        if not any(sizes.values()):
-            return {name: empty_output(spec) for name, spec in signature.outputs.items()}
-        arrays = {
-            name: as_array(name, inputs[name], spec) for name, spec in signature.inputs.items()
-        }
         try:
-            return self._try(
-                end,
-                lambda seconds: self._transport.predict(
-                    self._signature, signature, arrays, seconds
-                ),
+            outputs = self._try(
+                lambda seconds: self._transport.predict(name, signature, arrays, seconds), end
             )
         except ServingError:
             self._known = {}  # Another version may be served by now, with other signatures.
             raise
-
-    def find_inputs(self) -> list[str]:
-        """Returns the names of the signature's inputs."""
-        return list(self._find_signature(self._end()).inputs)
+        shapes = {key: np.shape(values) for key, values in outputs.items()}
+        if any(shape[:1] != (min(sizes.values()),) for shape in shapes.values()):
+            raise ServingError(f"Inputs of {sizes} gave outputs of {shapes}.", "INTERNAL")
+        return outputs
 
     def _end(self) -> float:
-        return time.monotonic() + self._deadline
+        return time.monotonic() + self._config.deadline
 
-    def _find_signature(self, end: float) -> Signature:
-        self._known = self._known or self._metadata(end)
-        if self._signature not in self._known:
-            raise ValueError(
-                f"Model {self._model} has no signature {self._signature}; it has "
-                f"{_listed(self._known)}."
-            )
-        return self._known[self._signature]
+    def _signature(self, end: float) -> Spec:
+        self._known = self._known or self._signatures(end)
+        name, model = self._config.signature, self._config.model
+        if name not in self._known:
+            has = _listed(self._known)
+            raise ValueError(f"Model {model} has no signature {name}; it has {has}.")
+        return self._known[name]
 
-    def _metadata(self, end: float) -> dict[str, Signature]:
-        return read_signatures(self._try(end, self._transport.metadata))
+    def _signatures(self, end: float) -> dict[str, Spec]:
+        signatures = self._try(self._transport.metadata, end)
+        # __saved_model_init_op is no signature.
+        return {name: signatures[name] for name in sorted(signatures) if name[:2] != "__"}
 
-    def _try(self, end: float, ask: Callable[[float], Answer]) -> Answer:
+    def _try(self, ask: Callable[[float], Answer], end: float) -> Answer:
         """Calls `ask(seconds)` until it succeeds, fails for good, or tries or time are used up."""
         tries, wait = 0, FIRST_WAIT_SECONDS
         while True:
             tries += 1
             try:
-                return ask(max(min(self._timeout, end - time.monotonic()), 0.001))
+                return ask(max(min(self._config.timeout, end - time.monotonic()), 0.001))
             except ServingError as error:
                 pause = wait * random.uniform(0.5, 1.0)
-                if error.may_pass and tries <= self._retries and time.monotonic() + pause < end:
+                is_last = tries > self._config.retries or time.monotonic() + pause >= end
+                if error.may_pass and not is_last:
                     logging.debug("%s Trying again in %.1f s.", error, pause)
                     time.sleep(pause)
                     wait = min(2 * wait, LONGEST_WAIT_SECONDS)
                     continue
                 more = f" Gave up after {tries} tries." if tries > 1 else ""
                 if error.code == "NOT_FOUND":
-                    more += self._what_there_is(end)
+                    more += " Compare --model with the names in models.config, or drop --version."
                 raise ServingError(f"{error}{more}", error.code, error.may_pass) from None
 
-    def _what_there_is(self, end: float) -> str:
-        """Returns a sentence on what the server has instead of what it did not find."""
-        try:
-            answer = self._transport.status(max(end - time.monotonic(), 0.001))
-        except ServingError:
-            return (
-                f". There is no model {self._model} at {self._server}: compare --model with the "
-                "names in models.config."
-            )
-        found = ", ".join(f"{row.version} {row.state} {row.error}".strip() for row in _rows(answer))
-        return f". What {self._server} has of model {self._model}: version {found}."
 
-
-def _rows(answer: dict[str, Any]) -> list[VersionStatus]:
-    """Reads a GetModelStatusResponse in JSON."""
-    return sorted(
-        VersionStatus(
-            int(row.get("version", 0)),
-            row.get("state", "UNKNOWN"),
-            one_line(row.get("status", {}).get("error_message", "")),
-        )
-        for row in answer.get("model_version_status", [])
-    )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return printable(" and ".join(names))
+def _listed(names: dict[str, Any]) -> str:
+    return one_line(" and ".join(sorted(names)))
 
 
 def _grpc_transport() -> Any:
@@ -277,9 +211,6 @@ def answer_rows(
         batch = rows[start : start + batch_size]
         try:
             outputs = client.predict(as_columns(batch, client.find_inputs()))
-            sizes = {name: len(values) for name, values in outputs.items()}
-            if set(sizes.values()) != {len(batch)}:
-                raise ServingError(f"{len(batch)} rows gave {sizes} answers.", "INTERNAL")
         except (ServingError, ValueError) as error:
             if len(rows) > 1:  # of a file
                 error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)
@@ -302,16 +233,7 @@ def main(_: list[str]) -> None:
 
 def ask(config: ClientConfig, texts: dict[str, str]) -> None:
     """Does what the flags say; `texts` are the inputs of one row, by name."""
-    with ServingClient(
-        config.server,
-        config.model,
-        version=None if config.version < 0 else config.version,
-        signature=config.signature,
-        timeout=config.timeout,
-        deadline=config.deadline,
-        retries=config.retries,
-        grpc=config.grpc,
-    ) as client:
+    with ServingClient(**config.to_dict()) as client:
         if not texts and not config.input_file:
             print(describe(client))
             return
@@ -333,17 +255,20 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
 
 def describe(client: ServingClient) -> str:
     """Returns what the server says of the model, for reading."""
-    lines = [f"version {row.version}: {row.state} {row.error}".strip() for row in client.status()]
+    lines = []
+    for version in client.status():
+        said = version.get("status", {}).get("error_message", "")
+        lines.append(f"version {version.get('version')}: {version.get('state')} {said}")
     for name, signature in client.metadata().items():
         takes, gives = (
             ", ".join(
-                f"{key} {spec.dtype.removeprefix('DT_').lower()} {list(spec.shape or ())}"
-                for key, spec in specs.items()
+                f"{key} {spec['dtype'].removeprefix('DT_').lower()} {shape_of(spec)}"
+                for key, spec in sorted(signature[part].items())
             )
-            for specs in signature
+            for part in ("inputs", "outputs")
         )
         lines.append(f"{name}: takes {takes}; gives {gives}")
-    return "\n".join(map(printable, lines))
+    return "\n".join(map(one_line, lines))
 
 
 if __name__ == "__main__":

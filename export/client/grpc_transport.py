@@ -18,15 +18,16 @@ from tensorflow_serving.apis import (
 )
 
 from export.client import protocol
-from export.client.protocol import ServingError, Signature, as_text, one_line
+from export.client.protocol import ServingError, Spec, one_line
 
+_decode = np.frompyfunc(lambda value: value.decode("utf8", "replace"), 1, 1)
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class GrpcTransport:
     """gRPC with the protocol buffers of tensorflow-serving-api."""
 
-    def __init__(self, server: str, model: str, version: int | None) -> None:
+    def __init__(self, server: str, model: str, version: int) -> None:
         if "//" in server or ":" not in server:
             raise ValueError(
                 f"server is {server!r}, expected HOST:PORT for --grpc, as localhost:8500."
@@ -47,7 +48,7 @@ class GrpcTransport:
         request.model_spec.name = self._model
         return _to_dict(self._ask(self._models.GetModelStatus, request, seconds))
 
-    def metadata(self, seconds: float) -> dict[str, Any]:
+    def metadata(self, seconds: float) -> dict[str, Spec]:
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         self._name_model(request)
         answer = self._ask(self._predictions.GetModelMetadata, request, seconds)
@@ -56,7 +57,7 @@ class GrpcTransport:
         return _to_dict(signatures)["signature_def"]
 
     def predict(
-        self, name: str, signature: Signature, inputs: dict[str, np.ndarray], seconds: float
+        self, name: str, _: Spec, inputs: dict[str, np.ndarray], seconds: float
     ) -> dict[str, Any]:
         request = predict_pb2.PredictRequest()
         self._name_model(request)
@@ -67,13 +68,13 @@ class GrpcTransport:
         answer = self._ask(self._predictions.Predict, request, seconds)
         arrays = {key: tf.make_ndarray(proto) for key, proto in sorted(answer.outputs.items())}
         return {
-            key: as_text(array.tolist()) if array.dtype == object else array
+            key: np.array(_decode(array), object).tolist() if array.dtype == object else array
             for key, array in arrays.items()
         }
 
     def _name_model(self, request: Any) -> None:
         request.model_spec.name = self._model
-        if self._version is not None:
+        if self._version >= 0:
             request.model_spec.version.value = self._version
 
     def _ask(self, method: Any, request: Any, seconds: float) -> Any:

@@ -8,8 +8,9 @@ out; the metadata give it back.
 import base64
 import functools
 import http.client
-import io
 import json
+import socket
+import threading
 import time
 import urllib.parse
 from typing import Any
@@ -20,7 +21,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from export.client import protocol
-from export.client.protocol import ServingError, Signature, TensorSpec, as_text, one_line
+from export.client.protocol import ServingError, Spec, one_line
 
 # The codes of TensorFlow and gRPC as TensorFlow Serving turns them into HTTP, and 502 of a proxy.
 HTTP_CODES = {
@@ -30,14 +31,18 @@ HTTP_CODES = {
 PASSING = (429, 502, 503, 504)
 
 
-class _TimedAdapter(HTTPAdapter):
-    """Ends answers at `end`, of time.monotonic().
-
-    A socket's timeout, which is that of requests, is for one read: a server that sends a byte of
-    headers or body now and then outlives it.
+class _Adapter(HTTPAdapter):
+    """Can cut off an answer: requests' timeout is for one read, which a server that sends a byte of
+    headers or body now and then outlives.
     """
 
-    end = 0.0
+    _socket: Any = None
+
+    def cut(self) -> None:
+        try:
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # Of TLS's socket, too.
+        except (OSError, TypeError):
+            pass  # Closed by now, or not there yet.
 
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
@@ -50,36 +55,14 @@ class _TimedAdapter(HTTPAdapter):
         return connection
 
     def _respond(self, sock: Any, **options: Any) -> Any:
-        response: Any = http.client.HTTPResponse(sock, **options)
-        response.fp = io.BufferedReader(_TimedReader(self, sock, response.fp.detach()))
-        return response
-
-
-class _TimedReader(io.RawIOBase):
-    """The bytes of an answer, each read with what is left of the adapter's time."""
-
-    def __init__(self, adapter: _TimedAdapter, sock: Any, raw: Any) -> None:
-        self._adapter, self._sock, self._raw = adapter, sock, raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left = self._adapter.end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+        self._socket = sock
+        return http.client.HTTPResponse(sock, **options)
 
 
 class RestTransport:
     """HTTP with JSON on a connection that stays open; for one thread at a time."""
 
-    def __init__(self, server: str, model: str, version: int | None) -> None:
+    def __init__(self, server: str, model: str, version: int) -> None:
         parts = urllib.parse.urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
@@ -87,8 +70,8 @@ class RestTransport:
             )
         self._server = server
         self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(model, '')}"
-        self._url = self._model_url + (f"/versions/{version}" if version is not None else "")
-        self._session, self._adapter = requests.Session(), _TimedAdapter()
+        self._url = self._model_url + (f"/versions/{version}" if version >= 0 else "")
+        self._session, self._adapter = requests.Session(), _Adapter()
         self._session.mount(f"{parts.scheme}://", self._adapter)
         self._session.headers["Accept-Encoding"] = "identity"
         self.close = self._session.close
@@ -96,7 +79,7 @@ class RestTransport:
     def status(self, seconds: float) -> dict[str, Any]:
         return self._ask("GET", self._model_url, seconds)
 
-    def metadata(self, seconds: float) -> dict[str, Any]:
+    def metadata(self, seconds: float) -> dict[str, Spec]:
         answer = self._ask("GET", f"{self._url}/metadata", seconds)
         try:
             return answer["metadata"]["signature_def"]["signature_def"]
@@ -105,45 +88,57 @@ class RestTransport:
             raise ServingError(message, "INTERNAL") from None
 
     def predict(
-        self, name: str, signature: Signature, inputs: dict[str, np.ndarray], seconds: float
+        self, name: str, signature: Spec, inputs: dict[str, np.ndarray], seconds: float
     ) -> dict[str, Any]:
-        columns = {key: _to_json(values.tolist()) for key, values in inputs.items()}
-        body = json.dumps({"signature_name": name, "inputs": columns}).encode()
+        columns = {key: values.tolist() for key, values in inputs.items()}
+        request = {"signature_name": name, "inputs": columns}
+        body = json.dumps(request, default=_write_bytes).encode()
         answer = self._ask("POST", f"{self._url}:predict", seconds, body)
-        outputs = answer.get("outputs")
-        if len(signature.outputs) == 1:
-            outputs = dict.fromkeys(signature.outputs, outputs)
+        outputs, specs = answer.get("outputs"), signature["outputs"]
+        if len(specs) == 1:
+            outputs = dict.fromkeys(specs, outputs)
         try:
-            return {key: _from_json(outputs[key], spec) for key, spec in signature.outputs.items()}
+            return {
+                key: outputs[key]
+                if spec["dtype"] == "DT_STRING"
+                else np.array(outputs[key], protocol.DTYPES.get(spec["dtype"]))
+                for key, spec in sorted(specs.items())
+            }
         except (KeyError, TypeError, ValueError):
             message = f"{self._server} gave other outputs than its metadata say: {one_line(answer)}"
             raise ServingError(message, "INTERNAL") from None
 
     def _ask(self, method: str, url: str, seconds: float, body: bytes | None = None) -> Any:
         """Sends a request and returns its answer, both within the time given."""
-        self._adapter.end = time.monotonic() + seconds
+        end = time.monotonic() + seconds
+        timer = threading.Timer(seconds, self._adapter.cut)
+        timer.start()
         try:
             with self._session.request(
                 method, url, data=body, timeout=seconds, stream=True, allow_redirects=False
             ) as response:
-                return self._read(response)
+                return self._read(response, end)
         except requests.RequestException as error:
-            if isinstance(error, requests.Timeout) or time.monotonic() >= self._adapter.end:
+            if isinstance(error, requests.Timeout) or time.monotonic() >= end:
                 message = f"gave no answer within {seconds:.3g} s; raise --timeout or send smaller"
                 message, code = f"{message} batches.", "DEADLINE_EXCEEDED"
             else:
                 message = f"cannot be reached: {_reason(error)}. Is the server running, and is this"
                 message, code = f"{message} its REST port?", "UNAVAILABLE"
             raise ServingError(f"{self._server} {message}", code, may_pass=True) from None
+        finally:
+            timer.cancel()
 
-    def _read(self, response: requests.Response) -> dict[str, Any]:
+    def _read(self, response: requests.Response, end: float) -> dict[str, Any]:
         content = bytearray()
         for part in response.iter_content(1 << 16):
             content += part
             if len(content) > protocol.MAX_ANSWER_BYTES:
                 message = f"{self._server} sends more than {protocol.MAX_ANSWER_BYTES:,} bytes; "
                 raise ServingError(f"{message}send smaller batches.", "RESOURCE_EXHAUSTED")
-        text = content.decode("utf8", "surrogateescape")
+        if time.monotonic() >= end:
+            raise requests.Timeout  # What was cut off may look like the end of an answer.
+        text = content.decode("utf8", "replace")
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError):
@@ -170,20 +165,8 @@ def _reason(error: BaseException) -> str:
     return one_line(error)
 
 
-def _to_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_to_json(item) for item in value]
-    text = as_text(value) if isinstance(value, bytes) else value
-    return {"b64": base64.b64encode(text).decode()} if isinstance(text, bytes) else text
-
-
-def _from_json(values: Any, spec: TensorSpec) -> Any:
-    """Returns an output as an array of its type, strings as nested lists."""
-    if spec.dtype != "DT_STRING":
-        return np.array(values, protocol.TYPES[spec.dtype])
-    if isinstance(values, list):
-        return [_from_json(item, spec) for item in values]
-    is_coded = isinstance(values, dict)
-    return as_text(
-        base64.b64decode(values["b64"]) if is_coded else values.encode("utf8", "surrogateescape")
-    )
+def _write_bytes(value: bytes) -> Any:
+    try:
+        return value.decode("utf8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

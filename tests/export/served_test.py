@@ -132,6 +132,7 @@ def tags_of_words(folder, served, lists):
     return [[served.labels[index] for index in row] for row in tags]
 
 
+@pytest.mark.slow
 def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("export.served.model.MAX_ROWS", 3)  # Several calls of the model.
     folder = write_model(tmp_path / "m", "tagger")

@@ -4,9 +4,9 @@
 
 It is not TensorFlow Serving and proves nothing about it: it answers as that server's documentation
 and sources say it answers, so that a client can be tested where the server cannot be had. Like the
-server it takes the folder of the highest number below the base path, feeds and fetches the graph by
-the names in the SignatureDef, and answers in threads. It has no batching, no warm-up, no labels, no
-classify and regress, and takes columns only, not rows.
+server it takes the folders of the highest numbers below the base path, feeds and fetches the graph
+by the names in the SignatureDef, and answers in threads. It has no batching, no warm-up, no labels,
+no classify and regress, and takes columns only, not rows.
 """
 
 import argparse
@@ -18,9 +18,7 @@ import http.server
 import json
 import pathlib
 import re
-import socket
 import threading
-import time
 import urllib.parse
 
 import grpc
@@ -36,7 +34,8 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-INVALID_ARGUMENT, NOT_FOUND = 3, 5
+VERSIONS = 2  # As many stay loaded, as in export/serving/models.config.
+NOT_FOUND = 5
 # The status of HTTP for each code of TensorFlow.
 HTTP_STATUS = {3: 400, 4: 504, 5: 404, 8: 429, 12: 501, 14: 503}
 GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -62,13 +61,6 @@ class Servable:
 
     def predict(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         signature = self.signatures[name]
-        if set(inputs) != set(signature.inputs):
-            message = f"inputs are {sorted(inputs)}, expected {sorted(signature.inputs)}"
-            raise Refusal(INVALID_ARGUMENT, message)
-        for key, values in inputs.items():
-            expected = tf.as_dtype(signature.inputs[key].dtype)
-            if tf.as_dtype(values.dtype) != expected:
-                raise Refusal(INVALID_ARGUMENT, f"{key} is {values.dtype}, not {expected.name}")
         feeds = {signature.inputs[key].name: values for key, values in inputs.items()}
         fetches = {key: tensor.name for key, tensor in signature.outputs.items()}
         try:
@@ -87,18 +79,15 @@ class StandIn:
     "hang" and statuses that stand for a code.
     """
 
-    def __init__(
-        self, base_paths: dict[str, pathlib.Path], *, all_versions: bool = False, ports=(0, 0)
-    ) -> None:
-        self.models: dict[str, dict[int, Servable]] = {}
-        for name, path in base_paths.items():
-            versions = find_versions(path)
-            chosen = versions if all_versions else versions[-1:]
-            self.models[name] = {version: Servable(path / folder) for version, folder in chosen}
+    def __init__(self, base_paths: dict[str, pathlib.Path]) -> None:
+        self.models = {
+            name: {int(version.name): Servable(version) for version in find_versions(path)}
+            for name, path in base_paths.items()
+        }
         self.faults: collections.deque[int | str] = collections.deque()
         self.requests = self.connections = 0
         self.closed = threading.Event()
-        self._rest = _RestServer(("127.0.0.1", ports[0]), _RestRequest)
+        self._rest = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _RestRequest)
         self._rest.stand_in = self
         threading.Thread(target=self._rest.serve_forever, args=(0.05,), daemon=True).start()
         self._grpc = grpc.server(concurrent.futures.ThreadPoolExecutor(64))
@@ -106,7 +95,7 @@ class StandIn:
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, self._grpc)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(service, self._grpc)
         self.rest = f"http://127.0.0.1:{self._rest.server_port}"
-        self.grpc = f"127.0.0.1:{self._grpc.add_insecure_port(f'127.0.0.1:{ports[1]}')}"
+        self.grpc = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._grpc.start()
 
     def __enter__(self) -> "StandIn":
@@ -122,8 +111,7 @@ class StandIn:
         versions = self.models.get(name, {})
         chosen = max(versions, default=None) if version is None else version
         if chosen not in versions:
-            wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise Refusal(NOT_FOUND, f"Servable not found for request: {wanted}")
+            raise Refusal(NOT_FOUND, f"Servable not found for request: {name}, {version}")
         return chosen, versions[chosen]
 
     def status(self, name: str):
@@ -137,9 +125,8 @@ class StandIn:
         return response
 
     def signatures(self, name: str, version: int | None):
-        _, servable = self.find(name, version)
         signatures = get_model_metadata_pb2.SignatureDefMap()
-        for key, signature in servable.signatures.items():
+        for key, signature in self.find(name, version)[1].signatures.items():
             signatures.signature_def[key].CopyFrom(signature)
         return signatures
 
@@ -148,60 +135,52 @@ class StandIn:
         return self.faults.popleft() if self.faults else None
 
 
-def find_versions(base_path: pathlib.Path) -> list[tuple[int, str]]:
-    """Returns (number, folder) of the versions, lowest first; other names are no versions."""
-    names = [path.name for path in pathlib.Path(base_path).iterdir() if path.is_dir()]
-    return sorted((int(name), name) for name in names if re.fullmatch(r"[0-9]+", name))
-
-
-class _RestServer(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    stand_in: StandIn
-
-    def process_request(self, request, address) -> None:
-        request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.stand_in.connections += 1
-        super().process_request(request, address)
+def find_versions(base_path: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the folders of the highest numbers, lowest first; other names are no versions."""
+    folders = [path for path in base_path.iterdir() if re.fullmatch(r"[0-9]+", path.name)]
+    return sorted(folders, key=lambda path: int(path.name))[-VERSIONS:]
 
 
 class _RestRequest(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _RestServer
+    disable_nagle_algorithm = True
 
     def log_message(self, *_: object) -> None:
         pass
 
     def handle(self) -> None:
+        self.stand_in = self.server.stand_in
+        self.stand_in.connections += 1
         with contextlib.suppress(ConnectionError):  # The client has given up.
             super().handle()
 
     def do_GET(self) -> None:
-        self._answer(lambda name, version, part: self._read_model(name, version, part))
+        self._answer(self._read_model)
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.stand_in.next_fault()
+        # Bytes that are not UTF-8 go through as lone surrogates.
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode(
+            "utf8", "surrogateescape"
+        )
+        fault = self.stand_in.next_fault()
         if isinstance(fault, int):
             self._send(fault, {"error": f"fault {fault}"})
         elif fault:
             self.close_connection = True
-            self.server.stand_in.closed.wait(30 if fault == "hang" else 0)
+            self.stand_in.closed.wait(30 if fault == "hang" else 0)
         else:
-            self._answer(lambda name, version, _: self._predict(name, version, body))
+            self._answer(lambda name, version, _: self._predict(name, version, json.loads(body)))
 
     def _answer(self, make) -> None:
+        name, version, part = PATH.fullmatch(urllib.parse.unquote(self.path)).groups()
         try:
-            found = PATH.fullmatch(urllib.parse.unquote(self.path))
-            if not found:
-                raise Refusal(INVALID_ARGUMENT, f"Malformed request: {self.command} {self.path}")
-            name, version, part = found.groups()
             self._send(200, make(name, int(version) if version else None, part))
         except Refusal as error:
             self._send(HTTP_STATUS.get(error.code, 500), {"error": str(error)})
 
     def _send(self, status: int, answer: dict) -> None:
-        body = json.dumps(answer, ensure_ascii=False).encode("utf8", "surrogateescape")
+        text = json.dumps(answer, ensure_ascii=False, default=_to_text)
+        body = text.encode("utf8", "surrogateescape")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -209,68 +188,49 @@ class _RestRequest(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _read_model(self, name: str, version: int | None, part: str | None) -> dict:
-        options = {
-            "preserving_proto_field_name": True,
-            "always_print_fields_with_no_presence": True,
-        }
         if not part:
-            return json_format.MessageToDict(self.server.stand_in.status(name), **options)
-        signatures = self.server.stand_in.signatures(name, version)
-        return {"metadata": {"signature_def": json_format.MessageToDict(signatures, **options)}}
+            return _to_dict(self.stand_in.status(name))
+        return {"metadata": {"signature_def": _to_dict(self.stand_in.signatures(name, version))}}
 
-    def _predict(self, name: str, version: int | None, body: bytes) -> dict:
-        request = json.loads(body.decode("utf8", "surrogateescape"))
-        _, servable = self.server.stand_in.find(name, version)
-        signature = request.get("signature_name", "serving_default")
+    def _predict(self, name: str, version: int | None, request: dict) -> dict:
+        _, servable = self.stand_in.find(name, version)
+        signature = request["signature_name"]
         specs = servable.signatures[signature].inputs
         inputs = {
             key: _to_array(values, tf.as_dtype(specs[key].dtype))
             for key, values in request["inputs"].items()
         }
-        outputs = {
-            key: _to_json(values, key.endswith("_bytes"))
-            for key, values in servable.predict(signature, inputs).items()
-        }
+        found = servable.predict(signature, inputs)
+        outputs = {key: values.tolist() for key, values in found.items()}
         # One output alone comes without its name.
         return {"outputs": outputs if len(outputs) > 1 else next(iter(outputs.values()))}
 
 
-def _to_array(values, dtype: tf.DType) -> np.ndarray:
+def _to_dict(message) -> dict:
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _to_text(value: bytes) -> str:
+    return value.decode("utf8", "surrogateescape")
+
+
+def _to_array(values: list, dtype: tf.DType) -> np.ndarray:
     def to_bytes(value):
-        if isinstance(value, list):
-            return [to_bytes(item) for item in value]
-        if isinstance(value, dict):
-            return base64.b64decode(value["b64"], validate=True)
-        return value.encode("utf8", "surrogateescape")
+        is_coded = isinstance(value, dict)
+        return base64.b64decode(value["b64"]) if is_coded else value.encode("utf8")
 
-    if dtype == tf.string:
-        return np.array(to_bytes(values), object)
-    return np.array(values, dtype.as_numpy_dtype)
+    array = np.array(values, dtype.as_numpy_dtype)
+    return np.frompyfunc(to_bytes, 1, 1)(array) if dtype == tf.string else array
 
 
-def _to_json(values: np.ndarray, is_coded: bool):
-    def to_text(value):
-        if isinstance(value, list):
-            return [to_text(item) for item in value]
-        if is_coded:
-            return {"b64": base64.b64encode(value).decode()}
-        return value.decode("utf8", "surrogateescape")
-
-    if values.dtype == object:
-        return to_text(values.tolist())
-    if values.dtype == np.float32:  # As few digits as give the same number again.
-        return values.astype(str).astype(np.float64).tolist()
-    return values.tolist()
-
-
-class _GrpcService:
-    """PredictionService and ModelService."""
-
+class _GrpcService(
+    prediction_service_pb2_grpc.PredictionServiceServicer,
+    model_service_pb2_grpc.ModelServiceServicer,
+):
     def __init__(self, stand_in: StandIn) -> None:
         self._stand_in = stand_in
-
-    def __getattr__(self, name: str):  # Classify and others that the stand-in has not.
-        return lambda _, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, name)
 
     def Predict(self, request, context):
         fault = self._stand_in.next_fault()
@@ -318,15 +278,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A stand-in for TensorFlow Serving.")
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--model_base_path", type=pathlib.Path, required=True)
-    parser.add_argument("--port", type=int, default=0, help="Of gRPC; 0 for a free one.")
-    parser.add_argument("--rest_api_port", type=int, default=0, help="0 for a free one.")
     options = parser.parse_args()
-    base_paths = {options.model_name: options.model_base_path}
-    with StandIn(base_paths, ports=(options.rest_api_port, options.port)) as stand_in:
+    with StandIn({options.model_name: options.model_base_path}) as stand_in:
         print(f"Stand-in at {stand_in.rest} and, for gRPC, {stand_in.grpc}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
+            threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -113,6 +113,7 @@ def test_it_resumes_without_what_it_began_with(folder, mine):
     assert (mine / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_changed_start_is_refused_and_a_named_one_evaluated(folder, mine):
     printed = fail(run("run_pretraining", f"--flagfile={mine / 'run.flags'}", init_checkpoint="x"))
     assert "--init_checkpoint is x, was " in printed

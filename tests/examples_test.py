@@ -170,6 +170,7 @@ def assert_from_checkpoint(path: pathlib.Path, model_folder: pathlib.Path) -> No
     assert 0 < np.abs(table - expected).max() < 0.01 < expected.std()
 
 
+@pytest.mark.slow
 def test_classifier_takes_a_model_and_a_table(tmp_path, monkeypatch, capsys):
     model = write_tiny_model(
         tmp_path / "all-MiniLM-L6-v2", "good", "bad", "fine", num_hidden_layers=1

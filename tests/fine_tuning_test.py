@@ -186,6 +186,7 @@ def check_same_training(path, expected_path):
     assert read_results(path) == pytest.approx(read_results(expected_path), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_seeds_in_one_command(folder):
     flags = {"num_seeds": 2, "random_seed": 7, "hidden_dropout_prob": 0.1, "num_train_steps": 2}
     path = tune(folder, "seeds", **flags)
@@ -232,6 +233,7 @@ def test_layers_learn_at_rates_of_their_own_or_not_at_all(folder):
         assert (frozen[name].max() == 0) == is_frozen, name
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best(folder):
     # Nothing is learnt: the first evaluation stays the best, and two are no better.
     flags = {"learning_rate": 0, "num_train_steps": 30, "eval_steps": 2, "keep_checkpoint_max": 1}
@@ -343,6 +345,7 @@ def test_a_head_without_names_has_numbers(folder, plain):
     assert [row["answer"] for row in named] == [names[int(row["answer"])] for row in numbered]
 
 
+@pytest.mark.slow
 def test_other_labels_need_a_new_head(folder, plain):
     rows = [{**row, "label": "yes" if row["label"] == "pos" else "no"} for row in texts(16)]
     yes_no = write_table(folder / "yes_no.csv", rows)

@@ -9,6 +9,7 @@ from tests.conftest import CORPUS
 from tests.programs import finish, run
 from tests.shared_data import ROOT
 
+pytestmark = pytest.mark.slow
 SMALL = {
     "vocab_size": 200,
     "hidden_size": 16,

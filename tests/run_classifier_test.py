@@ -276,6 +276,7 @@ def test_numbers(folder):
     assert (path / "test_results.tsv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_pairs_with_weights_of_classes(folder):
     """The second text alone tells the class."""
     rows = [
@@ -318,6 +319,7 @@ def nli(index, label):
     return [str(index), "p", "q", "g", *"1234", "the film was", f"very {word}"]
 
 
+@pytest.mark.slow
 def test_mnli_and_the_diagnostic_set(folder):
     head = "index\tpromptID\tpairID\tgenre\tb1\tb2\tp1\tp2\tsentence1\tsentence2"
     names = ["contradiction", "entailment", "neutral"]

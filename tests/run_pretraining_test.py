@@ -117,6 +117,7 @@ def test_a_second_phase_starts_from_the_first(one_device, folder):
     assert lines[0]["masked_lm_loss"] < first[0]["masked_lm_loss"] - 0.4
 
 
+@pytest.mark.slow
 def test_weights_are_evaluated_in_a_fresh_directory(one_device, folder):
     flags = {"do_train": "false", "do_eval": "true"}
     expected = (one_device[0] / "eval_results.txt").read_text().splitlines()

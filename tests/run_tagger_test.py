@@ -174,6 +174,7 @@ def test_names_in_iob1(folder):
     assert "B-LOC" in (folder / "iob1/labels.txt").read_text().split()  # one behind another
 
 
+@pytest.mark.slow
 def test_parts_of_speech(folder):
     sklearn = pytest.importorskip("sklearn.metrics")
     flags = flags_of(folder, "parts", "conllu", tag_column="upos", num_train_steps=30)

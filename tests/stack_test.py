@@ -126,6 +126,7 @@ def test_tensorflow_datasets_finds_what_it_does_not_declare() -> None:
     assert dataset_builder.importlib_resources.abc.Traversable  # Imported when first touched.
 
 
+@pytest.mark.slow
 def test_tensorflow_backend_is_chosen_before_keras_is_loaded() -> None:
     code = "import bert_tf, keras; print(keras.backend.backend())"
     environment = {"PATH": "", "TF_CPP_MIN_LOG_LEVEL": "2"}

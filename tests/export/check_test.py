@@ -164,6 +164,7 @@ def assert_good(model: Asked, result: dict, c_result: dict, form: str) -> None:
         compare(model.requests, answers, in_c, "Python", tolerance=5e-6)
 
 
+@pytest.mark.slow
 def test_both_processes_answer_as_python_does(asked, results, c_results) -> None:
     for form, model in asked.items():
         assert_good(model, results[form], c_results[form], form)
@@ -185,6 +186,7 @@ def test_every_other_kind(tmp_path) -> None:
         assert_good(models[key], result, c_result, key[1])
 
 
+@pytest.mark.slow
 @needs_library
 def test_texts_need_the_operation_of_tensorflow_text(c_results) -> None:
     (op,) = OP_LIBRARIES
@@ -194,6 +196,7 @@ def test_texts_need_the_operation_of_tensorflow_text(c_results) -> None:
     assert "Could not find SavedModel" in c_results["empty"]["error"]
 
 
+@pytest.mark.slow
 @needs_library
 def test_arrays_go_through_the_c_library(c_results) -> None:
     strings, empty, ids, compared, tags, refused = c_results["toy"]["answers"]
@@ -358,6 +361,7 @@ def test_wrong_behaviour_is_found(asked) -> None:
             check_result(stored, requests, {"answers": answers}, "x")
 
 
+@pytest.mark.slow
 @needs_library
 def test_all_checks_of_a_good_model(asked, results, c_results, monkeypatch) -> None:
     known = {TENSORFLOW: results, C_LIBRARY: c_results}

@@ -101,10 +101,7 @@ EVERY_TASK = pytest.mark.parametrize("name", TASKS)
 # Keras' loop traces each model anew: in `make test` two tasks stand for all.
 MOST_TASKS_SLOW = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("tagging", "choosing") else pytest.mark.slow)
-        for name in TASKS
-    ],
+    [pytest.param(name, marks=() if name == "tagging" else pytest.mark.slow) for name in TASKS],
 )
 
 
@@ -200,6 +197,7 @@ def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tm
     np.testing.assert_allclose(outputs, predict(model, task.inputs), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_checkpoints_of_the_best_epoch(folder, tmp_path):
     task = TASKS["classification"]
     model = make_model(folder, task, optimizer=AdamW(0.01))
@@ -298,8 +296,15 @@ def test_only_the_head_learns_if_the_encoder_is_frozen(folder):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")  # "Skipping variable loading for optimizer ..."
-@pytest.mark.parametrize("is_wrapped", [False, True])
-@pytest.mark.parametrize("frozen", ["", "embeddings"])
+@pytest.mark.parametrize(
+    ("frozen", "is_wrapped"),
+    [
+        ("embeddings", True),
+        pytest.param("embeddings", False, marks=pytest.mark.slow),
+        pytest.param("", True, marks=pytest.mark.slow),
+        pytest.param("", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_loaded_model_goes_on_with_its_frozen_layers(frozen, is_wrapped, folder, tmp_path):
     task = TASKS["classification"]
     model = start_model(folder, task)

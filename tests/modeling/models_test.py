@@ -164,6 +164,7 @@ def test_dropout_seed_determines_the_output():
     np.testing.assert_array_equal(logits(), logits(dropout_seed=tf.constant(3)))  # inference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_next_sentence", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_fit_learns_one_batch(use_next_sentence):
     keras.utils.set_random_seed(1)

@@ -75,7 +75,7 @@ def outputs_of(examples: SquadExamples, seed: int) -> dict[str, list[np.ndarray]
 def test_rows_are_the_windows(tmp_path, tiny_vocab, is_training):
     write(tmp_path / "a.json", True)
     examples = examples_of(tmp_path / "a.json", tiny_vocab, True, is_training)
-    assert examples.has_answers
+    assert examples.is_labelled
     assert [question.id for question in examples.questions] == ["q0", "q1", "q2", "q3"]
     expected = pad_features(examples.features, LENGTH)
     count = len(examples.features)

@@ -116,7 +116,8 @@ def test_rewind_before_the_first_checkpoint_and_twice(tmp_path):
     assert [event["step"] for event in events(tmp_path)] == [2, 2]
 
 
-@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "rewind"])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["skip", "rewind"])
 def test_a_spike_is_left_out(tmp_path, monkeypatch, policy):
     monkeypatch.setattr("bert_tf.training.trainer.LossGuard", ShortGuard)
     options = {"on_bad_loss": policy, "spike_sigmas": 30.0, "task": SpikyTask}
@@ -130,13 +131,10 @@ def test_a_spike_is_left_out(tmp_path, monkeypatch, policy):
     assert event["loss"] > 50 and event["loss"] > event["loss_limit"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "dies_at"),
-    [
-        pytest.param("skip", 8, marks=pytest.mark.slow),
-        pytest.param("rewind", 6, marks=pytest.mark.slow),
-        ("rewind", 11),
-    ],
+    [("skip", 8), ("rewind", 6), ("rewind", 11)],
 )
 def test_a_killed_run_ends_with_the_same_bits(tmp_path, policy, dies_at):
     """Dies in the second try of step 6, after the rewind, or after the checkpoint after it."""

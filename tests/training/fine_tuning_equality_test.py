@@ -136,12 +136,12 @@ WAYS = {
         **{"is_plain": True, "jit_compile": True},
     },
 }
-FAST = [("classes", way) for way in ("buckets", "unpadded", "two_devices_micro_batches")]
-FAST += [("tags", way) for way in ("padded", "packed")]
-FAST += [("spans", way) for way in ("micro_batches", "packed_micro_batches")]
+FAST = [("classes", way) for way in ("buckets", "unpadded")]
+FAST += [("tags", "packed"), ("spans", "packed_micro_batches")]
 SLOW = [("classes", way) for way in WAYS]
-SLOW += [("tags", "unpadded"), ("tags", "two_devices_micro_batches"), ("spans", "padded")]
+SLOW += [("tags", way) for way in ("padded", "unpadded", "two_devices_micro_batches")]
 SLOW += [("tags", "packed_two_devices_micro_batches")]
+SLOW += [("spans", way) for way in ("padded", "micro_batches")]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW if case not in FAST]
 
 

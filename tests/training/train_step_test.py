@@ -217,6 +217,7 @@ def test_overflow_changes_no_weight():
     np.testing.assert_allclose(norm, columns["gradient_norm"][1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_float16_recovers_from_overflows_by_itself():
     """From a scale far too large: steps are left out until it is small enough, then it trains."""
     keras.config.set_dtype_policy("mixed_float16")
@@ -258,6 +259,7 @@ def half_gradients(task, batch, half):
     return [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
 
+@pytest.mark.slow
 def test_replicas_clip_their_own_gradients():
     """Two halves of a batch, each clipped to 0.05 as a mean of its own, then averaged."""
     keras.utils.set_random_seed(3)

@@ -169,7 +169,19 @@ def choose(seed: int, count: int) -> list[Mutant]:
     rest = [line for lines in folders.values() for line in lines]
     rest = [line for line in rest if (line[0].path, line[0].line) not in places]
     chosen += source.sample(rest, min(len(rest), count - len(chosen)))
-    return [source.choice(line) for line in chosen]
+    return [source.choice(good) for line in chosen if (good := list(filter(is_python, line)))]
+
+
+def is_python(mutant: Mutant) -> bool:
+    """False where only a parser knows: inside an f-string, say."""
+    lines = (ROOT / mutant.path).read_text(encoding="utf8").splitlines()
+    before = lines[mutant.line - 1]
+    lines[mutant.line - 1] = before[: len(before) - len(before.lstrip())] + mutant.new
+    try:
+        ast.parse("\n".join(lines))
+    except SyntaxError:
+        return False
+    return True
 
 
 def stages(mutant: Mutant) -> Iterator[tuple[str, list[str]]]:

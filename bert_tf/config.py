@@ -15,6 +15,13 @@ from bert_tf.files import read_json
 
 GELU_FORMS = ("gelu_tanh", "gelu_exact")
 ACTIVATIONS = (*GELU_FORMS, "relu", "tanh", "linear")
+BLOCKS = ("post_norm", "pre_norm")
+POSITION_TYPES = ("learned", "sinusoidal", "rotary", "rotary_interleaved", "alibi")
+# What may have biases: the products of attention and of the feed-forward part, LayerNorm, the dense
+# layers before the heads, and the scores of the masked pieces.
+BIASES = ("attention", "feed_forward", "norm", "head", "output")
+TOKENIZERS = ("wordpiece", "byte_bpe")
+UNLIMITED = 1 << 31
 
 
 def option(
@@ -100,12 +107,64 @@ class ModelConfig(Config):
         0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99
     )
     max_position_embeddings: int = option(512, "Rows of the position table.", lower=1)
-    type_vocab_size: int = option(2, "Rows of the segment table.", lower=1)
+    type_vocab_size: int = option(2, "Rows of the segment table; 0: there is none.", lower=0)
     initializer_range: float = option(
         0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0
     )
     layer_norm_eps: float = option(1e-12, "Epsilon of every LayerNorm.", lower=0.0)
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
+    tokenizer: str = option(
+        "wordpiece",
+        "What splits words into pieces; byte_bpe: GPT-2's and RoBERTa's.",
+        choices=TOKENIZERS,
+    )
+    pad_token_id: int = option(0, "Id of padding.", lower=0)
+    embedding_size: int = option(
+        0, "Width of the tables, projected to hidden_size; 0: hidden_size.", lower=0
+    )
+    position_type: str = option(
+        "learned",
+        "How positions enter: a learned table; sines added to the embeddings (Vaswani et al.); "
+        "queries and keys rotated, by halves (NeoX, ModernBERT) or interleaved (RoFormer); or "
+        "a bias that grows with the distance, symmetric (ALiBi).",
+        choices=POSITION_TYPES,
+    )
+    position_offset: int = option(
+        0,
+        "Row of the first position's vector; above 0 padding takes no position (RoBERTa: 2).",
+        lower=0,
+    )
+    rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
+    local_rotary_theta: float = option(
+        0.0, "The same in layers with local attention; 0: rotary_theta.", lower=0.0
+    )
+    block_type: str = option(
+        "post_norm",
+        "Where LayerNorm stands: after each half of a layer (BERT), or before it (ModernBERT).",
+        choices=BLOCKS,
+    )
+    gated_feed_forward: bool = option(
+        False, "GeGLU: activation(first half) * second half, each intermediate_size wide."
+    )
+    biases: str = option(
+        "all", f"Which parts have biases: all, none, or some of {','.join(BIASES)}."
+    )
+    local_attention: int = option(
+        0, "Window of local attention: pieces at most half of it away; 0: none.", lower=0
+    )
+    global_attention_every: int = option(
+        3, "With local attention, every so many layers, from the first on, see all.", lower=1
+    )
+    classifier_pooling: str = option(
+        "pooler",
+        "What the class of a text is computed from: the first piece through a dense layer, the "
+        "first piece, or the mean of the pieces.",
+        choices=("pooler", "cls", "mean"),
+    )
+    pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
+    head_transform: bool = option(
+        False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
+    )
 
     def check(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -113,6 +172,55 @@ class ModelConfig(Config):
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
                 f"{self.num_attention_heads}; change one of them."
             )
+        if self.position_type.startswith("rotary") and self.head_size % 2:
+            raise ValueError(
+                f"position_type {self.position_type} rotates pairs of numbers, but a head has "
+                f"{self.head_size} (hidden_size / num_attention_heads): make it even."
+            )
+        unknown = sorted(set(self.biases.split(",")) - {*BIASES, "all", "none"})
+        if unknown:
+            raise ValueError(
+                f"biases: received {unknown}, expected all, none, or some of {list(BIASES)}."
+            )
+        if self.position_type == "learned" and self.position_offset >= self.max_position_embeddings:
+            raise ValueError(
+                f"position_offset {self.position_offset} leaves no row of the position table's "
+                f"max_position_embeddings {self.max_position_embeddings}."
+            )
+        if self.position_type != "learned" and self.position_offset:
+            raise ValueError(
+                f"position_offset {self.position_offset} is a row of the learned table, but "
+                f"position_type is {self.position_type}."
+            )
+        if self.local_attention // 2 > self.max_position_embeddings:
+            raise ValueError(
+                f"local_attention {self.local_attention} sees further than the longest row, "
+                f"max_position_embeddings {self.max_position_embeddings}: leave it out."
+            )
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def table_width(self) -> int:
+        """Width of the word table."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def longest_row(self) -> int:
+        """Most pieces of a row: what the position table holds; without one there is no limit."""
+        if self.position_type != "learned":
+            return UNLIMITED
+        return self.max_position_embeddings - self.position_offset
+
+    def has_bias(self, part: str) -> bool:
+        """Whether a part, of `BIASES`, has biases."""
+        return self.biases == "all" or part in self.biases.split(",")
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer sees its window alone."""
+        return self.local_attention > 0 and layer % self.global_attention_every > 0
 
     @classmethod
     def read(cls, path: str | pathlib.Path, others: Self | None = None) -> Self:

@@ -7,17 +7,6 @@ from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.files import atomic_write
 from bert_tf.text.vocab import Vocab
 
-# Fields that change where and how a run is computed and shown: its numbers stay the same up to
-# rounding and to the dropout masks, which are drawn for each replica and micro-batch.
-FREE_FIELDS = frozenset(
-    "output_dir cache_dir num_workers do_train do_eval max_eval_steps eval_batch_size eval_steps "
-    "save_checkpoints_steps keep_checkpoint_max iterations_per_loop log_steps distribution "
-    "num_devices jit_compile pack_rows gradient_accumulation_steps recompute "
-    "early_stopping_evaluations use_tpu tpu_name tpu_zone gcp_project peak_flops bert_config_file "
-    "may_miss may_ignore do_predict predict_file predict_batch_size num_seeds use_best_checkpoint "
-    "pad_to_max_length num_worst_errors on_bad_loss spike_sigmas max_bad_losses".split()
-)
-
 
 def check_same_run(output_dir: str, *configs: Config) -> None:
     """Refuses a run directory that another configuration made.
@@ -29,10 +18,11 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
     if not path.exists():
         return
     before = read_flagfile(path)
+    free = {name for config in configs for name in config.names(may_change=True)}
     differences = [
         f"--{name} is {value}, was {before[name]}"
         for name, value in _values(*configs).items()
-        if name not in FREE_FIELDS and before.get(name, value) != value
+        if name not in free and before.get(name, value) != value
     ]
     if differences:
         raise ValueError(

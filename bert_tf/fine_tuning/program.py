@@ -4,7 +4,6 @@ No TensorFlow: it takes seconds to load, and what is wrong with flags is said be
 """
 
 import abc
-import dataclasses
 import pathlib
 import typing
 from collections.abc import Callable
@@ -33,11 +32,6 @@ DEFAULT_OPTIMIZER = "adamw"
 
 # The flags that are defined here are those of the program, for its --help.
 flags.disclaim_key_flags()
-# What an evaluation or a prediction takes from the run that made the weights, beside all of the
-# program's own group.
-TAKEN_OVER = ("max_seq_length", "eval_file", "predict_file")
-
-
 RowsTaskData = tuple[Any, Any, list[int], int]
 
 
@@ -187,7 +181,8 @@ def read_configs(task_config: type[Config]) -> Configs:
         source, names = str(pathlib.Path(training.output_dir, several)), ["optimizer"]
     else:
         source = source_of(training, several)
-        names = [*(field.name for field in dataclasses.fields(task_config)), *TAKEN_OVER]
+        names = task_config.names()
+        names += DataConfig.names(from_run=True) + FineTuningConfig.names(from_run=True)
     before = {name: recorded(source, name) for name in names}
     config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)

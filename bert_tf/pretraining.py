@@ -44,13 +44,6 @@ from bert_tf.training.reporting import (
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import Trainer, note_evaluation
 
-PANELS = {
-    "masked_lm_loss": "MLM loss (nats)",
-    "masked_lm_accuracy": "MLM accuracy",
-    "next_sentence_loss": "NSP loss (nats)",
-    "next_sentence_accuracy": "NSP accuracy",
-}
-
 
 def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
     """Does what the flags ask for, alone in the run directory; returns the exit status.
@@ -265,9 +258,8 @@ def report_results(
 ) -> None:
     """Writes eval_results.txt and curves.png, and prints the results beside the baseline's."""
     training = configs.training
-    baseline = typing.cast(PretrainingTask, trainer.task).unigram_baseline(
-        configs.model.vocab_size, training.eval_batch_size, training.max_eval_steps
-    )
+    task = typing.cast(PretrainingTask, trainer.task)
+    baseline = task.baseline(training.eval_batch_size, training.max_eval_steps)
     folder = pathlib.Path(training.output_dir)
     if training.do_train:
         note_evaluation(folder, trainer.step, results)
@@ -275,7 +267,7 @@ def report_results(
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     names = ("metrics.jsonl", "eval_metrics.jsonl")
     steps, evaluations = (read_metrics(folder / name) for name in names)
-    draw_curves(folder / "curves.png", PANELS, steps, evaluations, baseline)
+    draw_curves(folder / "curves.png", task.panels, steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""

@@ -7,13 +7,12 @@ No TensorFlow is imported, so worker processes start at once. `ByteBpe.encode` i
 corpus preparation: the pieces of a word are looked for once, then remembered.
 """
 
-import functools
 import heapq
 import itertools
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from bert_tf.text import nfc
 from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 from bert_tf.text.byte_level import (
     BYTE_CHARACTERS,
@@ -89,34 +88,6 @@ class _AddedTokens:
             start = end
         if start < len(text):
             yield None, start, len(text)
-
-
-@functools.cache
-def _composing() -> frozenset[str]:
-    """Returns the characters that may be one with what is before them (NFC): all but starters.
-
-    These are the second characters of canonical decompositions, Hangul's vowels and last
-    consonants, and all that have a combining class.
-    """
-    composing = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
-    for code in range(0x110000):
-        char = chr(code)
-        if unicodedata.combining(char):
-            composing.add(char)
-        parts = unicodedata.decomposition(char).split()
-        if len(parts) == 2 and not parts[0].startswith("<"):
-            composing.add(chr(int(parts[1], 16)))
-    return frozenset(composing)
-
-
-def normal_segments(text: str) -> Iterator[tuple[int, int]]:
-    """Yields first and end character of the shortest parts that NFC changes one by one."""
-    start = 0
-    for place, char in enumerate(text):
-        if place and char not in _composing():
-            yield start, place
-            start = place
-    yield start, len(text)
 
 
 def _common_prefix(strings: Sequence[str]) -> str:
@@ -237,7 +208,7 @@ class ByteBpe:
                 yield inner, inside, inside_sources
 
     def _normalize(self, text: str) -> str:
-        return unicodedata.normalize("NFC", text) if self.vocab.normalizer else text
+        return nfc.normalize(text) if self.vocab.normalizer else text
 
     def _normalize_with_sources(
         self, text: str, sources: Sequence[tuple[int, int]]
@@ -246,7 +217,7 @@ class ByteBpe:
             return text, sources
         normalized: list[str] = []
         new_sources: list[tuple[int, int]] = []
-        for start, end in normal_segments(text):
+        for start, end in nfc.segment(text):
             segment = self._normalize(text[start:end])
             normalized.append(segment)
             if segment == text[start:end]:

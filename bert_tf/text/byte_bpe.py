@@ -40,7 +40,7 @@ class _WordIds(dict):
         self._tokenizer = tokenizer
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(self._tokenizer._merge(encode_utf8(word)))
+        ids = tuple(self._tokenizer.encode_bytes(encode_utf8(word)))
         if len(word) <= MAX_CACHED_CHARACTERS:
             if len(self) >= MAX_CACHED_WORDS:
                 self.clear()
@@ -143,7 +143,7 @@ class ByteBpe:
 
     def encode_uncached(self, text: str) -> list[int]:
         """Does what `encode` does, without memory."""
-        return self._encode_parts(text, lambda word: self._merge(encode_utf8(word)))
+        return self._encode_parts(text, lambda word: self.encode_bytes(encode_utf8(word)))
 
     def encode_word(self, word: str) -> list[int]:
         """Returns the pieces of a word of a sentence already split: as with a space before it."""
@@ -234,7 +234,7 @@ class ByteBpe:
         for word in split_words(part):
             chars = [i for i, char in enumerate(word, first) for _ in encode_utf8(char)]
             byte = 0
-            for index in self._merge(encode_utf8(word)):
+            for index in self.encode_bytes(encode_utf8(word)):
                 token = self.vocab.tokens[index]
                 start, end = sources[chars[byte]][0], sources[chars[byte + len(token) - 1]][1]
                 yield token, token, start, end
@@ -254,7 +254,7 @@ class ByteBpe:
             start = min(start + leading, end)
         return start, max(end - trailing, start)
 
-    def _merge(self, word: bytes) -> list[int]:
+    def encode_bytes(self, word: bytes) -> list[int]:
         """Merges the bytes of a word: of the pairs of least rank the leftmost, again and again."""
         ids = [self._byte_ids[byte] for byte in word]
         if len(ids) >= MIN_BYTES_FOR_HEAP:
@@ -275,7 +275,7 @@ class ByteBpe:
         return ids
 
     def _merge_by_heap(self, ids: list[int]) -> list[int]:
-        """Does what `_merge` does, in a time that grows with n log n."""
+        """Does what `encode_bytes` does, in a time that grows with n log n."""
         size, find = len(ids), self._merges.get
         before, after = list(range(-1, size - 1)), list(range(1, size + 1))
         heap = []

@@ -23,7 +23,8 @@ from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import content_of
+from bert_tf.text.tokenization import AnyVocab
 
 # What may differ from the checkpoint: no weight depends on it, or `adapt` sees to it.
 FREE_FIELDS = (
@@ -147,9 +148,9 @@ def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
     return start is None or "pooler" in start.heads
 
 
-def keep_vocabulary(vocab: Vocab, folder: str | pathlib.Path) -> pathlib.Path:
+def keep_vocabulary(vocab: AnyVocab, folder: str | pathlib.Path) -> pathlib.Path:
     """Writes a checkpoint's vocabulary into a folder, named by its content; returns the path."""
-    digest = hashlib.sha256("\n".join(vocab.tokens).encode()).hexdigest()[:12]
-    path = pathlib.Path(folder, f"vocabulary-{digest}.txt")
+    digest = hashlib.sha256(content_of(vocab).encode()).hexdigest()[:12]
+    path = pathlib.Path(folder, f"vocabulary-{digest}{pathlib.Path(vocab.file_name).suffix}")
     vocab.write(path)  # also over one that is there: it may be damaged
     return path

@@ -60,7 +60,7 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
     return Checkpoint(
         source=prefix,
         form=form,
-        config=tokenizer.with_casing(config),
+        config=tokenizer.applied_to(config, prefix),
         weights=weights,
         vocab=tokenizer.vocab,
         labels=read_labels(folder),

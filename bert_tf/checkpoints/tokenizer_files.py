@@ -54,11 +54,23 @@ class TokenizerFiles:
     stated: bool | None
     notes: tuple[str, ...] = ()
 
-    def with_casing(self, config: ModelConfig) -> ModelConfig:
-        """Returns the configuration with this casing, if there is one."""
-        if self.do_lower_case is None:
+    def applied_to(self, config: ModelConfig, source: str) -> ModelConfig:
+        """Returns the configuration with this casing, if there is one, and this vocabulary.
+
+        Raises:
+          ValueError: if positions are counted from another padding than the vocabulary's.
+        """
+        if self.do_lower_case is not None:
+            config = dataclasses.replace(config, do_lower_case=self.do_lower_case)
+        if self.vocab is None:
             return config
-        return dataclasses.replace(config, do_lower_case=self.do_lower_case)
+        pad_id = self.vocab.pad_id
+        if config.position_offset and config.pad_token_id != pad_id:
+            raise ValueError(
+                f"{source}: pad_token_id is {config.pad_token_id}, but the vocabulary's padding is "
+                f"{pad_id}; positions count from it, so correct the one that is wrong."
+            )
+        return dataclasses.replace(config, pad_token_id=pad_id)
 
 
 def read_tokenizer(

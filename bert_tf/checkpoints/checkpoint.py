@@ -34,7 +34,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.config import ModelConfig
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 Weights = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
@@ -74,7 +74,7 @@ class Checkpoint:
     form: str
     config: ModelConfig
     weights: Weights
-    vocab: Vocab | None = None
+    vocab: AnyVocab | None = None
     labels: tuple[str, ...] = ()
     stated_casing: bool | None = None
     unused: tuple[str, ...] = ()
@@ -133,6 +133,18 @@ class Checkpoint:
             raise ValueError(
                 f"{self.source}: {len(self.labels)} labels, but the head has {self.num_labels}."
             )
+
+
+def with_transform(weights: Weights) -> Weights:
+    """Returns the weights with what the heads of tasks begin from, if they have none of their own.
+
+    It is the transformation of the masked LM: ModernBERT's classes name both `head`.
+    """
+    start, own = f"{HEADS['masked_lm']}transform/", HEADS["transform"]
+    if any(name.startswith(own) for name in weights):
+        return weights
+    theirs = [name for name in weights if name.startswith(start)]
+    return {**weights, **{own + name.removeprefix(start): weights[name] for name in theirs}}
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:

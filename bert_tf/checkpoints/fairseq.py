@@ -45,14 +45,16 @@ def rename_fairseq(theirs: Weights, source: str) -> Weights:
     Raises:
       ValueError: if there are several heads for sentences.
     """
-    heads = sorted({m[1] for name in theirs if (m := re.match(r"classification_heads\.(.+?)\.", name))})
+    found = (re.match(r"classification_heads\.(.+?)\.", name) for name in theirs)
+    heads = sorted({match[1] for match in found if match})
     if len(heads) > 1:
         raise ValueError(f"{source} has several classification_heads: {heads}; expected one.")
     weights: Weights = {}
     for name, value in theirs.items():
         if NO_WEIGHTS.search(name):
             continue
-        if (match := re.search(r"(.*self_attn)\.in_proj_(weight|bias)$", name)) and len(value) % 3 == 0:
+        match = re.search(r"(.*self_attn)\.in_proj_(weight|bias)$", name)
+        if match and len(value) % 3 == 0:
             for part, block in zip("qkv", np.split(value, 3), strict=True):
                 weights[_renamed(f"{match[1]}.{part}_proj.{match[2]}")] = block
         else:

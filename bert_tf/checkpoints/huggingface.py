@@ -90,6 +90,12 @@ def from_names(
       ValueError: if the files contradict each other.
     """
     is_bare = not any(name.startswith(family.prefix) for name in theirs)
+    for other in FAMILIES.values():
+        if is_bare and any(name.startswith(other.prefix) for name in theirs):
+            raise ValueError(
+                f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
+                f"those of {other.model_type!r}."
+            )
     prefix = family.prefix if is_bare else ""  # What the names lack.
     theirs = _untie(theirs, family, prefix, folder)
     theirs = _without_constants(theirs, family.constants(config), prefix, folder)
@@ -221,9 +227,7 @@ def _without_constants(
     return {name: value for name, value in theirs.items() if name not in constants}
 
 
-def _purpose(
-    family: Family, values: dict[str, Any], theirs: Weights, path: pathlib.Path
-) -> str:
+def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: pathlib.Path) -> str:
     """Returns what the model is for, of `Family.classes`; masked_lm stands for all without labels.
 
     What `classifier.weight` is, the named class says, else the dense layer before it.
@@ -238,8 +242,10 @@ def _purpose(
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
         if family.classes.get(purpose) in names:
             return purpose
-    found = (purpose for end, purpose in DENSE_BEFORE.items() if any(n.endswith(end) for n in theirs))
-    return next(found, "tagger")
+    for end, purpose in DENSE_BEFORE.items():
+        if any(name.endswith(end) for name in theirs):
+            return purpose
+    return "tagger"
 
 
 def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:

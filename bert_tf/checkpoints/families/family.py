@@ -58,7 +58,6 @@ class Family:
     pretrains_pooler: bool = False
 
 
-
 def read_fields(
     values: dict[str, Any], path: pathlib.Path, names: Mapping[str, str], **others: Any
 ) -> ModelConfig:

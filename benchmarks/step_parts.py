@@ -19,7 +19,8 @@ from benchmarks.timing import in_turn, print_table
 from benchmarks.training_step import D, L, make_batch, model_config, whole_step
 from bert_tf.config import OptimizerConfig
 from bert_tf.files import atomic_write
-from bert_tf.modeling.attention import attention_bias
+from bert_tf.modeling.attention import Sight
+from bert_tf.modeling.layout import Padded
 from bert_tf.modeling.models import BertPretrainer, pretraining_losses
 from bert_tf.optimization.optimizers import build_optimizer
 
@@ -54,23 +55,24 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
     rows = tf.random.normal([batch_size * length, D])
     sequence = tf.reshape(rows, [batch_size, length, D])
     table = tf.convert_to_tensor(encoder.embeddings.word_embeddings)
-    bias = attention_bias(batch["input_mask"])
+    layout = Padded(batch["input_mask"])
+    sight = Sight(layout, model.config, is_local=False)
 
     def embed(ids: tf.Tensor) -> tf.Tensor:
-        return encoder.embeddings(ids, batch["input_type_ids"], SEED)
+        return encoder.embeddings(ids, batch["input_type_ids"], layout=layout, dropout_seed=SEED)
 
     def attend(x: tf.Tensor) -> tf.Tensor:
-        return layer.attention_output(layer.self_attention(x, bias, SEED), x, SEED)
+        return layer.attend(x, sight, SEED)
 
     def feed_forward(x: tf.Tensor) -> tf.Tensor:
-        return layer.feed_forward_output(layer.intermediate(x), x, SEED)
+        return layer.transform(x, SEED)
 
     def predict(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
         logits = heads(x, batch["masked_lm_positions"], table)
         return pretraining_losses(batch, {"masked_lm_logits": logits})["masked_lm_loss"].mean()
 
-    attention = [layer.self_attention, layer.attention_output]
-    inside = [layer.intermediate, layer.feed_forward_output]
+    attention = [layer.self_attention, layer.attention_output, layer.attention_norm]
+    inside = [layer.intermediate, layer.output_dense, layer.feed_forward_norm]
     return {
         "embedding": compiled(embed, variables_of([encoder.embeddings]), batch["input_word_ids"]),
         "attention": compiled(attend, variables_of(attention), rows),

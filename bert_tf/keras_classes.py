@@ -16,10 +16,11 @@ from bert_tf.around_import import around_import
 
 CLASSES = {
     "modeling.attention": "SelfAttention",
+    "modeling.blocks": "PostNormBlock PreNormBlock",
     "modeling.dropout": "Dropout",
     "modeling.embeddings": "BertEmbeddings",
-    "modeling.encoder": "BertEncoder EncoderLayer Pooler ResidualOutput",
-    "modeling.heads": "LabelHead MaskedLMHead",
+    "modeling.encoder": "BertEncoder Pooler",
+    "modeling.heads": "HeadTransform LabelHead MaskedLMHead",
     "modeling.layer_norm": "LayerNorm",
     "modeling.models": "BertClassifier BertPretrainer BertSpanLabeler BertTokenClassifier",
     "modeling.multiple_choice": "BertMultipleChoice",

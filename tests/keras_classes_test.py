@@ -12,16 +12,18 @@ import pytest
 
 import bert_tf.modeling
 import bert_tf.optimization
-from bert_tf.config import OptimizerConfig
+from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.keras_classes import CLASSES, Located, register
 from bert_tf.modeling.attention import SelfAttention
+from bert_tf.modeling.blocks import PostNormBlock, PreNormBlock
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import BertEmbeddings
-from bert_tf.modeling.encoder import EncoderLayer, Pooler, ResidualOutput
+from bert_tf.modeling.encoder import Pooler
 from bert_tf.modeling.heads import LabelHead, MaskedLMHead
 from bert_tf.modeling.layer_norm import LayerNorm
 from bert_tf.optimization.optimizers import AdamW, build_optimizer
 
+SMALL = ModelConfig(vocab_size=9, hidden_size=4, num_attention_heads=2, layer_norm_eps=1e-6)
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -51,14 +53,14 @@ def test_what_stands_for_a_class_makes_its_objects(monkeypatch):
 @pytest.mark.parametrize(
     "layer",
     [
-        BertEmbeddings(9, 4, 5, 2, 0.1, 1e-6, 0.02),
+        BertEmbeddings(SMALL),
         Dropout(0.1, 3),
-        EncoderLayer(2, 8, "relu", 0.1, 0.2, 5, 1e-6, 0.02),
         LabelHead(2, 4, 0.02, dtype="float16"),
         LayerNorm(epsilon=1e-6),
-        MaskedLMHead(9, 4, "relu", 1e-6, 0.02, name="pieces"),
-        Pooler(0.02),
-        ResidualOutput(4, 0.1, 3, 1e-6, 0.02),
+        MaskedLMHead(SMALL, name="pieces"),
+        Pooler(0.02, "relu"),
+        PostNormBlock(SMALL, 3),
+        PreNormBlock(SMALL, 2),
         SelfAttention(2, 0.1, 3, 0.02),
     ],
     ids=lambda layer: type(layer).__name__,

@@ -18,6 +18,7 @@ from bert_tf.checkpoints.checkpoint import (
     listed,
     unnamed,
 )
+from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
@@ -63,6 +64,8 @@ def read_start(
     """
     checkpoint = read_checkpoint(init_checkpoint, config_file)
     checkpoint.check(may_ignore, may_miss)
+    if checkpoint.vocab is None:  # What is attached says it.
+        given = {name: value for name, value in given.items() if name != "tokenizer"}
     config = merge(checkpoint.config, given, init_checkpoint, checkpoint.stated_casing is None)
     if "do_lower_case" in given:
         checkpoint = state_casing(checkpoint, config.do_lower_case)
@@ -108,10 +111,14 @@ def merge(
 
 
 def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence[str]) -> None:
-    """Raises ValueError with all that the checkpoint lacks and that was not named."""
+    """Raises ValueError with all that the checkpoint lacks and that was not named.
+
+    What each task makes anew may be missing; see `families.made_by_tasks`.
+    """
     names = set(encoder_shapes(checkpoint.config))
     for head in heads:
         names |= set(head_shapes(checkpoint.config, head))
+    may_miss = (*may_miss, *made_by_tasks(checkpoint.config))
     missing = unnamed(sorted(names - set(checkpoint.weights)), may_miss)
     if missing:
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})

@@ -8,7 +8,7 @@
 
 A packed row is as long as a row of the batch. The texts stay in the batch as they are: the encoder
 takes their pieces from it, computes on R rows instead of B, and puts its output back, so labels,
-heads and losses know nothing of it; see `bert_tf/modeling/packed_rows.py`.
+heads and losses know nothing of it; see `bert_tf/modeling/layout.py`.
 
 References: Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination"; Johnson
 1973 for first-fit decreasing.

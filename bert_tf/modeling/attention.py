@@ -1,11 +1,14 @@
 """Multi-head self-attention (Vaswani et al. 2017, section 3.2; BERT section 3).
 
-  x [B*T, D] -> query, key, value [B, T, N, H]
-  scores = query . key / sqrt(H) + bias    [B, N, T, S]
-  context = dropout(softmax(scores)) . value -> [B*T, D]
+  x [U, D] -> query, key, value [R, T, N, H], queries and keys turned if positions are rotary
+  scores = query . key / sqrt(H) + bias    [R, N, T, S]
+  context = dropout(softmax(scores)) . value -> [U, D]
 
-Tokens travel as rows of one matrix [B*T, D]: every product with a kernel is then one plain matrix
-product, and only attention itself needs to know where a sequence ends.
+Tokens travel as rows of one matrix [U, D]: every product with a kernel is then one plain matrix
+product, and only attention itself needs to know where a sequence ends; see `layout.py`.
+
+With local attention a piece sees those at most half a window away. Rows are cut into chunks, and a
+chunk is compared with itself and its two neighbours, so the work grows with T, not its square.
 """
 
 from typing import Any
@@ -14,24 +17,91 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.config import ModelConfig
+from bert_tf.modeling import layout as layouts
 from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.embeddings import initializer
-from bert_tf.modeling.unpadding import Layout
+from bert_tf.modeling.layout import Padded
+from bert_tf.modeling.positions import initializer, make_positions
 
-# Added to the scores of padding: exp underflows to 0 in float32, and float16 still holds it.
-PADDING_BIAS = -10000.0
+# The least pieces of a chunk: smaller products would be slower, whatever the window.
+LEAST_CHUNK = 32
 
 
-def attention_bias(input_mask: Any) -> Any:
-    """Makes the term that hides padding.
+class Sight:
+    """What the attention of all layers shares in one pass: who sees whom, and how far away.
 
     Args:
-      input_mask: int32 [B, S], 1 for a real piece, 0 for padding.
-
-    Returns:
-      float32 [B, 1, 1, S], 0 or -10000. Finite, so that a row of padding alone has no NaN.
+      layout: where the pieces stand.
+      config: shape of the network.
+      is_local: whether only pieces in the window are seen.
     """
-    return (1.0 - ops.cast(input_mask, "float32")[:, None, None, :]) * PADDING_BIAS
+
+    def __init__(self, layout: Padded, config: ModelConfig, is_local: bool) -> None:
+        self.layout, self.length = layout, layout.length
+        self.positions = make_positions(config, is_local)
+        self.places = layout.row_places()
+        self.reach = config.local_attention // 2 if is_local else 0
+        self.chunk: Any = self._chunk() if is_local else None
+        self.bias = self._bias(is_local) if self.chunk is None else self._bias_of_chunks()
+
+    def _chunk(self) -> Any:
+        """Returns C; None where rows are too short for chunks to save work."""
+        chunk = max(self.reach, LEAST_CHUNK)
+        if isinstance(self.length, int):
+            return chunk if self.length > 3 * chunk else None
+        return ops.minimum(chunk, self.length)  # Known when it runs.
+
+    def _bias(self, is_local: bool) -> Any:
+        """Returns float32 [R, 1 or N, 1 or T, T]."""
+        bias, there = self.layout.attention_bias(), ops.arange(self.length, dtype="int32")
+        if is_local or self.positions.sees_distance:
+            distances = ops.abs(there[:, None] - there[None])  # [T, T]
+            if is_local:
+                is_far = ops.cast(distances > self.reach, "float32")
+                bias = ops.maximum(bias + is_far * layouts.PADDING_BIAS, layouts.PADDING_BIAS)
+            bias += self.positions.bias(distances)
+        return bias
+
+    def _bias_of_chunks(self) -> Any:
+        """Returns float32 [R, K, 1 or N, C, 3*C], of K chunks of C pieces."""
+        here, there = ops.arange(self.chunk), ops.arange(-self.chunk, 2 * self.chunk)
+        distances = ops.abs(here[:, None] - there[None])  # [C, 3*C]
+        texts = self._in_chunks(self.layout.texts()[..., None] + 1)  # [R, K, C, 1]; 0: no text
+        seen = with_neighbours(texts)[..., 0]  # [R, K, 3*C]
+        is_hidden = ops.logical_or(
+            ops.logical_or(ops.not_equal(texts, seen[:, :, None]), ops.equal(texts, 0)),
+            distances > self.reach,
+        )
+        bias = ops.cast(is_hidden, "float32")[:, :, None] * layouts.PADDING_BIAS
+        return bias + self.positions.bias(distances)
+
+    def _in_chunks(self, rows: Any) -> Any:
+        """Cuts rows, filled up with 0: [R, T, ...] -> [R, K, C, ...]."""
+        missing = -self.length % self.chunk
+        rest = rows.shape[2:]
+        filled = tf.pad(rows, [[0, 0], [0, missing], *[[0, 0]] * len(rest)])
+        return ops.reshape(filled, (-1, (self.length + missing) // self.chunk, self.chunk, *rest))
+
+    def attend(self, query: Any, key: Any, value: Any, dropout: Any) -> Any:
+        """Attends from every piece to those that it sees: float [R, T, N, H]."""
+        query, key = self.positions.rotate(query, key, self.places)
+        if self.chunk is None:
+            return dot_product_attention(query, key, value, self.bias, dropout)
+        query, key, value = (self._in_chunks(x) for x in (query, key, value))
+        key, value = with_neighbours(key), with_neighbours(value)  # [R, K, 3*C, N, H]
+        scores = ops.einsum("RKTNH,RKSNH->RKNTS", query * query.shape[-1] ** -0.5, key)
+        probs = ops.softmax(ops.cast(scores, "float32") + self.bias)
+        probs = dropout(ops.cast(probs, value.dtype))
+        context = ops.einsum("RKNTS,RKSNH->RKTNH", probs, value)
+        shape = ops.shape(context)
+        return ops.reshape(context, (shape[0], -1, *shape[3:]))[:, : self.length]
+
+
+def with_neighbours(chunks: Any) -> Any:
+    """Puts each of K chunks between its neighbours or zeros: [R, K, C, ...] -> [R, K, 3*C, ...]."""
+    none = ops.zeros_like(chunks[:, :1])
+    filled = ops.concatenate([none, chunks, none], axis=1)
+    return ops.concatenate([filled[:, :-2], chunks, filled[:, 2:]], axis=2)
 
 
 def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: Any = None) -> Any:
@@ -41,7 +111,7 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: 
       query: float [B, T, N, H].
       key: float [B, S, N, H].
       value: float [B, S, N, H].
-      bias: float [B, 1, 1 or T, S], added to the scores.
+      bias: float [B, 1 or N, 1 or T, S], added to the scores.
       dropout: function applied to the probabilities [B, N, T, S], or None.
 
     Returns:
@@ -49,7 +119,6 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: 
     """
     scale = query.shape[-1] ** -0.5
     scores = ops.einsum("BTNH,BSNH->BNTS", query * scale, key)
-    # Keras hands the bias over in the compute dtype; back to float32.
     scores = ops.cast(scores, "float32") + ops.cast(bias, "float32")
     probs = ops.cast(ops.softmax(scores), value.dtype)
     if dropout is not None:
@@ -66,15 +135,15 @@ class SelfAttention(keras.layers.Layer):
       dropout_rate: dropout of the attention probabilities.
       salt: number of that dropout.
       initializer_range: standard deviation of the initial kernels.
+      use_bias: whether the projections have biases.
 
     Call arguments:
-      inputs: float [B*T, D]; [U, D] without padding; [R*T, D] in packed rows.
-      bias: float32 [B, 1, 1 or T, T], see `attention_bias`.
+      inputs: float [U, D].
+      sight: who sees whom; see `Sight`.
       dropout_seed: int32 [] in training, else None.
-      layout: where the pieces stand, if there is no padding.
 
     Returns:
-      float, of the shape of `inputs`.
+      float [U, D].
     """
 
     def __init__(
@@ -83,10 +152,11 @@ class SelfAttention(keras.layers.Layer):
         dropout_rate: float,
         salt: int,
         initializer_range: float,
+        use_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads = num_heads
+        self.num_heads, self.use_bias = num_heads, use_bias
         self.initializer_range = initializer_range
         self.dropout = Dropout(dropout_rate, salt, dtype=self.dtype_policy)
         self.joined: tuple[Any, ...] = ()
@@ -97,6 +167,7 @@ class SelfAttention(keras.layers.Layer):
         def projection(name: str) -> keras.layers.Dense:
             layer = keras.layers.Dense(
                 size,
+                use_bias=self.use_bias,
                 kernel_initializer=initializer(self.initializer_range),
                 name=name,
                 dtype=self.dtype_policy,
@@ -110,30 +181,24 @@ class SelfAttention(keras.layers.Layer):
         """Joins the three projections for good, for inference: training has no effect any more."""
         self.joined = tuple(map(tf.Variable, self._join()))
 
-    def _join(self) -> tuple[Any, Any]:
+    def _join(self) -> tuple[Any, ...]:
         """Returns the projections' kernels and biases side by side: [D, 3*D] and [3*D]."""
         layers = (self.query, self.key, self.value)
-        return (
-            ops.concatenate([layer.kernel for layer in layers], axis=1),
-            ops.concatenate([layer.bias for layer in layers]),
-        )
+        kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)
+        if not self.use_bias:
+            return (kernel,)
+        return kernel, ops.concatenate([layer.bias for layer in layers])
 
-    def call(
-        self, inputs: Any, bias: Any, dropout_seed: Any = None, layout: Layout | None = None
-    ) -> Any:
+    def call(self, inputs: Any, sight: Sight, dropout_seed: Any = None) -> Any:
         size = inputs.shape[-1]
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step; three
         # variables, because that is what every checkpoint has.
-        kernel, joined_bias = self.joined or self._join()
-        projected = ops.matmul(inputs, kernel) + joined_bias
-        if layout is not None:
-            projected = layout.pad(projected)
-        heads = (-1, ops.shape(bias)[-1], self.num_heads, size // self.num_heads)
+        kernel, *biases = self.joined or self._join()
+        projected = sum(biases, ops.matmul(inputs, kernel))
+        projected = sight.layout.to_rows(projected)
+        heads = (-1, sight.length, self.num_heads, size // self.num_heads)
         query, key, value = (
             ops.reshape(part, heads) for part in ops.split(projected, 3, axis=-1)
-        )  # [B, T, N, H]
-        context = dot_product_attention(
-            query, key, value, bias, lambda probs: self.dropout(probs, dropout_seed)
-        )
-        context = ops.reshape(context, (-1, size))  # [B*T, D]
-        return context if layout is None else layout.unpad(context)
+        )  # [R, T, N, H]
+        context = sight.attend(query, key, value, lambda probs: self.dropout(probs, dropout_seed))
+        return sight.layout.from_rows(ops.reshape(context, (-1, size)))

@@ -11,9 +11,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf.config import ModelConfig
 from bert_tf.modeling.activations import activation
-from bert_tf.modeling.embeddings import initializer
-from bert_tf.modeling.layer_norm import LayerNorm
+from bert_tf.modeling.configured import ConfiguredLayer
+from bert_tf.modeling.layer_norm import layer_norm
+from bert_tf.modeling.positions import initializer
 
 
 def gather_positions(sequence: Any, positions: Any) -> Any:
@@ -34,63 +36,84 @@ def gather_positions(sequence: Any, positions: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class MaskedLMHead(keras.layers.Layer):
+class HeadTransform(ConfiguredLayer):
+    """A dense layer, activation and LayerNorm, before the scores of a head.
+
+    Args:
+      config: shape of the network.
+      units: E, width of the result.
+
+    Call arguments:
+      inputs: float [..., D].
+
+    Returns:
+      float [..., E].
+    """
+
+    def __init__(self, config: ModelConfig | dict[str, Any], units: int, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.units = units
+        self.dense = keras.layers.Dense(
+            units,
+            activation=activation(self.config.hidden_act),
+            use_bias=self.config.has_bias("head"),
+            kernel_initializer=initializer(self.config.initializer_range),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.layer_norm = layer_norm(self.config, self.dtype_policy)
+
+    def build(self, input_shape: Any = None) -> None:
+        self.dense.build((None, self.config.hidden_size))
+        self.layer_norm.build((None, self.units))
+
+    def call(self, inputs: Any) -> Any:
+        return self.layer_norm(self.dense(inputs))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class MaskedLMHead(ConfiguredLayer):
     """Scores every piece of the vocabulary at the masked positions; the table is the encoder's.
 
     Args:
-      vocab_size: V.
-      hidden_size: D.
-      hidden_act: name of the activation.
-      layer_norm_eps: epsilon of the LayerNorm.
-      initializer_range: standard deviation of the initial kernel.
+      config: shape of the network.
 
     Call arguments:
       inputs: float [B, T, D].
       positions: int32 [B, P].
-      word_embeddings: float [V, D], the encoder's variable itself (tied weights).
+      word_embeddings: float [V, E], the encoder's variable itself (tied weights).
 
     Returns:
       float32 [B, P, V], unnormalised.
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        hidden_size: int,
-        hidden_act: str,
-        layer_norm_eps: float,
-        initializer_range: float,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.dense = keras.layers.Dense(
-            hidden_size,
-            activation=activation(hidden_act),
-            kernel_initializer=initializer(initializer_range),
-            name="dense",
-            dtype=self.dtype_policy,
+    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.transform = HeadTransform(
+            self.config, self.config.table_width, name="transform", dtype=self.dtype_policy
         )
-        self.layer_norm = LayerNorm(
-            epsilon=layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy
-        )
+        self.output_bias = None
 
     def build(self, input_shape: Any = None) -> None:
-        with keras.name_scope("transform"):
-            self.dense.build((None, self.hidden_size))
-            self.layer_norm.build((None, self.hidden_size))
-        self.output_bias = self.add_weight(
-            name="output_bias", shape=(self.vocab_size,), initializer="zeros", autocast=False
-        )
+        self.transform.build()
+        if self.config.has_bias("output"):
+            shape = (self.config.vocab_size,)
+            self.output_bias = self.add_weight(
+                name="output_bias", shape=shape, initializer="zeros", autocast=False
+            )
 
     def call(self, inputs: Any, positions: Any, word_embeddings: Any) -> Any:
-        rows = ops.reshape(gather_positions(inputs, positions), (-1, self.hidden_size))  # [B*P, D]
-        rows = self.layer_norm(self.dense(rows))
+        config = self.config
+        rows = gather_positions(inputs, positions)
+        rows = self.transform(ops.reshape(rows, (-1, config.hidden_size)))  # [B*P, E]
         table = ops.cast(word_embeddings, rows.dtype)
-        scores = ops.matmul(rows, ops.transpose(table))  # [B*P, V]
-        scores = ops.cast(scores, "float32") + self.output_bias
-        return ops.reshape(scores, (-1, ops.shape(positions)[1], self.vocab_size))
+        scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [B*P, V]
+        if self.output_bias is not None:
+            scores = scores + self.output_bias
+        return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

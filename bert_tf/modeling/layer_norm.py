@@ -15,6 +15,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.config import ModelConfig
+
 
 def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Normalizes rows.
@@ -58,5 +60,13 @@ class LayerNorm(keras.layers.LayerNormalization):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not training:
             return super().call(inputs)
-        inputs, gamma, beta = (tf.cast(x, tf.float32) for x in (inputs, self.gamma, self.beta))
+        beta = tf.zeros_like(self.gamma) if self.beta is None else self.beta
+        inputs, gamma, beta = (tf.cast(x, tf.float32) for x in (inputs, self.gamma, beta))
         return tf.cast(normalize(inputs, gamma, beta, self.epsilon), self.compute_dtype)
+
+
+def layer_norm(config: ModelConfig, dtype: Any, name: str = "LayerNorm") -> LayerNorm:
+    """Makes a LayerNorm as the configuration has it, with beta or without."""
+    return LayerNorm(
+        epsilon=config.layer_norm_eps, center=config.has_bias("norm"), name=name, dtype=dtype
+    )

@@ -10,12 +10,14 @@ import typing
 from typing import Any
 
 import keras
+from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.heads import LabelHead, MaskedLMHead
+from bert_tf.modeling.heads import HeadTransform, LabelHead, MaskedLMHead
 from bert_tf.modeling.losses import WeightedSum, cross_entropy
+from bert_tf.modeling.pooling import pool_tokens
 from bert_tf.modeling.pretrained import FromPretrained
 
 if typing.TYPE_CHECKING:
@@ -88,15 +90,7 @@ class BertPretrainer(FromPretrained, keras.Model):
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
-        self.predictions = MaskedLMHead(
-            config.vocab_size,
-            config.hidden_size,
-            config.hidden_act,
-            config.layer_norm_eps,
-            config.initializer_range,
-            name="predictions",
-            dtype=self.dtype_policy,
-        )
+        self.predictions = MaskedLMHead(config, name="predictions", dtype=self.dtype_policy)
         with keras.name_scope("cls"):
             self.predictions.build()
             if use_next_sentence:
@@ -202,13 +196,33 @@ class FineTuned(FromPretrained, keras.Model):
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
         with keras.name_scope("cls"):
+            if config.head_transform:
+                self.transform = HeadTransform(
+                    config, config.hidden_size, name="transform", dtype=self.dtype_policy
+                )
+                self.transform.build()
             self.head = label_head(self, num_labels, head)
         self.built = True
 
-    def encode(self, inputs: dict[str, Any], output: str, training: bool, seed: Any) -> Any:
-        """Returns the head's scores for one of the encoder's outputs."""
+    def score_pieces(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+        """Returns the head's scores of each piece, float32 [B, T, C]."""
         seed = self.bert.draw_dropout_seed(training, seed)
-        encoded = self.bert(inputs, training=training, dropout_seed=seed)[output]
+        encoded = self.bert(inputs, training=training, dropout_seed=seed)
+        return self._score(encoded["sequence_output"], seed)
+
+    def score_texts(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+        """Returns the head's scores of each text, float32 [B, C]."""
+        seed, pooling = self.bert.draw_dropout_seed(training, seed), self.config.classifier_pooling
+        encoded = self.bert(inputs, training=training, dropout_seed=seed)
+        if pooling == "pooler":
+            return self._score(encoded["pooled_output"], seed)
+        sequence = encoded["sequence_output"]
+        pooled = pool_tokens(sequence, inputs["input_mask"], pooling)
+        return self._score(ops.cast(pooled, sequence.dtype), seed)
+
+    def _score(self, encoded: Any, seed: Any) -> Any:
+        if self.config.head_transform:
+            encoded = self.transform(encoded)
         return self.head(self.dropout(encoded, seed))
 
     def get_config(self) -> dict[str, Any]:
@@ -223,7 +237,7 @@ class FineTuned(FromPretrained, keras.Model):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertClassifier(FineTuned):
-    """The encoder with a head on the pooled output.
+    """The encoder with a head on what `classifier_pooling` makes of a text.
 
     Works with Keras' own loop: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
 
@@ -242,11 +256,12 @@ class BertClassifier(FineTuned):
     """
 
     def __init__(self, config: ModelConfig, num_labels: int, **kwargs: Any) -> None:
-        kwargs = {"name": "bert_classifier", **kwargs, "use_pooler": True}
+        kwargs = {"name": "bert_classifier", **kwargs}
+        kwargs["use_pooler"] = config.classifier_pooling == "pooler"
         super().__init__(config, num_labels, "classifier", **kwargs)
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
-        return self.encode(inputs, "pooled_output", training, dropout_seed)
+        return self.score_texts(inputs, training, dropout_seed)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
@@ -277,7 +292,7 @@ class BertTokenClassifier(FineTuned):
         super().__init__(config, num_labels, "tagger", use_pooler, **kwargs)
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
-        return self.encode(inputs, "sequence_output", training, dropout_seed)
+        return self.score_pieces(inputs, training, dropout_seed)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
@@ -310,7 +325,7 @@ class BertSpanLabeler(FineTuned):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
-        logits = self.encode(inputs, "sequence_output", training, dropout_seed)  # [B, T, 2]
+        logits = self.score_pieces(inputs, training, dropout_seed)  # [B, T, 2]
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     @classmethod

@@ -44,7 +44,8 @@ class BertMultipleChoice(FineTuned):
     """
 
     def __init__(self, config: ModelConfig, **kwargs: Any) -> None:
-        kwargs = {"name": "bert_multiple_choice", **kwargs, "num_labels": 1, "use_pooler": True}
+        kwargs = {"name": "bert_multiple_choice", **kwargs, "num_labels": 1}
+        kwargs["use_pooler"] = config.classifier_pooling == "pooler"
         super().__init__(config, head="classifier", **kwargs)
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -59,7 +60,7 @@ class BertMultipleChoice(FineTuned):
         if "packed_places" in inputs:  # Of texts already.
             starts = ops.reshape(inputs["packed_starts"], (-1,))
             rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
-        scores = self.encode(rows, "pooled_output", training, dropout_seed)  # [B*C, 1]
+        scores = self.score_texts(rows, training, dropout_seed)  # [B*C, 1]
         return ops.reshape(scores, (-1, num_choices))
 
     @classmethod

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
+from bert_tf.modeling.attention import LEAST_CHUNK
 
 
 class Device(NamedTuple):
@@ -61,9 +62,19 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
       values 4, feed-forward 4, pooler and NSP head 2 + 4: 22.
     """
     d, f, v, t = config.hidden_size, config.intermediate_size, config.vocab_size, length
-    layer = 8 * t * d * d + 4 * t * t * d + 4 * t * d * f
-    heads = predictions * (2 * d * d + 2 * d * v) + 2 * d * d + 4 * d
-    return float(config.num_hidden_layers * layer + heads)
+    e, num_layers = config.table_width, config.num_hidden_layers
+    feed_forward = (6 if config.gated_feed_forward else 4) * t * d * f
+    seen = sum(seen_pieces(config, index, t) for index in range(num_layers))
+    layers = num_layers * (8 * t * d * d + feed_forward) + 4 * t * d * seen
+    projection = 2 * t * e * d if e != d else 0
+    heads = predictions * (2 * d * e + 2 * e * v) + 2 * d * d + 4 * d
+    return float(projection + layers + heads)
+
+
+def seen_pieces(config: ModelConfig, layer: int, length: int) -> int:
+    """Returns with how many pieces a layer compares each: T, or three chunks of a window."""
+    chunk = max(config.local_attention // 2, LEAST_CHUNK)
+    return min(length, 3 * chunk) if config.is_local(layer) else length
 
 
 def training_flops(config: ModelConfig, length: int, predictions: int) -> float:

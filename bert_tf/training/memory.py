@@ -9,7 +9,7 @@ from absl import logging
 
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.training.distribution import check_batch_sizes
-from bert_tf.training.flops import known_gpu
+from bert_tf.training.flops import known_gpu, seen_pieces
 
 # Share of a device's memory for activations; weights, slots and buffers take the rest.
 ACTIVATION_SHARE = 0.3
@@ -20,7 +20,8 @@ ACCELERATOR_BYTES = 16e9
 def activation_bytes(config: ModelConfig, length: int, predictions: int, recompute: bool) -> float:
     """Estimates what one example keeps for the backward pass, in float32.
 
-    A layer keeps about 9 tensors of width D and 3 of width F a position, and 2 of [N, T, T]; with
+    A layer keeps about 9 tensors of width D and 3 of width F a position (6 with a gate), and 2 of
+    [N, T, S], S the pieces that a piece is compared with; with
     `recompute` it keeps 3 of width D, and one layer at a time all of it. The vocabulary product
     keeps its [P, V] scores thrice. `python -m benchmarks.activation_memory` measures how good
     that is on a CPU under XLA: within 15 %.
@@ -31,9 +32,10 @@ def activation_bytes(config: ModelConfig, length: int, predictions: int, recompu
         config.num_attention_heads,
         length,
     )
-    layer = t * (9 * d + 3 * f) + 2 * n * t * t
     kept = config.num_hidden_layers
-    layers = 3 * kept * t * d + layer if recompute else kept * layer
+    wide = 6 * f if config.gated_feed_forward else 3 * f
+    sizes = [t * (9 * d + wide) + 2 * n * t * seen_pieces(config, i, t) for i in range(kept)]
+    layers = 3 * kept * t * d + max(sizes) if recompute else sum(sizes)
     return 4.0 * (layers + 3 * predictions * config.vocab_size)
 
 

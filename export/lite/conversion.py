@@ -28,7 +28,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import attention, encoder
+from bert_tf.modeling import layout
 from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
 from export.lite.model import TEXT_SIGNATURE
@@ -95,7 +95,7 @@ def convert(
     if form == "int8" and not calibration:
         raise ValueError("int8 needs texts to measure ranges on, and there are none.")
     with tempfile.TemporaryDirectory() as folder:
-        bias = INT8_PADDING_BIAS if form == "int8" else attention.PADDING_BIAS
+        bias = INT8_PADDING_BIAS if form == "int8" else layout.PADDING_BIAS
         with _operations_of_litert(served.model, bias):
             outputs = _save(served, folder, text_input)
         signatures = ["serving_default"] + [TEXT_SIGNATURE] * text_input
@@ -132,16 +132,13 @@ def convert(
 def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
     """Lets a model's calls use operations that LiteRT has."""
 
-    def bias(input_mask: Any) -> Any:
-        padding = 1.0 - tf.cast(input_mask, tf.float32)
-        return tf.expand_dims(tf.expand_dims(padding * padding_bias, 1), 1)  # [B, 1, 1, S]
-
     bert = getattr(model, "bert", model)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(encoder, "attention_bias", bias))
+        stack.enter_context(mock.patch.object(layout, "PADDING_BIAS", padding_bias))
         for layer in bert.encoder_layers:
-            act = without_slope(layer.intermediate.activation)
-            stack.enter_context(mock.patch.object(layer.intermediate, "activation", act))
+            if layer.activation:
+                act = without_slope(layer.activation)
+                stack.enter_context(mock.patch.object(layer, "activation", act))
         stack.enter_context(mock.patch.object(served_texts, "pool_tokens", _pool))
         yield
 

@@ -3,7 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.attention import SelfAttention, attention_bias, dot_product_attention
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.attention import SelfAttention, Sight, dot_product_attention
+from bert_tf.modeling.layout import Padded, attention_bias
 
 
 def test_two_positions_by_hand():
@@ -43,10 +45,10 @@ def test_layer_keeps_sequences_apart():
     layer = SelfAttention(2, 0.0, salt=1, initializer_range=0.5)
     layer.build((None, 6))
     x = np.random.default_rng(1).normal(size=(3 * 4, 6)).astype(np.float32)  # B 3, T 4
-    bias = attention_bias(np.ones((3, 4), np.int32))
-    one = layer(x, bias).numpy()
+    sight = Sight(Padded(np.ones((3, 4), np.int32)), ModelConfig(), is_local=False)
+    one = layer(x, sight=sight).numpy()
     x[4:8] += 1.0
-    two = layer(x, bias).numpy()
+    two = layer(x, sight=sight).numpy()
     changed = np.abs(one - two).max(-1) > 1e-6
     assert changed.tolist() == [False] * 4 + [True] * 4 + [False] * 4
     names = [v.path.removeprefix(f"{layer.name}/") for v in layer.variables]

@@ -9,8 +9,8 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.layout import find_layout
 from bert_tf.modeling.models import BertPretrainer, pretraining_losses
-from bert_tf.modeling.packed_rows import find_packed_rows
 from tests.modeling.toy_heads import (
     BATCH,
     CLOSE,
@@ -41,17 +41,17 @@ def test_pieces_go_out_and_back():
     # Texts of 3, 0, 2 and 4 pieces in rows of 4: the longest, then the others as they fit.
     lengths = np.array([3, 0, 2, 4])
     mask = (np.arange(4) < lengths[:, None]).astype(np.int32)
-    rows = find_packed_rows(packed({"input_mask": mask}))
-    np.testing.assert_array_equal(rows.texts, [[3, 3, 3, 3], [0, 0, 0, -1], [2, 2, -1, -1]])
+    rows = find_layout(packed({"input_mask": mask}), unpad=False)
+    np.testing.assert_array_equal(rows.texts(), [[3, 3, 3, 3], [0, 0, 0, -1], [2, 2, -1, -1]])
     np.testing.assert_array_equal(rows.starts, [4, 0, 8, 0])
     numbers = np.arange(1.0, 17.0, dtype=np.float32)[:, None]  # 1 to 16, four a row of the batch
     pieces = rows.unpad(tf.constant(numbers))
     np.testing.assert_array_equal(
-        np.where(rows.texts >= 0, tf.reshape(pieces, (3, 4)), 0),
+        np.where(rows.texts() >= 0, tf.reshape(pieces, (3, 4)), 0),
         [[13, 14, 15, 16], [1, 2, 3, 0], [9, 10, 0, 0]],
     )
     np.testing.assert_array_equal(rows.pad(pieces)[:, 0], numbers[:, 0] * mask.ravel())
-    np.testing.assert_array_equal(rows.first_pieces(pieces).numpy()[[0, 2, 3], 0], [1, 9, 13])
+    np.testing.assert_array_equal(rows.first_pieces(pieces, None).numpy()[[0, 2, 3], 0], [1, 9, 13])
     # The gradient goes to the places the pieces came from, and to no empty one.
     with tf.GradientTape() as tape:
         tape.watch(pieces)
@@ -62,7 +62,7 @@ def test_pieces_go_out_and_back():
 
 def test_a_text_sees_itself_alone():
     mask = (np.arange(3) < np.array([1, 3, 2])[:, None]).astype(np.int32)
-    bias = find_packed_rows(packed({"input_mask": mask})).attention_bias()
+    bias = find_layout(packed({"input_mask": mask}), unpad=False).attention_bias()
     assert bias.shape == (2, 1, 3, 3)
     np.testing.assert_array_equal(bias[0], np.zeros([1, 3, 3]))
     hidden = -10000 * np.array([[[0, 0, 1], [0, 0, 1], [1, 1, 0]]])
@@ -151,7 +151,7 @@ def test_nothing_of_a_text_reaches_its_neighbours(jit_compile):
     model = with_random_weights(BertEncoder(CONFIG))
     run = tf.function(model, jit_compile=jit_compile)
     batch = make_batch(BATCH, 13, holes=False)
-    texts = find_packed_rows(packed(batch)).texts.numpy()
+    texts = find_layout(packed(batch), unpad=False).texts().numpy()
     shared = [set(row[row >= 0]) for row in texts if len(set(row[row >= 0])) > 1]
     changed = shared[0].pop()
     assert shared[0]

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.layout import Unpadded
 from bert_tf.modeling.models import BertClassifier
-from bert_tf.modeling.unpadding import find_pieces
 from tests.modeling.toy_heads import (
     BATCH,
     CLOSE,
@@ -47,7 +47,7 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
     places = np.flatnonzero(mask)
 
     def both_ways(mask: Any, padded: Any) -> tuple:
-        layout = find_pieces(mask)
+        layout = Unpadded(mask)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(padded)
             pieces = layout.unpad(padded)
@@ -56,15 +56,16 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
             padded_score = tf.reduce_sum(again * slope)
             pieces_score = tf.reduce_sum(pieces * tf.gather(tf.constant(slope), layout.places))
         to_padded = tape.gradient(pieces_score, padded)
-        return layout, pieces, again, tape.gradient(padded_score, pieces), to_padded
+        found = layout.places, layout.num_places
+        return *found, pieces, again, tape.gradient(padded_score, pieces), to_padded
 
     if in_graph:  # Neither the rows nor their length are known when it is traced.
         shapes = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, width])
         both_ways = tf.function(both_ways, input_signature=shapes)
     received = both_ways(tf.constant(mask), tf.constant(padded))
-    layout, pieces, again, gradient, padded_gradient = received
-    np.testing.assert_array_equal(layout.places, places)
-    assert layout.num_places == mask.size
+    found, num_places, pieces, again, gradient, padded_gradient = received
+    np.testing.assert_array_equal(found, places)
+    assert num_places == mask.size
     np.testing.assert_array_equal(pieces, padded[places])
     expected = np.zeros_like(padded)
     expected[places] = padded[places]

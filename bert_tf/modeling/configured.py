@@ -1,0 +1,22 @@
+"""A layer whose sizes come from the model's configuration."""
+
+from typing import Any
+
+import keras
+
+from bert_tf.config import ModelConfig
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """Keeps the configuration when the layer is saved.
+
+    Args:
+      config: shape of the network, or its fields.
+    """
+
+    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = ModelConfig.from_dict(config) if isinstance(config, dict) else config
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_dict()}

@@ -5,7 +5,8 @@ import pathlib
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.files import atomic_write
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import find_vocabulary
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:
@@ -49,21 +50,21 @@ def _values(*configs: Config) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def write_run_record(output_dir: str, vocab: Vocab, model: ModelConfig, *others: Config) -> None:
-    """Writes run.flags, bert_config.json and vocab.txt into the run directory.
+def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *others: Config) -> None:
+    """Writes run.flags, bert_config.json and the vocabulary into the run directory.
 
     Raises:
       ValueError: if the directory has another vocabulary already.
     """
     folder = pathlib.Path(output_dir)
-    vocab_file = folder / "vocab.txt"
-    if vocab_file.exists() and Vocab.read(vocab_file).tokens != vocab.tokens:
+    before = find_vocabulary(folder)
+    if before and read_vocab(before) != vocab:
         raise ValueError(
-            f"{vocab_file}, with which this run began, differs from the vocabulary of the input. "
-            f"Give --vocab_file={vocab_file}, or another --output_dir."
+            f"{before}, with which this run began, differs from the vocabulary of the input. "
+            f"Give --vocab_file={before}, or another --output_dir."
         )
     with atomic_write(folder / "run.flags") as file:
         file.write(flagfile(model, *others))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    vocab.write(vocab_file)
+    vocab.write(folder / vocab.file_name)

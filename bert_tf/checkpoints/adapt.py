@@ -11,8 +11,10 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
-from bert_tf.checkpoints.tokenizer_files import check_casing, fill_up
+from bert_tf.checkpoints.tokenizer_files import TokenizerFiles, check_casing, fill_up
 from bert_tf.files import read_lines
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, WordPiece, split_words
 
@@ -40,7 +42,7 @@ def adapt(
       ValueError: if a vocabulary is missing or does not fit.
     """
     if vocab_file:
-        vocab = Vocab.read(vocab_file)
+        vocab = read_vocab(vocab_file)
         known = checkpoint.vocab is not None
         change = exchange_vocabulary if known else attach_vocabulary
         checkpoint = change(checkpoint, vocab)
@@ -57,18 +59,21 @@ def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
     Rows that are repeated know at least their neighbours' distances (Beltagy et al. 2020,
     Longformer, section 5); random ones would know nothing.
     """
-    table = checkpoint.weights.get(POSITIONS)
+    table, first = checkpoint.weights.get(POSITIONS), checkpoint.config.position_offset
     if rows == checkpoint.config.max_position_embeddings:
         return checkpoint
     config = dataclasses.replace(checkpoint.config, max_position_embeddings=rows)
     if table is None:
         return dataclasses.replace(checkpoint, config=config)
     logging.info("Position table: %d rows, were %d.", rows, len(table))
-    weights = {**checkpoint.weights, POSITIONS: table[np.arange(rows) % len(table)]}
+    places = np.arange(rows)
+    if rows > len(table):  # Rows before the first position's stay where they are.
+        places[first:] = first + np.arange(rows - first) % (len(table) - first)
+    weights = {**checkpoint.weights, POSITIONS: table[places]}
     return dataclasses.replace(checkpoint, weights=weights, config=config)
 
 
-def attach_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
+def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
     """Takes a vocabulary as that of a checkpoint that came without one.
 
     The casing follows it, unless the checkpoint states one.
@@ -78,7 +83,8 @@ def attach_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     """
     vocab, notes = fill_up(vocab, checkpoint.config.vocab_size, checkpoint.source)
     lower = check_casing(vocab, checkpoint.stated_casing, "the vocabulary given")
-    config = dataclasses.replace(checkpoint.config, do_lower_case=lower)
+    tokenizer = TokenizerFiles(vocab, lower, checkpoint.stated_casing)
+    config = tokenizer.applied_to(checkpoint.config, checkpoint.source)
     notes = (*checkpoint.notes, *notes)
     return dataclasses.replace(checkpoint, vocab=vocab, config=config, notes=notes)
 
@@ -95,20 +101,25 @@ def state_casing(checkpoint: Checkpoint, do_lower_case: bool) -> Checkpoint:
     return dataclasses.replace(checkpoint, config=config, stated_casing=do_lower_case)
 
 
-def exchange_vocabulary(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
+def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
     """Gives the checkpoint another vocabulary: rows go with their pieces.
 
     A new piece starts from the mean of the rows of the pieces that wrote it until now; one that
     was [UNK] from the mean of all rows.
 
     Raises:
-      ValueError: if the vocabulary contradicts the checkpoint's casing.
+      ValueError: if the vocabulary contradicts the checkpoint's casing, or is of byte BPE.
     """
     old = checkpoint.vocab
     if old is None:
         raise ValueError(f"{checkpoint.source} has no vocabulary to exchange; give --vocab_file.")
-    if vocab.tokens == old.tokens:
+    if vocab == old:
         return checkpoint
+    if isinstance(vocab, BpeVocab) or isinstance(old, BpeVocab):
+        raise ValueError(
+            f"{checkpoint.source}: its vocabulary is another than the one given, and only one of "
+            "WordPiece is exchanged for another; leave --vocab_file and --added_words_file out."
+        )
     check_casing(vocab, checkpoint.config.do_lower_case, "the new vocabulary")
     tokenizer = WordPiece(old, checkpoint.config.do_lower_case)
     sources = [
@@ -154,8 +165,9 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
     Raises:
       ValueError: with file and line, if one could never be a piece of a text.
     """
-    if checkpoint.vocab is None:
-        raise ValueError(f"{checkpoint.source} has no vocabulary to add to; give --vocab_file.")
+    if not isinstance(checkpoint.vocab, Vocab):
+        kind = "no vocabulary" if checkpoint.vocab is None else "no vocabulary of WordPiece"
+        raise ValueError(f"{checkpoint.source} has {kind} to add to; give --vocab_file.")
     lower = checkpoint.config.do_lower_case
     words: dict[str, None] = {}
     known = 0

@@ -1,13 +1,30 @@
-"""A BERT read from somebody's files: weights by name, configuration, vocabulary, labels.
+"""A model read from somebody's files: weights by name, configuration, vocabulary, labels.
 
-Weights carry google-research/bert's names and shapes, which are also the names of our variables:
+Weights carry google-research/bert's names and shapes, which are also the names of our variables.
+V, D, F, P and Y are vocab_size, hidden_size, intermediate_size, max_position_embeddings and
+type_vocab_size; E is table_width, the same as D in most models.
 
-    bert/embeddings/word_embeddings [V, D]   bert/encoder/layer_0/attention/self/query/kernel [D, D]
-    bert/pooler/dense/kernel [D, D]          cls/predictions/output_bias [V]
-    cls/seq_relationship/output_weights [2, D]
+    bert/embeddings/word_embeddings [V, E]           .../token_type_embeddings [Y, E]
+    bert/embeddings/position_embeddings [P, E]       bert/embeddings/LayerNorm/{gamma,beta} [E]
+    bert/encoder/layer_0/attention/self/{query,key,value}/{kernel [D, D],bias [D]}
+    bert/encoder/layer_0/attention/output/dense      .../attention/output/LayerNorm
+    bert/encoder/layer_0/intermediate/dense          kernel [D, F]
+    bert/encoder/layer_0/output/dense                kernel [F, D]; .../output/LayerNorm
+    bert/pooler/dense/kernel [D, D]                  cls/seq_relationship/output_weights [2, D]
+    cls/predictions/transform/dense/kernel [D, E]    cls/predictions/output_bias [V]
 
-The heads of fine-tuned models stand beside them as cls/classifier, cls/tagger and cls/squad, each
-with output_weights [labels, D] and output_bias [labels].
+What that program has no name for:
+
+    bert/embeddings_project/{kernel [E, D],bias [D]}    where E is not D
+    bert/encoder/layer_1/attention/LayerNorm            of pre-norm blocks, before attention (layer
+                                                        0 has none), in place of the two above
+    bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
+    bert/encoder/LayerNorm                              after the last of these blocks
+    cls/transform/{dense,LayerNorm}                     before the head of every task (ModernBERT)
+
+A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
+positions, and the biases of parts that have none, are absent. The heads of fine-tuned models stand
+as cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias.
 """
 
 import dataclasses
@@ -17,16 +34,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.config import ModelConfig
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 Weights = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
 
-# Every head by the start of its weights' names. The pooler counts as one: some models lack it.
+# Every head by the start of its weights' names. The pooler and the transformation before the heads
+# of tasks count as heads: some models lack them.
 HEADS = {
     "pooler": "bert/pooler/",
     "masked_lm": "cls/predictions/",
     "next_sentence": "cls/seq_relationship/",
+    "transform": "cls/transform/",
     "classifier": "cls/classifier/",
     "tagger": "cls/tagger/",
     "squad": "cls/squad/",
@@ -36,11 +55,11 @@ LABEL_HEADS = ("classifier", "tagger")
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Weights of a BERT with all that is needed to use them.
+    """Weights of a model with all that is needed to use them.
 
     Args:
       source: the path it was read from.
-      form: who wrote it: bert_tf, google, huggingface, keras_hub or model_garden.
+      form: who wrote it: bert_tf, google, huggingface, fairseq, keras_hub or model_garden.
       config: shape of the network, GELU form, epsilon, casing.
       weights: float32 arrays by google-research/bert's names.
       vocab: None if the files have none (a bare weights file).
@@ -48,17 +67,19 @@ class Checkpoint:
       stated_casing: what the files say of it; None if the vocabulary's pieces told it, or nothing.
       unused: names in the files, as they stand there, that mean nothing here.
       notes: what a user should know of how the files were read, a sentence each.
+      family: what messages call it: BERT, RoBERTa ..
     """
 
     source: str
     form: str
     config: ModelConfig
     weights: Weights
-    vocab: Vocab | None = None
+    vocab: AnyVocab | None = None
     labels: tuple[str, ...] = ()
     stated_casing: bool | None = None
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    family: str = "BERT"
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -94,7 +115,7 @@ class Checkpoint:
             }
             remedy = next(text for text, names in remedies.items() if names)
             raise ValueError(
-                f"{self.source} is no BERT of its configuration:"
+                f"{self.source} is no {self.family} of its configuration:"
                 f"{listed('missing', missing)}{listed('of another shape', mismatched)}"
                 f"{listed('not understood', unused)} {remedy}"
             )
@@ -112,6 +133,18 @@ class Checkpoint:
             raise ValueError(
                 f"{self.source}: {len(self.labels)} labels, but the head has {self.num_labels}."
             )
+
+
+def with_transform(weights: Weights) -> Weights:
+    """Returns the weights with what the heads of tasks begin from, if they have none of their own.
+
+    It is the transformation of the masked LM: ModernBERT's classes name both `head`.
+    """
+    start, own = f"{HEADS['masked_lm']}transform/", HEADS["transform"]
+    if any(name.startswith(own) for name in weights):
+        return weights
+    theirs = [name for name in weights if name.startswith(start)]
+    return {**weights, **{own + name.removeprefix(start): weights[name] for name in theirs}}
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:
@@ -154,36 +187,45 @@ def shape_differences(weights: Weights, expected: Shapes) -> list[str]:
 
 def encoder_shapes(config: ModelConfig) -> Shapes:
     """Returns the shapes of the embeddings and of all layers, by name."""
-    d, f = config.hidden_size, config.intermediate_size
-    shapes: Shapes = {
-        "bert/embeddings/word_embeddings": (config.vocab_size, d),
-        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, d),
-        "bert/embeddings/position_embeddings": (config.max_position_embeddings, d),
-        **_layer_norm("bert/embeddings/LayerNorm", d),
-    }
+    e, d, f = config.table_width, config.hidden_size, config.intermediate_size
+    shapes: Shapes = {"bert/embeddings/word_embeddings": (config.vocab_size, e)}
+    if config.type_vocab_size:
+        shapes["bert/embeddings/token_type_embeddings"] = (config.type_vocab_size, e)
+    if config.position_type == "learned":
+        shapes["bert/embeddings/position_embeddings"] = (config.max_position_embeddings, e)
+    shapes |= _layer_norm(config, "bert/embeddings", e)
+    if e != d:
+        shapes |= _dense("bert/embeddings_project", e, d)
+    has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")
+    is_before = config.block_type == "pre_norm"
     for index in range(config.num_hidden_layers):
         layer = f"bert/encoder/layer_{index}"
         for part in ("query", "key", "value"):
-            shapes |= _dense(f"{layer}/attention/self/{part}", d, d)
-        shapes |= _dense(f"{layer}/attention/output/dense", d, d)
-        shapes |= _layer_norm(f"{layer}/attention/output/LayerNorm", d)
-        shapes |= _dense(f"{layer}/intermediate/dense", d, f)
-        shapes |= _dense(f"{layer}/output/dense", f, d)
-        shapes |= _layer_norm(f"{layer}/output/LayerNorm", d)
-    return shapes
+            shapes |= _dense(f"{layer}/attention/self/{part}", d, d, has_attention)
+        shapes |= _dense(f"{layer}/attention/output/dense", d, d, has_attention)
+        wide = 2 * f if config.gated_feed_forward else f
+        shapes |= _dense(f"{layer}/intermediate/dense", d, wide, has_wide)
+        shapes |= _dense(f"{layer}/output/dense", f, d, has_wide)
+        norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
+        for part in norms[1:] if is_before and index == 0 else norms:
+            shapes |= _layer_norm(config, f"{layer}/{part}", d)
+    return shapes | (_layer_norm(config, "bert/encoder", d) if is_before else {})
 
 
 def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     """Returns the shapes of a head's weights, by name; `labels` matters to `LABEL_HEADS` alone."""
-    d, start = config.hidden_size, HEADS[head]
+    e, d, start = config.table_width, config.hidden_size, HEADS[head]
+    has_bias = config.has_bias("head")
     if head == "pooler":
-        return _dense(f"{start}dense", d, d)
+        return _dense(f"{start}dense", d, d, has_bias)
+    if head == "transform":
+        return _dense(f"{start}dense", d, d, has_bias) | _layer_norm(config, start.rstrip("/"), d)
     if head == "masked_lm":
-        return {
-            **_dense(f"{start}transform/dense", d, d),
-            **_layer_norm(f"{start}transform/LayerNorm", d),
-            f"{start}output_bias": (config.vocab_size,),
-        }
+        shapes = _dense(f"{start}transform/dense", d, e, has_bias)
+        shapes |= _layer_norm(config, f"{start}transform", e)
+        if config.has_bias("output"):
+            shapes[f"{start}output_bias"] = (config.vocab_size,)
+        return shapes
     rows = labels if head in LABEL_HEADS else 2
     return {f"{start}output_weights": (rows, d), f"{start}output_bias": (rows,)}
 
@@ -200,12 +242,14 @@ def table_rows(weights: Weights, config: ModelConfig) -> int:
     return table.shape[0] if table is not None and table.ndim else config.vocab_size
 
 
-def _dense(name: str, inputs: int, outputs: int) -> Shapes:
-    return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
+def _dense(name: str, inputs: int, outputs: int, has_bias: bool = True) -> Shapes:
+    bias: Shapes = {f"{name}/bias": (outputs,)} if has_bias else {}
+    return {f"{name}/kernel": (inputs, outputs), **bias}
 
 
-def _layer_norm(name: str, size: int) -> Shapes:
-    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+def _layer_norm(config: ModelConfig, owner: str, size: int) -> Shapes:
+    beta: Shapes = {f"{owner}/LayerNorm/beta": (size,)} if config.has_bias("norm") else {}
+    return {f"{owner}/LayerNorm/gamma": (size,), **beta}
 
 
 def count_layers(names: Iterable[str]) -> int:

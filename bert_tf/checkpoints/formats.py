@@ -17,7 +17,12 @@ from collections.abc import Callable
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.google import read_google, write_bert_tf, write_google
-from bert_tf.checkpoints.huggingface import is_huggingface, read_huggingface, write_huggingface
+from bert_tf.checkpoints.huggingface import (
+    family_and_heads,
+    is_huggingface,
+    read_huggingface,
+    write_huggingface,
+)
 from bert_tf.checkpoints.keras_hub import (
     HEADS_WITHOUT_COUNTERPART,
     is_keras_hub,
@@ -140,6 +145,9 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
 
 def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     """Returns the heads that have no counterpart in a form."""
+    if form == "huggingface":
+        _, held = family_and_heads(checkpoint)
+        return tuple(head for head in checkpoint.heads if head not in held)
     lacking = HEADS_WITHOUT_COUNTERPART if form == "keras_hub" else ()
     return tuple(head for head in checkpoint.heads if head in lacking)
 

@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, table_rows, weight_names
+from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, read_lines
+from bert_tf.text.bpe_vocab import BpeVocab
 
 CONFIG_NAME, LABELS_NAME, BUNDLE_NAME = "bert_config.json", "labels.txt", "bert_model.ckpt"
 
@@ -60,7 +62,7 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
     return Checkpoint(
         source=prefix,
         form=form,
-        config=tokenizer.with_casing(config),
+        config=tokenizer.applied_to(config, prefix),
         weights=weights,
         vocab=tokenizer.vocab,
         labels=read_labels(folder),
@@ -135,7 +137,12 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 
     Its configuration has one GELU, the tanh form, and no epsilon; that program ignores the keys
     here which say more, and this one reads them.
+
+    Raises:
+      ValueError: if that program has no such structure.
     """
+    if reason := google_refusal(checkpoint):
+        raise ValueError(f"google cannot hold this model: {reason}. Write it as bert_tf.")
     values = checkpoint.config.to_dict()
     if checkpoint.config.hidden_act.startswith("gelu_"):
         values["hidden_act"] = "gelu"
@@ -146,9 +153,16 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     _write(checkpoint, weights, folder)
 
 
+def google_refusal(checkpoint: Checkpoint) -> str:
+    """Returns why google-research/bert has no such model; "" if it has."""
+    if isinstance(checkpoint.vocab, BpeVocab):
+        return "its tokenizer is byte BPE, not WordPiece"
+    return BERT.refusal(checkpoint.config, checkpoint.heads)
+
+
 def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> None:
     if checkpoint.vocab is not None:
-        checkpoint.vocab.write(folder / "vocab.txt")
+        checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
     tensors = {name: tf.constant(value) for name, value in weights.items()}
     write_bundle(str(folder / BUNDLE_NAME), tensors)

@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json, model.safetensors (also sharded), pytorch_model.bin.
 
-Names and shapes are those of the PyTorch classes BertModel, BertForPreTraining, BertForMaskedLM,
-BertForSequenceClassification, BertForTokenClassification and BertForQuestionAnswering.
+The names and shapes are those of the classes of transformers for PyTorch; what differs from family
+to family stands in `families`. Weights under fairseq's names are read, too; see `fairseq`.
 """
 
 import json
@@ -14,15 +14,20 @@ import safetensors.numpy
 
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
+    LABEL_HEADS,
     Checkpoint,
     Weights,
     count_layers,
     encoder_shapes,
     table_rows,
+    weight_names,
 )
+from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
+from bert_tf.checkpoints.families import FAMILIES
+from bert_tf.checkpoints.families.family import Family, expect
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
-from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
+from bert_tf.checkpoints.weight_names import from_theirs, to_theirs
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
 
@@ -32,76 +37,12 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-ACTIVATIONS = {
-    "gelu": "gelu_exact",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
+# A dense layer before `classifier`, by the end of its name: what it shows.
+DENSE_BEFORE = {
+    "pooler.dense.weight": "multiple_choice",
+    "pre_classifier.weight": "classifier",
+    "head.dense.weight": "classifier",
 }
-CLASSES = {
-    "masked_lm next_sentence": "BertForPreTraining",
-    "masked_lm": "BertForMaskedLM",
-    "next_sentence": "BertForNextSentencePrediction",
-    "classifier": "BertForSequenceClassification",
-    "tagger": "BertForTokenClassification",
-    "squad": "BertForQuestionAnswering",
-    "": "BertModel",
-}
-
-
-def huggingface_rows(num_layers: int, has_prefix: bool, label_head: str) -> list[Row]:
-    """Returns the table of weights.
-
-    Args:
-      num_layers: L.
-      has_prefix: whether the encoder's names begin with `bert.`; a bare BertModel's do not.
-      label_head: `classifier` or `tagger`: what `classifier.weight` is.
-    """
-    start = "bert." if has_prefix else ""
-    rows = [
-        Row(f"bert/embeddings/{name}", f"{start}embeddings.{name}.weight")
-        for name in ("word_embeddings", "token_type_embeddings", "position_embeddings")
-    ]
-    rows += _norm("bert/embeddings", f"{start}embeddings")
-    for i in range(num_layers):
-        ours, theirs = f"bert/encoder/layer_{i}", f"{start}encoder.layer.{i}"
-        for part in ("query", "key", "value"):
-            rows += _linear(f"{ours}/attention/self/{part}", f"{theirs}.attention.self.{part}")
-        rows += _linear(f"{ours}/intermediate/dense", f"{theirs}.intermediate.dense")
-        for part in ("attention/output", "output"):
-            other = f"{theirs}.{part.replace('/', '.')}"
-            rows += _linear(f"{ours}/{part}/dense", f"{other}.dense")
-            rows += _norm(f"{ours}/{part}", other)
-    rows += _linear("bert/pooler/dense", f"{start}pooler.dense")
-    rows += _linear("cls/predictions/transform/dense", "cls.predictions.transform.dense")
-    rows += _norm("cls/predictions/transform", "cls.predictions.transform")
-    rows += [Row("cls/predictions/output_bias", "cls.predictions.bias")]
-    for head, other in (
-        ("next_sentence", "cls.seq_relationship"),
-        (label_head, "classifier"),
-        ("squad", "qa_outputs"),
-    ):
-        rows += [
-            Row(f"{HEADS[head]}output_weights", f"{other}.weight"),
-            Row(f"{HEADS[head]}output_bias", f"{other}.bias"),
-        ]
-    return rows
-
-
-def _linear(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/kernel", f"{theirs}.weight", is_transposed=True),
-        Row(f"{ours}/bias", f"{theirs}.bias"),
-    ]
-
-
-def _norm(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/LayerNorm/gamma", f"{theirs}.LayerNorm.weight"),
-        Row(f"{ours}/LayerNorm/beta", f"{theirs}.LayerNorm.bias"),
-    ]
 
 
 def is_huggingface(path: pathlib.Path) -> bool:
@@ -115,56 +56,86 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     """Reads a folder, or that of a weights file.
 
     Raises:
-      ValueError: if it is no BERT, or its files contradict each other.
+      ValueError: if it is of no family that is known, or its files contradict each other.
     """
     folder = path.parent if path.name in WEIGHT_FILES else path
     values = read_json(folder / "config.json")
-    config = _read_config(values, folder / "config.json")
+    family = _family(values, folder / "config.json")
+    config = family.read_config(values, folder / "config.json")
     theirs, notes = _modern_names(_read_weights(folder), folder)
-    architectures = json_field(values, "architectures", list, folder / "config.json") or []
-    label_head = _label_head(architectures, theirs)
-    has_prefix = any(name.startswith("bert.") for name in theirs)
-    rows = huggingface_rows(config.num_hidden_layers, has_prefix, label_head)
-    theirs = _untie(theirs, "bert." if has_prefix else "", folder)
+    if is_fairseq(list(theirs)):
+        theirs = rename_fairseq(theirs, str(folder))
+    return from_names(family, config, values, theirs, folder, tuple(notes))
+
+
+def from_names(
+    family: Family,
+    config: ModelConfig,
+    values: dict[str, Any],
+    theirs: Weights,
+    folder: pathlib.Path,
+    notes: tuple[str, ...] = (),
+) -> Checkpoint:
+    """Makes a checkpoint of float32 weights in Hugging Face's names.
+
+    Args:
+      family: whose names they are.
+      config: ours.
+      values: the config.json.
+      theirs: the weights, float32.
+      folder: where the tokenizer is.
+      notes: of the checkpoint.
+
+    Raises:
+      ValueError: if the files contradict each other.
+    """
+    is_bare = not any(name.startswith(family.prefix) for name in theirs)
+    for other in FAMILIES.values():
+        if is_bare and any(name.startswith(other.prefix) for name in theirs):
+            raise ValueError(
+                f"{folder}: model_type is {family.model_type!r}, but its weights are named as "
+                f"those of {other.model_type!r}."
+            )
+    prefix = family.prefix if is_bare else ""  # What the names lack.
+    theirs = _untie(theirs, family, prefix, folder)
+    theirs = _without_constants(theirs, family.constants(config), prefix, folder)
+    purpose = _purpose(family, values, theirs, folder / "config.json")
+    # Of a weight that the configuration denies, a bias say, nothing may be taken.
+    possible = weight_names(config)
+    rows = [
+        row._replace(theirs=row.theirs.removeprefix(prefix))
+        for row in family.rows(config.num_hidden_layers, purpose)
+        if row.name in possible
+    ]
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
     tokenizer = read_tokenizer(folder, table_rows(weights, config))
-    labels = (
-        _labels(values, folder / "config.json")
-        if f"{HEADS[label_head]}output_weights" in weights
-        else ()
-    )
+    has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
         source=str(folder),
         form="huggingface",
-        config=tokenizer.with_casing(config),
+        config=tokenizer.applied_to(config, str(folder)),
         weights=weights,
         vocab=tokenizer.vocab,
-        labels=labels,
+        labels=_labels(values, folder / "config.json") if has_labels else (),
         stated_casing=tokenizer.stated,
         unused=unused,
         notes=(*notes, *tokenizer.notes),
+        family=family.title,
     )
 
 
-def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    """Returns our configuration; a field that is missing has Hugging Face's default."""
-    refused = {
-        "model_type": ("bert",),
-        "position_embedding_type": ("absolute",),
-        "is_decoder": (False,),
-        "add_cross_attention": (False,),
-    }
-    for key, expected in refused.items():
-        if key in values and values[key] not in expected:
-            raise ValueError(
-                f"{path}: {key} is {values[key]!r}, expected {expected[0]!r}; only BERT is read."
-            )
+def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
+    """Returns the family of a config.json; the oldest BERTs do not name theirs."""
+    name = values.get("model_type", "bert")
+    if name not in FAMILIES:
+        raise ValueError(
+            f"{path}: model_type is {name!r}, expected one of {list(FAMILIES)}, the families that "
+            "this toolkit knows."
+        )
+    expect(values, path, is_decoder=False, add_cross_attention=False)
     if values.get("pruned_heads"):
         raise ValueError(f"{path}: layers with pruned heads are not supported.")
-    act = json_field(values, "hidden_act", str, path) or "gelu"
-    if act not in ACTIVATIONS:
-        raise ValueError(f"{path}: hidden_act {act!r}, expected one of {list(ACTIVATIONS)}.")
-    return ModelConfig.from_json_object({**values, "hidden_act": ACTIVATIONS[act]}, str(path))
+    return FAMILIES[name]
 
 
 def _read_weights(folder: pathlib.Path) -> Weights:
@@ -221,18 +192,15 @@ def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[
     return {name: value.astype(np.float32, copy=False) for name, value in weights.items()}, notes
 
 
-def _untie(theirs: Weights, start: str, folder: pathlib.Path) -> Weights:
+def _untie(theirs: Weights, family: Family, prefix: str, folder: pathlib.Path) -> Weights:
     """Removes the copies of tied weights.
 
     Raises:
       ValueError: if a copy differs, so that the MLM head has a table of its own.
     """
-    copies = {
-        "cls.predictions.decoder.weight": f"{start}embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
     theirs = dict(theirs)
-    for copy, original in copies.items():
+    for copy, name in family.copies.items():
+        original = name.removeprefix(prefix)
         if copy in theirs:
             value = theirs.pop(copy)
             if not np.array_equal(value, theirs.setdefault(original, value)):
@@ -240,11 +208,44 @@ def _untie(theirs: Weights, start: str, folder: pathlib.Path) -> Weights:
     return theirs
 
 
-def _label_head(architectures: list[str], theirs: Weights) -> str:
-    """Returns what `classifier.weight` is: by the named class, else by the pooler's presence."""
-    if architectures:
-        return "tagger" if "BertForTokenClassification" in architectures else "classifier"
-    return "classifier" if any("pooler.dense" in name for name in theirs) else "tagger"
+def _without_constants(
+    theirs: Weights, constants: Weights, prefix: str, folder: pathlib.Path
+) -> Weights:
+    """Removes what follows from the configuration.
+
+    Raises:
+      ValueError: if it holds other numbers: the model would compute with them.
+    """
+    constants = {name.removeprefix(prefix): value for name, value in constants.items()}
+    for name, value in constants.items():
+        found = theirs.get(name, value)
+        if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=1e-6):
+            raise ValueError(
+                f"{folder}: {name} is not the constant {list(value.shape)} that config.json asks "
+                "for; configuration and weights are of two models."
+            )
+    return {name: value for name, value in theirs.items() if name not in constants}
+
+
+def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: pathlib.Path) -> str:
+    """Returns what the model is for, of `Family.classes`; masked_lm stands for all without labels.
+
+    What `classifier.weight` is, the named class says, else the dense layer before it.
+    """
+    if "qa_outputs.weight" in theirs:
+        return "squad"
+    if "classifier.out_proj.weight" in theirs:
+        return "classifier"
+    if "classifier.weight" not in theirs:
+        return "masked_lm"
+    names = json_field(values, "architectures", list, path) or []
+    for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
+        if family.classes.get(purpose) in names:
+            return purpose
+    for end, purpose in DENSE_BEFORE.items():
+        if any(name.endswith(end) for name in theirs):
+            return purpose
+    return "tagger"
 
 
 def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
@@ -257,35 +258,71 @@ def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
 
 
 def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes config.json, model.safetensors and the tokenizer's files into a folder."""
-    heads = [head for head in checkpoint.heads if head != "pooler"]
-    purpose = next((head for head in ("classifier", "tagger", "squad") if head in heads), "")
-    name = CLASSES[purpose or " ".join(heads)]
-    has_prefix = name != "BertModel"
-    label_head = "tagger" if purpose == "tagger" else "classifier"
-    rows = huggingface_rows(count_layers(checkpoint.weights), has_prefix, label_head)
-    (folder / "config.json").write_text(_config_json(checkpoint, name), encoding="utf8")
-    weights = to_theirs(rows, checkpoint.weights)
+    """Writes config.json, model.safetensors and the tokenizer's files into a folder.
+
+    Raises:
+      ValueError: if no family can hold the model.
+    """
+    family, heads = family_and_heads(checkpoint)
+    purpose = _written_purpose(heads)
+    is_bare = purpose == "encoder"
+    prefix = family.prefix if is_bare else ""
+    config = checkpoint.config
+    rows = family.rows(count_layers(checkpoint.weights), purpose)
+    weights = {**to_theirs(rows, checkpoint.weights), **family.constants(config)}
+    weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    text = json.dumps(_config_json(checkpoint, family, purpose), indent=2, ensure_ascii=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf8")
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.vocab is not None:
-        write_tokenizer(folder, checkpoint.vocab, checkpoint.config)
+        write_tokenizer(folder, checkpoint.vocab, config)
 
 
-def _config_json(checkpoint: Checkpoint, name: str) -> str:
-    values = checkpoint.config.to_dict()
-    del values["do_lower_case"]  # stands in tokenizer_config.json
-    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
-    values["hidden_act"] = theirs[checkpoint.config.hidden_act]
+def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
+    """Returns the first family that can hold a model, and the heads that it holds of it.
+
+    Raises:
+      ValueError: if none can, with what stands against each.
+    """
+    reasons = []
+    for family in FAMILIES.values():
+        heads = checkpoint.heads
+        if "next_sentence" in heads and "next_sentence" not in family.classes:
+            heads = tuple(head for head in heads if head != "next_sentence")
+        names = {row.name for row in family.rows(1, _written_purpose(heads))}
+        if not any(name.startswith(HEADS["pooler"]) for name in names):
+            heads = tuple(head for head in heads if head != "pooler")
+        reason = family.refusal(checkpoint.config, heads)
+        if not reason:
+            return family, heads
+        reasons.append(f"{family.model_type}: {reason}")
+    raise ValueError(
+        f"huggingface cannot hold this model: {'; '.join(reasons)}. Write it as bert_tf."
+    )
+
+
+def _written_purpose(heads: tuple[str, ...]) -> str:
+    for head in ("classifier", "tagger", "squad"):
+        if head in heads:
+            return head
+    pretrained = {"masked_lm", "next_sentence"} & set(heads)
+    if len(pretrained) == 2:
+        return "pretrained"
+    return next(iter(pretrained), "encoder")
+
+
+def _config_json(checkpoint: Checkpoint, family: Family, purpose: str) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "architectures": [family.classes[purpose]],
+        "model_type": family.model_type,
+        "tie_word_embeddings": True,
+        **family.write_config(checkpoint.config),
+    }
+    if vocab := checkpoint.vocab:
+        names = {"bos": vocab.cls_id, "eos": vocab.sep_id, "cls": vocab.cls_id, "sep": vocab.sep_id}
+        values |= {f"{name}_token_id": index for name, index in names.items()}
     labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(checkpoint.num_labels))
     if labels:
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-    pad_id = checkpoint.vocab.pad_id if checkpoint.vocab else 0
-    fixed = {
-        "architectures": [name],
-        "model_type": "bert",
-        "pad_token_id": pad_id,
-        "position_embedding_type": "absolute",
-        "tie_word_embeddings": True,
-    }
-    return json.dumps({**fixed, **values}, indent=2, ensure_ascii=False) + "\n"
+    return values

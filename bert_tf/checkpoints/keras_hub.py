@@ -19,7 +19,7 @@ from bert_tf.checkpoints.checkpoint import (
     head_shapes,
     table_rows,
 )
-from bert_tf.checkpoints.google import CONFIG_NAME, read_labels, write_labels
+from bert_tf.checkpoints.google import CONFIG_NAME, google_refusal, read_labels, write_labels
 from bert_tf.checkpoints.tokenizer_files import check_casing, fill_up
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
@@ -236,9 +236,11 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes a preset, which keras-hub's own code lays out, and beside it what it has no place for.
 
     Raises:
-      ValueError: if keras-hub has no such activation, or is not installed.
+      ValueError: if keras-hub has no such structure or activation, or is not installed.
     """
     config = checkpoint.config
+    if reason := google_refusal(checkpoint):
+        raise ValueError(f"keras_hub cannot hold this model: {reason}. Write it as bert_tf.")
     if not config.hidden_act.startswith("gelu_"):
         raise ValueError(f"keras-hub has no BERT with hidden_act {config.hidden_act}.")
     task = _make_task(checkpoint)

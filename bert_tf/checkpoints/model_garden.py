@@ -55,7 +55,7 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
     return Checkpoint(
         source=prefix,
         form="model_garden",
-        config=tokenizer.with_casing(config),
+        config=tokenizer.applied_to(config, prefix),
         weights=weights,
         vocab=tokenizer.vocab,
         stated_casing=tokenizer.stated,

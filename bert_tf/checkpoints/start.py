@@ -18,12 +18,14 @@ from bert_tf.checkpoints.checkpoint import (
     listed,
     unnamed,
 )
+from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import content_of
+from bert_tf.text.tokenization import AnyVocab
 
 # What may differ from the checkpoint: no weight depends on it, or `adapt` sees to it.
 FREE_FIELDS = (
@@ -62,6 +64,8 @@ def read_start(
     """
     checkpoint = read_checkpoint(init_checkpoint, config_file)
     checkpoint.check(may_ignore, may_miss)
+    if checkpoint.vocab is None:  # What is attached says it.
+        given = {name: value for name, value in given.items() if name != "tokenizer"}
     config = merge(checkpoint.config, given, init_checkpoint, checkpoint.stated_casing is None)
     if "do_lower_case" in given:
         checkpoint = state_casing(checkpoint, config.do_lower_case)
@@ -107,10 +111,14 @@ def merge(
 
 
 def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence[str]) -> None:
-    """Raises ValueError with all that the checkpoint lacks and that was not named."""
+    """Raises ValueError with all that the checkpoint lacks and that was not named.
+
+    What each task makes anew may be missing; see `families.made_by_tasks`.
+    """
     names = set(encoder_shapes(checkpoint.config))
     for head in heads:
         names |= set(head_shapes(checkpoint.config, head))
+    may_miss = (*may_miss, *made_by_tasks(checkpoint.config))
     missing = unnamed(sorted(names - set(checkpoint.weights)), may_miss)
     if missing:
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
@@ -147,9 +155,9 @@ def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
     return start is None or "pooler" in start.heads
 
 
-def keep_vocabulary(vocab: Vocab, folder: str | pathlib.Path) -> pathlib.Path:
+def keep_vocabulary(vocab: AnyVocab, folder: str | pathlib.Path) -> pathlib.Path:
     """Writes a checkpoint's vocabulary into a folder, named by its content; returns the path."""
-    digest = hashlib.sha256("\n".join(vocab.tokens).encode()).hexdigest()[:12]
-    path = pathlib.Path(folder, f"vocabulary-{digest}.txt")
+    digest = hashlib.sha256(content_of(vocab).encode()).hexdigest()[:12]
+    path = pathlib.Path(folder, f"vocabulary-{digest}{pathlib.Path(vocab.file_name).suffix}")
     vocab.write(path)  # also over one that is there: it may be damaged
     return path

@@ -1,21 +1,24 @@
 """The vocabulary and the casing that stand beside somebody's weights.
 
-    vocab.txt               one piece a line; google-research/bert's and Hugging Face's
-    tokenizer_config.json   Hugging Face: do_lower_case, special tokens
-    tokenizer.json          Hugging Face: the same again, with the vocabulary
+    vocab.txt                one piece a line; google-research/bert's and Hugging Face's
+    tokenizer_config.json    Hugging Face: do_lower_case, special tokens
+    tokenizer.json           Hugging Face: the same again, with the vocabulary; also of byte BPE
+    vocab.json, merges.txt   byte BPE: GPT-2's and RoBERTa's
 
-Casing decides the pieces, and a wrong one is not noticed for long: two files that contradict each
-other, or the vocabulary, are an error.
+Casing decides the pieces of WordPiece, and a wrong one is not noticed for long: two files that
+contradict each other, or the vocabulary, are an error.
 """
 
 import dataclasses
 import json
 import pathlib
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
+from bert_tf.text.bpe_vocab import MERGES_FILE, TOKENIZER_FILE, VOCAB_FILE, BpeVocab
+from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import (
     CLS,
     CONTINUATION_PREFIX,
@@ -28,14 +31,20 @@ from bert_tf.text.vocab import (
 )
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
 
+AnyT = TypeVar("AnyT", bound=AnyVocab)
+
 # Of a cased English vocabulary 30 % of the pieces hold capitals or accents; of an uncased one none.
 CASED_SHARE = 0.01
 # Of an uncased English vocabulary 92 % of the pieces hold lower-case letters, of the Chinese 19 %.
 LATIN_SHARE, LATIN_SIZE = 0.5, 1000
 
 
-# Tokenizers of transformers that split as BERT's does; a name that is missing means it, too.
-KNOWN_CLASSES = re.compile(r"(Bert|DistilBert|Electra|MobileBert|PreTrained)Tokenizer(Fast)?")
+# Tokenizers of transformers that split as BERT's or as RoBERTa's does, and those that say nothing
+# of it; a name that is missing says as little.
+WORDPIECE_CLASSES = re.compile(
+    r"(Bert|DistilBert|Electra|MobileBert|PreTrained)Tokenizer(Fast)?|TokenizersBackend"
+)
+BYTE_BPE_CLASSES = re.compile(r"(Roberta|GPT2|PreTrained)Tokenizer(Fast)?|TokenizersBackend")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +58,29 @@ class TokenizerFiles:
       notes: what to know of it, a sentence each.
     """
 
-    vocab: Vocab | None
+    vocab: AnyVocab | None
     do_lower_case: bool | None
     stated: bool | None
     notes: tuple[str, ...] = ()
 
-    def with_casing(self, config: ModelConfig) -> ModelConfig:
-        """Returns the configuration with this casing, if there is one."""
-        if self.do_lower_case is None:
+    def applied_to(self, config: ModelConfig, source: str) -> ModelConfig:
+        """Returns the configuration with this casing, if there is one, and this vocabulary.
+
+        Raises:
+          ValueError: if positions are counted from another padding than the vocabulary's.
+        """
+        if self.do_lower_case is not None:
+            config = dataclasses.replace(config, do_lower_case=self.do_lower_case)
+        if self.vocab is None:
             return config
-        return dataclasses.replace(config, do_lower_case=self.do_lower_case)
+        pad_id = self.vocab.pad_id
+        if config.position_offset and config.pad_token_id != pad_id:
+            raise ValueError(
+                f"{source}: pad_token_id is {config.pad_token_id}, but the vocabulary's padding is "
+                f"{pad_id}; positions count from it, so correct the one that is wrong."
+            )
+        kind = "byte_bpe" if isinstance(self.vocab, BpeVocab) else "wordpiece"
+        return dataclasses.replace(config, pad_token_id=pad_id, tokenizer=kind)
 
 
 def read_tokenizer(
@@ -74,6 +96,8 @@ def read_tokenizer(
     Raises:
       ValueError: if the files contradict each other, the vocabulary or the tokenizer that we have.
     """
+    if _has_byte_bpe(folder):
+        return _read_byte_bpe(folder, num_rows)
     casings = {} if stated is None else {"the configuration": stated}
     vocabs: dict[str, Vocab] = {}
     added: dict[str, int] = {}
@@ -107,10 +131,79 @@ def read_tokenizer(
     return TokenizerFiles(vocab, lower, stated, added_notes + notes)
 
 
+def _has_byte_bpe(folder: pathlib.Path) -> bool:
+    if any((folder / name).exists() for name in (VOCAB_FILE, MERGES_FILE)):
+        return True
+    path = folder / TOKENIZER_FILE
+    model = json_field(read_json(path), "model", dict, path) if path.exists() else None
+    return (model or {}).get("type") == "BPE"
+
+
+def _read_byte_bpe(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
+    """Reads a tokenizer of byte BPE: from both forms if both are there, which must agree.
+
+    Raises:
+      ValueError: naming the file that is missing or contradicts another.
+    """
+    pair = [folder / VOCAB_FILE, folder / MERGES_FILE]
+    missing = [path for path in pair if not path.exists()]
+    if len(missing) == 1:
+        other = next(path for path in pair if path.exists())
+        raise ValueError(
+            f"{missing[0]} is missing, which {other.name} goes with; copy it, too (a "
+            f"{TOKENIZER_FILE} alone, without {other.name}, is enough)."
+        )
+    if (folder / "vocab.txt").exists():
+        raise ValueError(
+            f"{folder} holds two tokenizers, WordPiece's vocab.txt and byte BPE's; leave one out."
+        )
+    path = folder / "tokenizer_config.json"
+    values = read_json(path) if path.exists() else {}
+    name = json_field(values, "tokenizer_class", str, path)
+    if name and not BYTE_BPE_CLASSES.fullmatch(name):
+        raise ValueError(f"{path}: tokenizer_class is {name}, but the vocabulary is byte BPE's.")
+    found = [BpeVocab.read(path) for path in (folder / TOKENIZER_FILE, pair[0]) if path.exists()]
+    if len(found) == 2:
+        _check_same(found[0], found[1], folder)
+    vocab = found[0]
+    added_path = folder / "added_tokens.json"
+    added = read_json(added_path) if added_path.exists() else {}
+    unknown = [token for token, index in added.items() if vocab.ids.get(token) != index]
+    if unknown:
+        raise ValueError(
+            f"{added_path}: the vocabulary has no {unknown[:5]} with these ids; save the tokenizer "
+            f"as {TOKENIZER_FILE}, which holds everything."
+        )
+    # As in transformers, where this file has the last word.
+    has_prefix = json_field(values, "add_prefix_space", bool, path)
+    if has_prefix is not None:
+        vocab = dataclasses.replace(vocab, add_prefix_space=has_prefix)
+    filled, notes = fill_up(vocab, num_rows, str(folder))
+    return TokenizerFiles(filled, False, False, notes)
+
+
+def _check_same(whole: BpeVocab, pair: BpeVocab, folder: pathlib.Path) -> None:
+    """Raises ValueError unless vocab.json and merges.txt are those of tokenizer.json."""
+    other = [token for token, index in pair.ids.items() if whole.ids.get(token) != index]
+    if other:
+        raise ValueError(
+            f"{folder / VOCAB_FILE} gives {len(other)} pieces another id than {TOKENIZER_FILE}, "
+            f"{other[0]!r} first; they do not belong together."
+        )
+    if pair.merges != whole.merges:
+        raise ValueError(
+            f"{folder / MERGES_FILE} has other merges than {TOKENIZER_FILE} ({len(pair.merges)} "
+            f"and {len(whole.merges)}); they do not belong together."
+        )
+
+
 def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None:
     name = json_field(values, "tokenizer_class", str, path)
-    if name and not KNOWN_CLASSES.fullmatch(name):
-        raise ValueError(f"{path}: tokenizer_class is {name}; only BERT's own is read.")
+    if name and not WORDPIECE_CLASSES.fullmatch(name):
+        raise ValueError(
+            f"{path}: tokenizer_class is {name}; only BERT's WordPiece and RoBERTa's byte BPE are "
+            "read."
+        )
     expected: dict[str, tuple[Any, ...]] = {
         "unk_token": (UNK,),
         "sep_token": (SEP,),
@@ -143,7 +236,7 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
     if model.get("type", "WordPiece") != "WordPiece" or normalizer.get("type") != "BertNormalizer":
         raise ValueError(
             f"{path}: a {model.get('type')} tokenizer with {normalizer.get('type')}; expected "
-            f"WordPiece with BertNormalizer."
+            f"WordPiece with BertNormalizer, or byte BPE."
         )
     lower = json_field(normalizer, "lowercase", bool, path) is not False
     _refuse_other_tokenizers(
@@ -185,7 +278,7 @@ def _with_added(vocab: Vocab, added: dict[str, int]) -> tuple[Vocab, tuple[str, 
     return Vocab((*vocab.tokens, *tokens)), (note,)
 
 
-def fill_up(vocab: Vocab, num_rows: int, source: str) -> tuple[Vocab, tuple[str, ...]]:
+def fill_up(vocab: AnyT, num_rows: int, source: str) -> tuple[AnyT, tuple[str, ...]]:
     """Names the rows that a table has beyond its vocabulary (some are padded to a multiple of 8).
 
     Raises:
@@ -201,15 +294,19 @@ def fill_up(vocab: Vocab, num_rows: int, source: str) -> tuple[Vocab, tuple[str,
         return vocab, ()
     names = tuple(f"[row{index}]" for index in range(len(vocab), num_rows))
     note = f"The word table has {missing} rows beyond the vocabulary; they are now {names[0]} .."
-    return Vocab((*vocab.tokens, *names)), (note,)
+    return dataclasses.replace(vocab, tokens=(*vocab.tokens, *names)), (note,)
 
 
-def check_casing(vocab: Vocab, stated: bool | None, source: str) -> bool:
+def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     """Returns whether text is lower-cased: as stated, else as the pieces ask for.
+
+    Byte BPE never does it.
 
     Raises:
       ValueError: if the pieces contradict what is stated.
     """
+    if isinstance(vocab, BpeVocab):
+        return False
     pieces = [token.removeprefix("##") for token in vocab.tokens if token[0] != "["]
     cased = [p for p in pieces if split_words(p, True) != split_words(p, False)]
     is_cased = len(cased) > CASED_SHARE * len(vocab)
@@ -230,21 +327,49 @@ def check_casing(vocab: Vocab, stated: bool | None, source: str) -> bool:
     return stated
 
 
-def write_tokenizer(folder: pathlib.Path, vocab: Vocab, config: ModelConfig) -> None:
-    """Writes Hugging Face's tokenizer files: vocab.txt, tokenizer_config.json, tokenizer.json."""
-    vocab.write(folder / "vocab.txt")
-    lower = config.do_lower_case
-    settings = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": lower,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "model_max_length": config.max_position_embeddings,
-        **_special_tokens(),
-    }
+def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) -> None:
+    """Writes Hugging Face's tokenizer files: tokenizer.json, and what else its classes look for."""
+    special = _special_tokens(vocab)
+    length = min(config.longest_row, config.max_position_embeddings)
+    settings: dict[str, Any] = {"model_max_length": length, **special}
+    if config.type_vocab_size < 2:  # Some models refuse types, others have no row for the second.
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+    if isinstance(vocab, BpeVocab):
+        settings |= {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "add_prefix_space": vocab.add_prefix_space,
+            "clean_up_tokenization_spaces": False,
+        }
+        vocab.write(folder / TOKENIZER_FILE)
+    else:
+        settings |= {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": config.do_lower_case,
+            "strip_accents": None,
+            "tokenize_chinese_chars": True,
+        }
+        vocab.write(folder / "vocab.txt")
+        _write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
+    _write_json(folder / "tokenizer_config.json", settings)
+    _write_json(folder / "special_tokens_map.json", special)
+
+
+def _write_json(path: pathlib.Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def _special_tokens(vocab: AnyVocab) -> dict[str, str]:
+    """Returns the special tokens by Hugging Face's names of them."""
+    ids = {name: getattr(vocab, f"{name}_id") for name in ("unk", "sep", "pad", "cls", "mask")}
+    if isinstance(vocab, BpeVocab):
+        ids |= {"bos": vocab.cls_id, "eos": vocab.sep_id}
+    return {f"{name}_token": vocab.tokens[index] for name, index in ids.items()}
+
+
+def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
     ids = {token: vocab.ids[token] for token in SPECIAL_TOKENS}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokenizer = {
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -270,17 +395,6 @@ def write_tokenizer(folder: pathlib.Path, vocab: Vocab, config: ModelConfig) -> 
             "vocab": vocab.ids,
         },
     }
-    for name, values in (
-        ("tokenizer_config.json", settings),
-        ("special_tokens_map.json", _special_tokens()),
-        ("tokenizer.json", tokenizer),
-    ):
-        text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-        (folder / name).write_text(text, encoding="utf8")
-
-
-def _special_tokens() -> dict[str, str]:
-    return {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
 
 
 def _template(vocab: Vocab) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_record import recorded, shared_values
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
 
@@ -96,7 +96,7 @@ class Program(abc.ABC):
         return made
 
     @abc.abstractmethod
-    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads and tokenizes the examples; `labels`: those of the weights, if they have any."""
 
     @abc.abstractmethod

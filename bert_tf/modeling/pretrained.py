@@ -109,12 +109,13 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     Raises:
       ValueError: with the names of what is missing or of another shape.
     """
-    from bert_tf.checkpoints.checkpoint import listed, shape_differences, unnamed
+    from bert_tf.checkpoints.checkpoint import listed, shape_differences, unnamed, with_transform
+    from bert_tf.checkpoints.families import made_by_tasks
 
     variables = checkpoint_variables(model)
-    weights = checkpoint.weights
+    weights = with_transform(checkpoint.weights)
     random = [name for name in variables if name not in weights]
-    missing = unnamed(random, may_miss)
+    missing = unnamed(random, (*may_miss, *made_by_tasks(checkpoint.config)))
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     mismatched = shape_differences(weights, shapes)
     if missing or mismatched:

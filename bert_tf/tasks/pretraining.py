@@ -10,7 +10,7 @@ from bert_tf.data.pipeline import evaluation_dataset, pretraining_dataset
 from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.models import BertPretrainer
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 from bert_tf.training.task import Batch
 
 
@@ -30,7 +30,7 @@ class PretrainingTask:
         model: BertPretrainer,
         train_records: RecordFiles | None,
         eval_records: RecordFiles | None,
-        vocab: Vocab,
+        vocab: AnyVocab,
         data: DataConfig,
         masking: MaskingConfig,
     ) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,10 @@ class Vocab:
     """
 
     tokens: tuple[str, ...]
+
+    file_name: ClassVar[str] = "vocab.txt"
+    num_separators: ClassVar[int] = 1  # between two texts
+    second_type: ClassVar[int] = 1  # type id of the second text
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
@@ -75,6 +80,11 @@ class Vocab:
         return np.array(
             [token.startswith(CONTINUATION_PREFIX) and len(token) > length for token in self.tokens]
         )
+
+    @functools.cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the five special tokens."""
+        return frozenset(self.ids[token] for token in SPECIAL_TOKENS)
 
     @property
     def pad_id(self) -> int:

@@ -120,6 +120,10 @@ class WordPiece:
         """Does what `encode` does, without memory."""
         return self._encode_words(split_words(text, self.do_lower_case), self._encode_word)
 
+    def encode_word(self, word: str) -> list[int]:
+        """Returns the pieces of a word of a sentence already split: here, of any text."""
+        return self.encode(word)
+
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
         """Returns pieces and where they stand in the text as it was given.
 

@@ -1,0 +1,35 @@
+"""Families of encoders in Hugging Face's folders: a file and a line here for each."""
+
+from bert_tf.checkpoints.checkpoint import HEADS
+from bert_tf.checkpoints.families.bert import BERT
+from bert_tf.checkpoints.families.distilbert import DISTILBERT
+from bert_tf.checkpoints.families.family import Family
+from bert_tf.checkpoints.families.modernbert import MODERNBERT
+from bert_tf.checkpoints.families.roberta import ROBERTA
+from bert_tf.checkpoints.families.roformer import ROFORMER
+from bert_tf.config import ModelConfig
+
+# By model_type. Of several that can hold a model the first is written.
+FAMILIES: dict[str, Family] = {
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "distilbert": DISTILBERT,
+    "roformer": ROFORMER,
+    "modernbert": MODERNBERT,
+}
+
+
+def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:
+    """Returns the family that a structure with these heads, of `HEADS`, is of; None: of none."""
+    families = FAMILIES.values()
+    return next((f for f in families if not f.refusal(config, heads)), None)
+
+
+def made_by_tasks(config: ModelConfig) -> tuple[str, ...]:
+    """Returns the starts of names of encoder weights that no pre-training of the family makes.
+
+    BERT's next-sentence prediction trains the pooler. In the others it belongs to the head of each
+    task, and a model that is only pre-trained has none.
+    """
+    family = find_family(config)
+    return () if family and family.pretrains_pooler else (HEADS["pooler"],)

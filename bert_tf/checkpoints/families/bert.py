@@ -1,0 +1,141 @@
+"""BERT: post-norm blocks, learned positions, segments, a pooler that pre-training makes."""
+
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.family import (
+    Family,
+    expect,
+    first_difference,
+    read_fields,
+    written_activation,
+)
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
+from bert_tf.config import ModelConfig
+
+# The fields that stand under the same name in the config.json of BERT, RoBERTa and RoFormer.
+SAME_NAMES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+)
+FIELDS = {name: name for name in SAME_NAMES}
+# The block of google-research/bert.
+POST_NORM: dict[str, Any] = {
+    "block_type": "post_norm",
+    "gated_feed_forward": False,
+    "biases": "all",
+    "local_attention": 0,
+    "head_transform": False,
+}
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, position_embedding_type="absolute")
+    return read_fields(values, path, FIELDS, hidden_act="gelu_exact")
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    return {**same_fields(config), "position_embedding_type": "absolute"}
+
+
+def same_fields(config: ModelConfig) -> dict[str, Any]:
+    """Returns the fields of `SAME_NAMES` as they stand in a config.json."""
+    values = {name: getattr(config, name) for name in SAME_NAMES}
+    return {**values, "hidden_act": written_activation(config.hidden_act)}
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    if not config.type_vocab_size:
+        return "type_vocab_size is 0, it has a table of types"
+    return first_difference(
+        config,
+        heads,
+        **POST_NORM,
+        position_type="learned",
+        position_offset=0,
+        embedding_size=config.hidden_size,
+        classifier_pooling="pooler",
+        pooler_act="tanh",
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    label_head = "tagger" if purpose == "tagger" else "classifier"
+    return [
+        *encoder_rows("bert.", num_layers),
+        *dense("bert/pooler/dense", "bert.pooler.dense"),
+        *masked_lm_rows(),
+        *scores("next_sentence", "cls.seq_relationship"),
+        *scores(label_head, "classifier"),
+        *scores("squad", "qa_outputs"),
+    ]
+
+
+def encoder_rows(start: str, num_layers: int) -> list[Row]:
+    """Returns the rows of the tables and of post-norm blocks; `start` is that of their names."""
+    result = [
+        *table("bert/embeddings/word_embeddings", f"{start}embeddings.word_embeddings"),
+        *table("bert/embeddings/token_type_embeddings", f"{start}embeddings.token_type_embeddings"),
+        *table("bert/embeddings/position_embeddings", f"{start}embeddings.position_embeddings"),
+        *norm("bert/embeddings", f"{start}embeddings.LayerNorm"),
+    ]
+    for index in range(num_layers):
+        ours, theirs = f"bert/encoder/layer_{index}", f"{start}encoder.layer.{index}"
+        for part in ("query", "key", "value"):
+            result += dense(f"{ours}/attention/self/{part}", f"{theirs}.attention.self.{part}")
+        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attention.output.dense")
+        result += norm(f"{ours}/attention/output", f"{theirs}.attention.output.LayerNorm")
+        result += dense(f"{ours}/intermediate/dense", f"{theirs}.intermediate.dense")
+        result += dense(f"{ours}/output/dense", f"{theirs}.output.dense")
+        result += norm(f"{ours}/output", f"{theirs}.output.LayerNorm")
+    return result
+
+
+def masked_lm_rows() -> list[Row]:
+    return [
+        *dense("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
+        *norm("cls/predictions/transform", "cls.predictions.transform.LayerNorm"),
+        Row("cls/predictions/output_bias", "cls.predictions.bias"),
+    ]
+
+
+def masked_lm_copies(start: str) -> dict[str, str]:
+    """Returns what of that head is tied, by the weight that it is a copy of."""
+    return {
+        "cls.predictions.decoder.weight": f"{start}embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+
+BERT = Family(
+    title="BERT",
+    model_type="bert",
+    prefix="bert.",
+    classes={
+        "encoder": "BertModel",
+        "pretrained": "BertForPreTraining",
+        "masked_lm": "BertForMaskedLM",
+        "next_sentence": "BertForNextSentencePrediction",
+        "classifier": "BertForSequenceClassification",
+        "multiple_choice": "BertForMultipleChoice",
+        "tagger": "BertForTokenClassification",
+        "squad": "BertForQuestionAnswering",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies=masked_lm_copies("bert."),
+    refusal=refusal,
+    pretrains_pooler=True,
+)

@@ -1,0 +1,131 @@
+"""DistilBERT: BERT's blocks without types; the head for sentences has a dense layer with ReLU."""
+
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.bert import POST_NORM
+from bert_tf.checkpoints.families.family import (
+    Family,
+    first_difference,
+    read_fields,
+    written_activation,
+)
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
+from bert_tf.config import ModelConfig
+
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_position_embeddings": "max_position_embeddings",
+    "initializer_range": "initializer_range",
+    "pad_token_id": "pad_token_id",
+}
+# transformers takes these names, too.
+OTHER_NAMES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+}
+EPSILON = 1e-12
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    """Makes our configuration; `sinusoidal_pos_embds` says only what the table started from."""
+    values = dict(values)
+    for other, name in OTHER_NAMES.items():
+        if other in values and values.setdefault(name, values[other]) != values[other]:
+            raise ValueError(
+                f"{path}: {name} is {values[name]!r}, but {other}, which means the same, is "
+                f"{values[other]!r}; leave one of them out."
+            )
+    return read_fields(
+        values,
+        path,
+        FIELDS,
+        num_hidden_layers=6,
+        hidden_act="gelu_exact",
+        layer_norm_eps=EPSILON,
+        type_vocab_size=0,
+        pooler_act="relu",
+    )
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    values = {theirs: getattr(config, ours) for ours, theirs in FIELDS.items()}
+    return {
+        **values,
+        "activation": written_activation(config.hidden_act),
+        "qa_dropout": config.hidden_dropout_prob,
+        "seq_classif_dropout": config.hidden_dropout_prob,
+        "sinusoidal_pos_embds": False,
+    }
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    return first_difference(
+        config,
+        heads,
+        **POST_NORM,
+        type_vocab_size=0,
+        position_type="learned",
+        position_offset=0,
+        embedding_size=config.hidden_size,
+        layer_norm_eps=EPSILON,
+        classifier_pooling="pooler",
+        pooler_act="relu",
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    start = "distilbert."
+    result = [
+        *table("bert/embeddings/word_embeddings", f"{start}embeddings.word_embeddings"),
+        *table("bert/embeddings/position_embeddings", f"{start}embeddings.position_embeddings"),
+        *norm("bert/embeddings", f"{start}embeddings.LayerNorm"),
+    ]
+    for index in range(num_layers):
+        ours, theirs = f"bert/encoder/layer_{index}", f"{start}transformer.layer.{index}"
+        result += dense(f"{ours}/attention/self/query", f"{theirs}.attention.q_lin")
+        result += dense(f"{ours}/attention/self/key", f"{theirs}.attention.k_lin")
+        result += dense(f"{ours}/attention/self/value", f"{theirs}.attention.v_lin")
+        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attention.out_lin")
+        result += norm(f"{ours}/attention/output", f"{theirs}.sa_layer_norm")
+        result += dense(f"{ours}/intermediate/dense", f"{theirs}.ffn.lin1")
+        result += dense(f"{ours}/output/dense", f"{theirs}.ffn.lin2")
+        result += norm(f"{ours}/output", f"{theirs}.output_layer_norm")
+    if purpose in ("classifier", "multiple_choice"):
+        result += dense("bert/pooler/dense", "pre_classifier")
+    return [
+        *result,
+        *dense("cls/predictions/transform/dense", "vocab_transform"),
+        *norm("cls/predictions/transform", "vocab_layer_norm"),
+        Row("cls/predictions/output_bias", "vocab_projector.bias"),
+        *scores("tagger" if purpose == "tagger" else "classifier", "classifier"),
+        *scores("squad", "qa_outputs"),
+    ]
+
+
+DISTILBERT = Family(
+    title="DistilBERT",
+    model_type="distilbert",
+    prefix="distilbert.",
+    classes={
+        "encoder": "DistilBertModel",
+        "masked_lm": "DistilBertForMaskedLM",
+        "classifier": "DistilBertForSequenceClassification",
+        "multiple_choice": "DistilBertForMultipleChoice",
+        "tagger": "DistilBertForTokenClassification",
+        "squad": "DistilBertForQuestionAnswering",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    refusal=refusal,
+)

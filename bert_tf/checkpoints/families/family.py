@@ -1,0 +1,133 @@
+"""What a family of encoders is to Hugging Face's folders, and how one says what it can hold."""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_tf.checkpoints.checkpoint import LABEL_HEADS, Weights
+from bert_tf.checkpoints.weight_names import Row
+from bert_tf.config import BIASES, ModelConfig
+
+# Names of transformers, which means the exact form by gelu alone.
+ACTIVATIONS = {
+    "gelu": "gelu_exact",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+
+def _nothing(_: ModelConfig) -> Weights:
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One family: its configuration and its names of weights, in both directions.
+
+    Args:
+      title: what messages call it.
+      model_type: its name in a config.json.
+      prefix: what the encoder's names begin with; those of a bare encoder lack it.
+      classes: the classes of transformers by purpose: encoder, masked_lm, pretrained (masked_lm and
+        next_sentence), next_sentence, classifier, multiple_choice, tagger, squad.
+      read_config: makes our configuration from a config.json; raises ValueError for what we do not
+        compute. The path is for messages.
+      write_config: returns the fields of a config.json that say the same.
+      rows: returns the table of weights for so many layers and a purpose.
+      copies: weights that are tied to others, which stand beside them in some files.
+      refusal: returns why it cannot hold a configuration with these heads; "" if it can.
+      constants: tensors in its files that follow from the configuration.
+      pretrains_pooler: whether the pooler comes from pre-training; else it starts with each task.
+    """
+
+    title: str
+    model_type: str
+    prefix: str
+    classes: Mapping[str, str]
+    read_config: Callable[[dict[str, Any], pathlib.Path], ModelConfig]
+    write_config: Callable[[ModelConfig], dict[str, Any]]
+    rows: Callable[[int, str], list[Row]]
+    copies: Mapping[str, str]
+    refusal: Callable[[ModelConfig, tuple[str, ...]], str]
+    constants: Callable[[ModelConfig], Weights] = _nothing
+    pretrains_pooler: bool = False
+
+
+def read_fields(
+    values: dict[str, Any], path: pathlib.Path, names: Mapping[str, str], **others: Any
+) -> ModelConfig:
+    """Makes a configuration.
+
+    Args:
+      values: the config.json; fields that it lacks have the defaults of `others` or ours.
+      path: of it, for messages.
+      names: their names by ours. `hidden_act` is translated.
+      others: values by our names, where the file has none.
+
+    Raises:
+      ValueError: naming the file and their field.
+    """
+    if values.get("pad_token_id", 0) is None:  # for every family: the default
+        values = {name: value for name, value in values.items() if name != "pad_token_id"}
+    ours = {**others, **{name: values[other] for name, other in names.items() if other in values}}
+    act = names["hidden_act"]
+    if act in values:
+        if not isinstance(values[act], str) or values[act] not in ACTIVATIONS:
+            raise ValueError(
+                f"{path}: {act} is {values[act]!r}, expected one of {list(ACTIVATIONS)}."
+            )
+        ours["hidden_act"] = ACTIVATIONS[values[act]]
+    try:
+        return ModelConfig.from_dict(ours)
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        for name, other in names.items():
+            message = re.sub(rf"\b{name}\b", other, message)
+        raise ValueError(f"{path}: {message}") from None
+
+
+def written_activation(value: str) -> str:
+    """Returns their name of an activation of ours."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == value)
+
+
+def expect(values: dict[str, Any], path: pathlib.Path, **allowed: Any) -> None:
+    """Raises ValueError unless each of these fields, if it is there, has this value."""
+    for key, value in allowed.items():
+        if values.get(key) is not None and values[key] != value:
+            raise ValueError(
+                f"{path}: {key} is {values[key]!r}, expected {value!r}, the only one that this "
+                "toolkit computes."
+            )
+
+
+def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
+    """Returns the first field of a structure that a family does not have; "" if there is none.
+
+    Args:
+      config: of the model.
+      heads: of the model; fields of heads that it lacks are passed over.
+      held: a value, or a tuple of them, by the name of a field: what the family has.
+    """
+    unused = set()
+    if "pooler" not in heads:
+        unused.add("pooler_act")
+    if "classifier" not in heads:
+        unused.add("classifier_pooling")
+    if not {*LABEL_HEADS, "squad"} & set(heads):
+        unused.add("head_transform")
+    for name, allowed in held.items():
+        value = getattr(config, name)
+        if name == "embedding_size":
+            value = value or config.hidden_size
+        if name == "biases":
+            value = "all" if all(map(config.has_bias, BIASES)) else value
+        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+        if name not in unused and value not in allowed:
+            return f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}"
+    return ""

@@ -1,0 +1,230 @@
+"""ModernBERT and Ettin: gated pre-norm blocks, rotations, local attention in most layers."""
+
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.family import (
+    Family,
+    expect,
+    first_difference,
+    read_fields,
+    written_activation,
+)
+from bert_tf.checkpoints.weight_names import Row, dense, joined, norm, scores, table
+from bert_tf.config import BIASES, ModelConfig
+from bert_tf.files import json_field
+
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "hidden_act": "hidden_activation",
+    "hidden_dropout_prob": "mlp_dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_position_embeddings": "max_position_embeddings",
+    "initializer_range": "initializer_range",
+    "layer_norm_eps": "norm_eps",
+    "classifier_pooling": "classifier_pooling",
+    "pad_token_id": "pad_token_id",
+    "rotary_theta": "global_rope_theta",
+    "local_rotary_theta": "local_rope_theta",
+    "local_attention": "local_attention",
+    "global_attention_every": "global_attn_every_n_layers",
+}
+# Their switches of biases, and what they are without.
+BIAS_FIELDS = {
+    "attention": ("attention_bias", False),
+    "feed_forward": ("mlp_bias", False),
+    "norm": ("norm_bias", False),
+    "head": ("classifier_bias", False),
+    "output": ("decoder_bias", True),
+}
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+EVERY = "global_attn_every_n_layers"
+THETAS = {GLOBAL: ("global_rope_theta", 160000.0), LOCAL: ("local_rope_theta", 10000.0)}
+NUM_LAYERS = 22
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    # classifier_activation is that of every head, also of the masked LM's.
+    act = values.get("hidden_activation", "gelu")
+    expect(values, path, classifier_activation=act, tie_word_embeddings=True)
+    if values.get("classifier_pooling", "cls") not in ("cls", "mean"):
+        raise ValueError(
+            f"{path}: classifier_pooling is {values['classifier_pooling']!r}, expected 'cls' or "
+            "'mean'."
+        )
+    config = read_fields(
+        {**values, **_read_thetas(values, path), **_read_windows(values, path)},
+        path,
+        FIELDS,
+        vocab_size=50368,
+        num_hidden_layers=NUM_LAYERS,
+        intermediate_size=1152,
+        hidden_act="gelu_exact",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=8192,
+        layer_norm_eps=1e-5,
+        classifier_pooling="cls",
+        pad_token_id=50283,
+        type_vocab_size=0,
+        position_type="rotary",
+        block_type="pre_norm",
+        gated_feed_forward=True,
+        biases=_read_biases(values, path),
+        head_transform=True,
+    )
+    expect(values, path, head_dim=config.head_size)
+    return config
+
+
+def _read_biases(values: dict[str, Any], path: pathlib.Path) -> str:
+    parts = []
+    for part, (field, default) in BIAS_FIELDS.items():
+        value = json_field(values, field, bool, path)
+        if default if value is None else value:
+            parts.append(part)
+    return ",".join(parts) if 0 < len(parts) < len(BIASES) else "all" if parts else "none"
+
+
+def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]:
+    """Returns the bases of the rotations of global and local layers; 0: the same as the other's.
+
+    transformers 5 writes them as rope_parameters.
+    """
+    expect(values, path, rope_scaling={})
+    parameters = json_field(values, "rope_parameters", dict, path) or {}
+    unknown = sorted(set(parameters) - {GLOBAL, LOCAL})
+    if unknown:
+        raise ValueError(
+            f"{path}: rope_parameters has {unknown}, expected {GLOBAL} and {LOCAL} alone."
+        )
+    thetas = {}
+    for kind, (field, default) in THETAS.items():
+        part = json_field(parameters, kind, dict, path) or {}
+        expect(part, path, rope_type="default")
+        older, newer = values.get(field, default) or 0.0, part.get("rope_theta")
+        if newer is not None and field in values and newer != older:
+            raise ValueError(
+                f"{path}: {field} is {older}, but rope_parameters has {newer} for {kind}; they "
+                "must be the same."
+            )
+        thetas[field] = older if newer is None else newer
+    return thetas
+
+
+def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
+    """Returns the window of local layers, 0 without such layers, and how often a global one comes.
+
+    transformers 5 lists the layers as layer_types.
+
+    Raises:
+      ValueError: if global layers do not come at equal distances from the first on.
+    """
+    num_layers = json_field(values, "num_hidden_layers", int, path) or NUM_LAYERS
+    window = json_field(values, "local_attention", int, path)
+    every = json_field(values, EVERY, int, path)
+    kinds = json_field(values, "layer_types", list, path)
+    if every is not None and every < 1:
+        raise ValueError(f"{path}: {EVERY} is {every}, expected at least 1.")
+    if kinds is not None:
+        distances = range(1, len(kinds) + 1) if every is None else (every,)
+        fitting = [n for n in distances if kinds == _layer_types(num_layers, n)]
+        if not fitting:
+            wanted = "any n" if every is None else f"n = {every}, its {EVERY}"
+            raise ValueError(
+                f"{path}: layer_types is {kinds}, expected {GLOBAL} in the layers 0, n, 2n .. of "
+                f"{num_layers}, {LOCAL} in the others, for {wanted}."
+            )
+        every = fitting[0]
+    every = 3 if every is None else every
+    has_local = LOCAL in _layer_types(num_layers, every)
+    window = 128 if window is None else window
+    return {"local_attention": window if has_local else 0, EVERY: every}
+
+
+def _layer_types(num_layers: int, every: int) -> list[str]:
+    return [LOCAL if index % every else GLOBAL for index in range(num_layers)]
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    values = {theirs: getattr(config, ours) for ours, theirs in FIELDS.items()}
+    act = written_activation(config.hidden_act)
+    pooling = config.classifier_pooling
+    return {
+        **values,
+        **{field: config.has_bias(part) for part, (field, _) in BIAS_FIELDS.items()},
+        "hidden_activation": act,
+        "classifier_activation": act,
+        "classifier_pooling": "cls" if pooling == "pooler" else pooling,  # of no use without a head
+        "embedding_dropout": config.hidden_dropout_prob,
+        "classifier_dropout": config.hidden_dropout_prob,
+        "local_attention": config.local_attention or 128,
+        EVERY: config.global_attention_every if config.local_attention else 1,
+        "local_rope_theta": config.local_rotary_theta or config.rotary_theta,
+    }
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    return first_difference(
+        config,
+        heads,
+        block_type="pre_norm",
+        gated_feed_forward=True,
+        type_vocab_size=0,
+        position_type="rotary",
+        embedding_size=config.hidden_size,
+        head_transform=True,
+        classifier_pooling=("cls", "mean"),
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    result = [
+        *table("bert/embeddings/word_embeddings", "model.embeddings.tok_embeddings"),
+        *norm("bert/embeddings", "model.embeddings.norm"),
+    ]
+    for index in range(num_layers):
+        ours, theirs = f"bert/encoder/layer_{index}", f"model.layers.{index}"
+        heads = [f"{ours}/attention/self/{part}" for part in ("query", "key", "value")]
+        if index:
+            result += norm(f"{ours}/attention", f"{theirs}.attn_norm")
+        result += joined(heads, f"{theirs}.attn.Wqkv")
+        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attn.Wo")
+        result += norm(f"{ours}/intermediate", f"{theirs}.mlp_norm")
+        result += dense(f"{ours}/intermediate/dense", f"{theirs}.mlp.Wi")
+        result += dense(f"{ours}/output/dense", f"{theirs}.mlp.Wo")
+    result += norm("bert/encoder", "model.final_norm")
+    # One transformation under one name, whatever comes after it.
+    head = "cls/transform"
+    if purpose in ("masked_lm", "encoder"):
+        head = "cls/predictions/transform"
+        result += [Row("cls/predictions/output_bias", "decoder.bias")]
+    elif purpose == "multiple_choice":
+        result += scores("classifier", "classifier")
+    else:
+        result += scores(purpose, "classifier")
+    return [*result, *dense(f"{head}/dense", "head.dense"), *norm(head, "head.norm")]
+
+
+MODERNBERT = Family(
+    title="ModernBERT",
+    model_type="modernbert",
+    prefix="model.",
+    classes={
+        "encoder": "ModernBertModel",
+        "masked_lm": "ModernBertForMaskedLM",
+        "classifier": "ModernBertForSequenceClassification",
+        "multiple_choice": "ModernBertForMultipleChoice",
+        "tagger": "ModernBertForTokenClassification",
+        "squad": "ModernBertForQuestionAnswering",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    refusal=refusal,
+)

@@ -1,0 +1,85 @@
+"""RoBERTa: BERT's blocks; positions count from the row after padding's, and padding takes none."""
+
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.bert import FIELDS, POST_NORM, encoder_rows, same_fields
+from bert_tf.checkpoints.families.family import Family, expect, first_difference, read_fields
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
+from bert_tf.config import ModelConfig
+from bert_tf.files import json_field
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, position_embedding_type="absolute")
+    pad_id = json_field(values, "pad_token_id", int, path)
+    pad_id = 1 if pad_id is None else pad_id
+    return read_fields(
+        values,
+        path,
+        FIELDS,
+        vocab_size=50265,
+        hidden_act="gelu_exact",
+        pad_token_id=pad_id,
+        position_offset=pad_id + 1,
+    )
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    return {**same_fields(config), "position_embedding_type": "absolute"}
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    if not config.type_vocab_size:
+        return "type_vocab_size is 0, it has a table of types"
+    return first_difference(
+        config,
+        heads,
+        **POST_NORM,
+        position_type="learned",
+        position_offset=config.pad_token_id + 1,
+        embedding_size=config.hidden_size,
+        classifier_pooling="pooler",
+        pooler_act="tanh",
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    # Its class for sentences has a pooler of its own, which is part of the head.
+    if purpose == "classifier":
+        head = dense("bert/pooler/dense", "classifier.dense")
+        head += scores("classifier", "classifier.out_proj")
+    else:
+        head = dense("bert/pooler/dense", "roberta.pooler.dense")
+        head += scores("tagger" if purpose == "tagger" else "classifier", "classifier")
+    return [
+        *encoder_rows("roberta.", num_layers),
+        *dense("cls/predictions/transform/dense", "lm_head.dense"),
+        *norm("cls/predictions/transform", "lm_head.layer_norm"),
+        Row("cls/predictions/output_bias", "lm_head.bias"),
+        *head,
+        *scores("squad", "qa_outputs"),
+    ]
+
+
+ROBERTA = Family(
+    title="RoBERTa",
+    model_type="roberta",
+    prefix="roberta.",
+    classes={
+        "encoder": "RobertaModel",
+        "masked_lm": "RobertaForMaskedLM",
+        "classifier": "RobertaForSequenceClassification",
+        "multiple_choice": "RobertaForMultipleChoice",
+        "tagger": "RobertaForTokenClassification",
+        "squad": "RobertaForQuestionAnswering",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    refusal=refusal,
+)

@@ -1,0 +1,112 @@
+"""RoFormer: BERT's blocks; queries and keys are rotated, neighbouring numbers in pairs."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import Weights
+from bert_tf.checkpoints.families.bert import (
+    FIELDS,
+    POST_NORM,
+    encoder_rows,
+    masked_lm_copies,
+    masked_lm_rows,
+    same_fields,
+)
+from bert_tf.checkpoints.families.family import Family, expect, first_difference, read_fields
+from bert_tf.checkpoints.weight_names import Row, dense, scores
+from bert_tf.config import ModelConfig
+from bert_tf.files import json_field
+
+THETA = 10000.0
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, rotary_value=False)
+    if "RoFormerForMultipleChoice" in (json_field(values, "architectures", list, path) or []):
+        raise ValueError(
+            f"{path}: RoFormerForMultipleChoice scores the last place of a row, padding or not; "
+            "this toolkit has no such head. Take the encoder and train a new one."
+        )
+    config = read_fields(
+        values,
+        path,
+        FIELDS,
+        vocab_size=50000,
+        hidden_act="gelu_exact",
+        max_position_embeddings=1536,
+        position_type="rotary_interleaved",
+        rotary_theta=THETA,
+    )
+    width = json_field(values, "embedding_size", int, path) or config.hidden_size
+    width = 0 if width == config.hidden_size else width
+    # The head for sentences has the activation of the layers.
+    return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    return {
+        **same_fields(config),
+        "embedding_size": config.table_width,
+        "rotary_value": False,
+    }
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    if not config.type_vocab_size:
+        return "type_vocab_size is 0, it has a table of types"
+    return first_difference(
+        config,
+        heads,
+        **POST_NORM,
+        position_type="rotary_interleaved",
+        rotary_theta=THETA,
+        classifier_pooling="pooler",
+        pooler_act=config.hidden_act,
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    result = [
+        row
+        for row in encoder_rows("roformer.", num_layers)
+        if row.name != "bert/embeddings/position_embeddings"
+    ]
+    result += dense("bert/embeddings_project", "roformer.embeddings_project")
+    if purpose == "classifier":
+        result += dense("bert/pooler/dense", "classifier.dense")
+        result += scores("classifier", "classifier.out_proj")
+    if purpose == "tagger":
+        result += scores("tagger", "classifier")
+    return [*result, *masked_lm_rows(), *scores("squad", "qa_outputs")]
+
+
+def constants(config: ModelConfig) -> Weights:
+    """Returns the sines and cosines of the rotations, [P, head size], which its files hold."""
+    size = config.head_size
+    places = np.arange(config.max_position_embeddings)[:, None]
+    angles = places / np.power(THETA, 2 * np.arange(size // 2) / size)
+    angles_table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return {"roformer.encoder.embed_positions.weight": angles_table.astype(np.float32)}
+
+
+ROFORMER = Family(
+    title="RoFormer",
+    model_type="roformer",
+    prefix="roformer.",
+    classes={
+        "encoder": "RoFormerModel",
+        "masked_lm": "RoFormerForMaskedLM",
+        "classifier": "RoFormerForSequenceClassification",
+        "tagger": "RoFormerForTokenClassification",
+        "squad": "RoFormerForQuestionAnswering",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies=masked_lm_copies("roformer."),
+    refusal=refusal,
+    constants=constants,
+)

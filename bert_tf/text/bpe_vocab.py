@@ -88,7 +88,8 @@ class BpeVocab:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
         object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
-        object.__setattr__(self, "added_tokens", tuple(self.added_tokens))
+        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
+        object.__setattr__(self, "added_tokens", tuple(in_order))
         _check(self, "vocabulary")
 
     @classmethod

@@ -17,7 +17,7 @@ from tests.programs import SMALL_BERT, fail, finish, run
 
 FLAGS = {
     **SMALL_BERT,
-    "vocab_size": 411,
+    "vocab_size": 320,
     "do_train": "true",
     "do_eval": "true",
     "train_batch_size": 8,

@@ -45,7 +45,7 @@ from bert_tf.data.tfrecords import list_record_files
 from bert_tf.data.token_store import TokenStore, tokenize_corpus
 from bert_tf.files import exclusive
 from bert_tf.processes import count_workers
-from bert_tf.text.bpe_training import train_bpe_on_parts
+from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
 from bert_tf.text.kinds import BYTE_BPE, WORDPIECE
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import Vocab
@@ -256,10 +256,16 @@ def train_vocabulary(
       vocab_size: pieces wanted.
       tokenizer: the kind, as `ModelConfig.tokenizer`.
       do_lower_case: casing of WordPiece.
-      num_workers: processes; 0: one a core.
+      num_workers: processes that count words for WordPiece; 0: one a core.
+
+    Raises:
+      ValueError: if the corpus is empty, `vocab_size` too small, or `tokenizers` not installed.
     """
     if tokenizer == BYTE_BPE:
-        return train_bpe_on_parts(parts, read_documents, vocab_size, num_workers)
+        try:
+            return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
+        except ModuleNotFoundError as error:
+            raise ValueError(error) from None
     return Vocab(
         tuple(train_vocab_on_parts(parts, read_documents, vocab_size, do_lower_case, num_workers))
     )

@@ -31,6 +31,7 @@ from bert_tf.tasks.squad_sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+from bert_tf.text.vocab import Vocab
 
 # The white space between words of a context is the original's; U+00A0 does not part words here.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -302,24 +303,31 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
     """Returns the first and last piece of the answer in the context; None if there is none.
 
     They are the pieces of the words that the answer touches or, inside them, the first run that
-    is the answer's own pieces: "1895" in "(1895-1943)", but all of "Japanese" for "Japan". Of
-    byte-level BPE these have the space before the answer in front, if there is one.
+    is the answer's own pieces: "1895" in "(1895-1943)", but all of "Japanese" for "Japan".
+    Of byte-level BPE, whose pieces depend on what stands before them, they are the fewest that hold
+    the answer's characters.
     """
-    if question.answer is None:
+    answer, context = question.answer, question.context
+    if answer is None:
         return None
-    ids, starts, ends = _context_pieces(question.context, tokenizer)
-    first_word, last_word = _answer_words(question.answer, question.context)
-    word_starts = [*_find_words(question.context)[1], len(question.context)]
+    ids, starts, ends = _context_pieces(context, tokenizer)
+    first_word, last_word = _answer_words(answer, context)
+    word_starts = [*_find_words(context)[1], len(context)]
+    if not isinstance(tokenizer.vocab, Vocab):
+        begin, end = word_starts[first_word], word_starts[last_word + 1]
+        is_there = context.startswith(answer.text, answer.start)
+        place = answer.start if is_there else context.find(answer.text, begin, end)
+        if place >= 0:
+            begin, end = place, place + len(answer.text)
+        inside = np.flatnonzero((ends > begin) & (starts < end) & (starts < ends))
+        return (int(inside[0]), int(inside[-1])) if inside.size else None
     first = int(np.searchsorted(starts, word_starts[first_word]))
     last = int(np.searchsorted(starts, word_starts[last_word + 1])) - 1
-    while first < last and not question.context[starts[last] : ends[last]].strip():
-        last -= 1  # White space that is a piece.
-    space = " " if question.context[: question.answer.start].endswith(" ") else ""
-    answer = tokenizer.encode(space + question.answer.text)
-    if answer:
-        for start in range(first, last - len(answer) + 2):
-            if ids[start : start + len(answer)] == answer:
-                return start, start + len(answer) - 1
+    own = tokenizer.encode(answer.text)
+    if own:
+        for start in range(first, last - len(own) + 2):
+            if ids[start : start + len(own)] == own:
+                return start, start + len(own) - 1
     return (first, last) if first <= last else None
 
 

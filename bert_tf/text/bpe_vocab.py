@@ -88,7 +88,8 @@ class BpeVocab:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
         object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
-        object.__setattr__(self, "added_tokens", tuple(self.added_tokens))
+        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
+        object.__setattr__(self, "added_tokens", tuple(in_order))
         _check(self, "vocabulary")
 
     @classmethod
@@ -105,7 +106,12 @@ class BpeVocab:
             path = path.with_name(VOCAB_FILE)
         content = _read_json(path)
         if "model" in content and isinstance(content["model"], dict):
-            return _from_tokenizer_json(path, content)
+            try:
+                return _from_tokenizer_json(path, content)
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path}: not as Hugging Face's tokenizers writes it ({error!r}); save it anew."
+                ) from None
         return _from_vocab_and_merges(path, content)
 
     def write(self, path: str | os.PathLike) -> None:
@@ -251,7 +257,7 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     # As transformers has it for RoBERTa: the mask takes the space on its left.
     added = tuple(
         AddedToken(content, lstrip=content == names["mask"], normalized=content != names["mask"])
-        for content in sorted(set(names.values()), key=ids.__getitem__)
+        for content in dict.fromkeys(names.values())
     )
     config = _companion(path.parent, "tokenizer_config.json")
     return _build(

@@ -131,14 +131,12 @@ class ByteBpe:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the pieces of the text; several million a second."""
-        if self._added_raw.may_be_in(text):
+        normal = self._normalize(text)
+        if self._added_raw.may_be_in(text) or self._added_normalized.may_be_in(normal):
             return self._encode_parts(text, self._word_ids.__getitem__)
-        text = self._normalize(text)
-        if self._added_normalized.may_be_in(text):
-            return self._encode_parts(text, self._word_ids.__getitem__)
-        if self.vocab.add_prefix_space and text and text[0] != " ":
-            text = " " + text
-        ids = map(self._word_ids.__getitem__, split_words(text))
+        if self.vocab.add_prefix_space and normal and normal[0] != " ":
+            normal = " " + normal
+        ids = map(self._word_ids.__getitem__, split_words(normal))
         return list(itertools.chain.from_iterable(ids))
 
     def encode_uncached(self, text: str) -> list[int]:

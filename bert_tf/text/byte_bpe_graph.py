@@ -86,7 +86,7 @@ class ByteBpeTokenizer(tf.Module):
         words, ids = _words_of_one_piece(vocab)
         self._whole_words = _string_table(words, ids)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of the pieces.
 
@@ -101,7 +101,7 @@ class ByteBpeTokenizer(tf.Module):
         ids, piece_splits = self._encode(characters, word_splits)
         return _nested(ids, row_splits, piece_splits)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 
-import numpy as np
 import pytest
 
 from bert_tf.text.bpe_vocab import AddedToken, BpeVocab

@@ -109,7 +109,7 @@ class ByteBpe:
     def __init__(self, vocab: BpeVocab):
         self.vocab = vocab
         ids = vocab.ids
-        self._byte_ids = [ids[char] for char in BYTE_CHARACTERS]
+        self._byte_ids = [ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS]
         self._ranks = {
             (ids[left], ids[right]): rank for rank, (left, right) in enumerate(vocab.merges)
         }

@@ -81,7 +81,9 @@ class ByteBpeTokenizer(tf.Module):
         self._added_raw, self._added_normalized = (
             _AddedTokens(vocab, is_normalized) for is_normalized in (False, True)
         )
-        self._byte_ids = np.array([vocab.ids[char] for char in BYTE_CHARACTERS], np.int32)
+        self._byte_ids = np.array(
+            [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
+        )
         self._merges = _MergeTable.build(vocab)
         words, ids = _words_of_one_piece(vocab)
         self._whole_words = _string_table(words, ids)

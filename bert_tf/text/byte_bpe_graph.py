@@ -81,12 +81,14 @@ class ByteBpeTokenizer(tf.Module):
         self._added_raw, self._added_normalized = (
             _AddedTokens(vocab, is_normalized) for is_normalized in (False, True)
         )
-        self._byte_ids = np.array([vocab.ids[char] for char in BYTE_CHARACTERS], np.int32)
+        self._byte_ids = np.array(
+            [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
+        )
         self._merges = _MergeTable.build(vocab)
         words, ids = _words_of_one_piece(vocab)
         self._whole_words = _string_table(words, ids)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of the pieces.
 
@@ -101,7 +103,7 @@ class ByteBpeTokenizer(tf.Module):
         ids, piece_splits = self._encode(characters, word_splits)
         return _nested(ids, row_splits, piece_splits)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:

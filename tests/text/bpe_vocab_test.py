@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 
-import numpy as np
 import pytest
 
 from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
@@ -141,6 +140,28 @@ def test_other_tokenizers_are_refused_by_name(tmp_path, part, value) -> None:
     path.write_text(json.dumps({**content, part: value}), encoding="utf8")
     with pytest.raises(ValueError, match=f"{part.split('_')[0]}.* is not supported; expected"):
         read_vocab(path)
+
+
+def test_other_templates_are_refused(tmp_path) -> None:
+    path = tmp_path / "tokenizer.json"
+    small_vocab(num_separators=1, second_type=1, trim_offsets=False).write(path)
+    content = json.loads(path.read_text(encoding="utf8"))
+    template = content["post_processor"]
+    template["pair"][2]["SpecialToken"]["type_id"] = 1  # the first text's </s>
+    path.write_text(json.dumps(content), encoding="utf8")
+    with pytest.raises(ValueError, match="post_processor .* is not supported"):
+        read_vocab(path)
+    del template["pair"]
+    path.write_text(json.dumps(content), encoding="utf8")
+    with pytest.raises(ValueError, match="tokenizer.json: .*'pair'"):
+        read_vocab(path)
+
+
+def test_bytes_that_no_text_has_may_be_without_a_piece(tmp_path) -> None:
+    tokens = small_vocab().tokens
+    rare = {BYTE_CHARACTERS[0xC0], BYTE_CHARACTERS[0xFF]}
+    vocab = small_vocab(tokens=tuple(token for token in tokens if token not in rare))
+    assert make_tokenizer(vocab, False).tokenize("é") == ["Ã", "©"]
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"\xff"])

@@ -64,7 +64,7 @@ def compute_gradients(case: Case, batch_size: int) -> None:
     import tensorflow as tf
 
     from benchmarks.training_step import make_batch
-    from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+    from bert_tf.modeling.models import BertPretrainer
 
     model = BertPretrainer(case.config(), recompute=case.recompute)
     values = make_batch(batch_size, case.length, case.predictions)
@@ -75,7 +75,7 @@ def compute_gradients(case: Case, batch_size: int) -> None:
     def gradients() -> list[Any]:
         with tf.GradientTape() as tape:
             outputs = model(batch, training=True, dropout_seed=tf.constant(7))
-            loss = sum(part.mean() for part in pretraining_losses(batch, outputs).values())
+            loss = sum(part.mean() for part in model.objective_losses(batch, outputs).values())
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
     for _ in range(2):

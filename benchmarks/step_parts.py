@@ -21,7 +21,8 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.files import atomic_write
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.layout import Padded
-from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+from bert_tf.modeling.models import BertPretrainer
+from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.optimization.optimizers import build_optimizer
 
 CASES = [(64, 64), (32, 128), (16, 256), (8, 512), (8, 128), (16, 128), (64, 128)]  # (B, T)
@@ -69,7 +70,7 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
 
     def predict(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
         logits = heads(x, batch["masked_lm_positions"], table)
-        return pretraining_losses(batch, {"masked_lm_logits": logits})["masked_lm_loss"].mean()
+        return MaskedLM().sums(batch, {"masked_lm_logits": logits})["masked_lm_loss"].mean()
 
     attention = [layer.self_attention, layer.attention_output, layer.attention_norm]
     inside = [layer.intermediate, layer.output_dense, layer.feed_forward_norm]

@@ -65,7 +65,6 @@ def whole_step(model: Any, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
     import tensorflow as tf
 
     from bert_tf.config import OptimizerConfig
-    from bert_tf.modeling.models import pretraining_losses
     from bert_tf.optimization.optimizers import build_optimizer
 
     variables = model.trainable_variables
@@ -77,7 +76,7 @@ def whole_step(model: Any, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
     def step(seed: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             outputs = model(tensors, training=True, dropout_seed=seed)
-            loss = sum(part.mean() for part in pretraining_losses(tensors, outputs).values())
+            loss = sum(part.mean() for part in model.objective_losses(tensors, outputs).values())
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         optimizer.apply_summed(gradients, variables)
         return loss

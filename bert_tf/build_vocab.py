@@ -1,8 +1,11 @@
-"""Trains a WordPiece vocabulary on raw text.
+"""Trains a vocabulary on raw text: of WordPiece, or of byte-level BPE.
 
     python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --vocab_file=vocab.txt
+    python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --tokenizer=byte_bpe \\
+        --vocab_file=tokenizer.json
 
-Without --input_file the embedded corpus is used. See `text/vocab_training.py` for the method.
+Without --input_file the embedded corpus is used. See `text/vocab_training.py` and
+`text/bpe_training.py` for the methods.
 """
 
 import os
@@ -14,11 +17,10 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.data import corpus, embedded_corpus
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.vocab_training import train_vocab_on_parts
+from bert_tf.data.preparation import train_vocabulary
 
 DATA_FLAGS = ("input_file", "input_format", "text_field", "vocab_file", "num_workers")
-MODEL_FLAGS = ("vocab_size", "do_lower_case")
+MODEL_FLAGS = ("vocab_size", "tokenizer", "do_lower_case")
 
 
 def main(_: list[str]) -> None:
@@ -35,11 +37,11 @@ def main(_: list[str]) -> None:
             input_file = os.fspath(embedded_corpus.gather_embedded_corpus(path))
             input_format = "lines"
         parts = corpus.list_parts(input_file, input_format, data.text_field)
-        tokens = train_vocab_on_parts(
-            parts, corpus.read_documents, model.vocab_size, model.do_lower_case, data.num_workers
+        vocab = train_vocabulary(
+            parts, model.vocab_size, model.tokenizer, model.do_lower_case, data.num_workers
         )
-    Vocab(tuple(tokens)).write(data.vocab_file)
-    logging.info("Wrote %d rows to %s.", len(tokens), data.vocab_file)
+    vocab.write(data.vocab_file)
+    logging.info("Wrote %d rows to %s.", len(vocab), data.vocab_file)
 
 
 if __name__ == "__main__":

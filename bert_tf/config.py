@@ -31,9 +31,32 @@ def option(
     choices: tuple[str, ...] | None = None,
     lower: float | None = None,
     upper: float | None = None,
+    may_change: bool = False,
+    from_run: bool = False,
+    of_weights: bool = True,
 ) -> Any:
-    """Declares one field: its default, help text and allowed values (bounds are inclusive)."""
-    metadata = {"help": help_text, "choices": choices, "lower": lower, "upper": upper}
+    """Declares one field, and all that is to be known of it.
+
+    Args:
+      default: its value if nobody says otherwise.
+      help_text: of its flag.
+      choices: the values that are allowed; None for any.
+      lower, upper: bounds, inclusive.
+      may_change: whether a run may be resumed with another value: where and how it is computed and
+        shown. Its numbers stay the same up to rounding and to the dropout masks, which are drawn
+        for each replica and micro-batch.
+      from_run: whether an evaluation or prediction takes it from the run that made the weights.
+      of_weights: of the model's shape: whether weights decide it.
+    """
+    metadata = {
+        "help": help_text,
+        "choices": choices,
+        "lower": lower,
+        "upper": upper,
+        "may_change": may_change,
+        "from_run": from_run,
+        "of_weights": of_weights,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -55,13 +78,22 @@ class Config:
         return dataclasses.asdict(self)
 
     @classmethod
+    def names(cls, **metadata: bool) -> list[str]:
+        """Returns the fields that were declared so, see `option`; all of them without arguments."""
+        return [
+            field.name
+            for field in dataclasses.fields(cls)
+            if all(field.metadata[key] == value for key, value in metadata.items())
+        ]
+
+    @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Makes the object from a dict.
 
         Raises:
           ValueError: on an unknown key or a value out of range.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = cls.names()
         unknown = sorted(set(values) - set(known))
         if unknown:
             raise ValueError(f"{cls.__name__}: unknown keys {unknown}; known keys are {known}.")
@@ -102,14 +134,18 @@ class ModelConfig(Config):
     num_attention_heads: int = option(12, "Heads per layer; divides hidden_size.", lower=1)
     intermediate_size: int = option(3072, "Width inside the feed-forward part.", lower=1)
     hidden_act: str = option("gelu_tanh", "Activation, by its exact form.", choices=ACTIVATIONS)
-    hidden_dropout_prob: float = option(0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99)
-    attention_probs_dropout_prob: float = option(
-        0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99
+    hidden_dropout_prob: float = option(
+        0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99, of_weights=False
     )
-    max_position_embeddings: int = option(512, "Rows of the position table.", lower=1)
+    attention_probs_dropout_prob: float = option(
+        0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99, of_weights=False
+    )
+    max_position_embeddings: int = option(
+        512, "Rows of the position table.", lower=1, of_weights=False
+    )
     type_vocab_size: int = option(2, "Rows of the segment table; 0: there is none.", lower=0)
     initializer_range: float = option(
-        0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0
+        0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0, of_weights=False
     )
     layer_norm_eps: float = option(1e-12, "Epsilon of every LayerNorm.", lower=0.0)
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
@@ -279,7 +315,7 @@ class DataConfig(Config):
     input_format: str = option("auto", "Form of input_file; auto looks.", choices=INPUT_FORMATS)
     text_field: str = option("text", "Field of JSONL records or TFDS examples with the text.")
     eval_file: str = option(
-        "", "Input for evaluation only; empty: documents held out of input_file."
+        "", "Input for evaluation only; empty: documents held out of input_file.", from_run=True
     )
     eval_fraction: float = option(
         0.02, "Share of documents held out when eval_file is empty.", lower=0.0, upper=0.5
@@ -295,9 +331,13 @@ class DataConfig(Config):
         "then in new rows.",
     )
     cache_dir: str = option(
-        "", "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache."
+        "",
+        "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache.",
+        may_change=True,
     )
-    max_seq_length: int = option(128, "Pieces per example, special tokens included.", lower=8)
+    max_seq_length: int = option(
+        128, "Pieces per example, special tokens included.", lower=8, from_run=True
+    )
     dupe_factor: int = option(
         10, "Times each document is used with other masks (static masking only).", lower=1
     )
@@ -314,7 +354,9 @@ class DataConfig(Config):
         "or in 0.8 of all runs of five pieces (near).",
         choices=("none", "exact", "near"),
     )
-    num_workers: int = option(0, "Processes that prepare data; 0: one a core.", lower=0)
+    num_workers: int = option(
+        0, "Processes that prepare data; 0: one a core.", lower=0, may_change=True
+    )
 
 
 MASKINGS = ("dynamic", "static", "tf_text")
@@ -421,7 +463,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 class TrainingConfig(Config):
     """The loop: what is run, where, how often it is logged and saved."""
 
-    output_dir: str = option("", "Run directory.")
+    output_dir: str = option("", "Run directory.", may_change=True)
     init_checkpoint: str = option(
         "",
         "Weights to start from, with their configuration and vocabulary: a run directory (its best "
@@ -433,67 +475,104 @@ class TrainingConfig(Config):
         "",
         "Starts of names of weights, comma-separated, that --init_checkpoint may lack; they start "
         "at random.",
+        may_change=True,
     )
     may_ignore: str = option(
-        "", "Starts of names of weights, comma-separated, to leave out of --init_checkpoint."
+        "",
+        "Starts of names of weights, comma-separated, to leave out of --init_checkpoint.",
+        may_change=True,
     )
-    bert_config_file: str = option("", "bert_config.json; its values replace the shape flags.")
-    do_train: bool = option(False, "Train.")
-    do_eval: bool = option(False, "Evaluate at the end, and every eval_steps while training.")
+    bert_config_file: str = option(
+        "", "bert_config.json; its values replace the shape flags.", may_change=True
+    )
+    do_train: bool = option(False, "Train.", may_change=True)
+    do_eval: bool = option(
+        False, "Evaluate at the end, and every eval_steps while training.", may_change=True
+    )
     train_batch_size: int = option(32, "Examples per step over all replicas.", lower=1)
     batch_ramp_start: int = option(
         0, "Examples of the first batches, doubled until train_batch_size; 0: no ramp.", lower=0
     )
     batch_ramp_steps: int = option(0, "Steps of the ramp of the batch.", lower=0)
-    eval_batch_size: int = option(8, "Examples per evaluation step over all replicas.", lower=1)
-    max_eval_steps: int = option(100, "Most evaluation steps.", lower=1)
+    eval_batch_size: int = option(
+        8, "Examples per evaluation step over all replicas.", lower=1, may_change=True
+    )
+    max_eval_steps: int = option(100, "Most evaluation steps.", lower=1, may_change=True)
     eval_steps: int = option(
-        0, "Steps between evaluations while training; the last step has one, too. 0: none.", lower=0
+        0,
+        "Steps between evaluations while training; the last step has one, too. 0: none.",
+        lower=0,
+        may_change=True,
     )
     early_stopping_evaluations: int = option(
-        0, "Stop after this many evaluations in a row that are no better; 0: never.", lower=0
+        0,
+        "Stop after this many evaluations in a row that are no better; 0: never.",
+        lower=0,
+        may_change=True,
     )
-    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", lower=1)
-    keep_checkpoint_max: int = option(3, "Newest checkpoints kept; the best is kept too.", lower=1)
-    iterations_per_loop: int = option(1000, "Most steps inside one graph call.", lower=1)
-    log_steps: int = option(100, "Steps between logged lines.", lower=1)
+    save_checkpoints_steps: int = option(
+        1000, "Steps between checkpoints.", lower=1, may_change=True
+    )
+    keep_checkpoint_max: int = option(
+        3, "Newest checkpoints kept; the best is kept too.", lower=1, may_change=True
+    )
+    iterations_per_loop: int = option(
+        1000, "Most steps inside one graph call.", lower=1, may_change=True
+    )
+    log_steps: int = option(100, "Steps between logged lines.", lower=1, may_change=True)
     on_bad_loss: str = option(
         "stop",
         "When a loss or its gradients are not finite, or the loss jumps: stop; skip the update; "
         "rewind to the last checkpoint and leave out the batches that led there.",
         choices=BAD_LOSS_POLICIES,
+        may_change=True,
     )
     spike_sigmas: float = option(
         0.0,
         "A loss jumps if it lies this many standard deviations above the mean of the last 100 "
         "steps; 0: whatever it is.",
         lower=0.0,
+        may_change=True,
     )
     max_bad_losses: int = option(
-        10, "Most rewinds of a run, or skipped steps in a row; then it stops.", lower=1
+        10,
+        "Most rewinds of a run, or skipped steps in a row; then it stops.",
+        lower=1,
+        may_change=True,
     )
     distribution: str = option(
         "one_device",
         "one_device; mirrored: all GPUs of this machine; multi_worker: hosts named in TF_CONFIG; "
         "tpu.",
         choices=STRATEGIES,
+        may_change=True,
     )
-    num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0)
+    num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0, may_change=True)
     precision: str = option("float32", "Keras' dtype policy.", choices=PRECISIONS)
-    jit_compile: bool = option(True, "Compile the step with XLA.")
+    jit_compile: bool = option(True, "Compile the step with XLA.", may_change=True)
     pack_rows: bool = option(
-        False, "Put several short texts in one row: less padding, the same losses."
+        False, "Put several short texts in one row: less padding, the same losses.", may_change=True
     )
     gradient_accumulation_steps: int = option(
-        0, "Micro-batches a step; divides a replica's batch. 0: as memory asks for.", lower=0
+        0,
+        "Micro-batches a step; divides a replica's batch. 0: as memory asks for.",
+        lower=0,
+        may_change=True,
     )
-    recompute: bool = option(False, "Recompute layers in the backward pass to save memory.")
-    use_tpu: bool = option(False, "google-research/bert's spelling of --distribution=tpu.")
-    tpu_name: str = option("", "Name or address of the TPU; empty: the local one.")
-    tpu_zone: str = option("", "Zone of the TPU.")
-    gcp_project: str = option("", "Project of the TPU.")
+    recompute: bool = option(
+        False, "Recompute layers in the backward pass to save memory.", may_change=True
+    )
+    use_tpu: bool = option(
+        False, "google-research/bert's spelling of --distribution=tpu.", may_change=True
+    )
+    tpu_name: str = option("", "Name or address of the TPU; empty: the local one.", may_change=True)
+    tpu_zone: str = option("", "Zone of the TPU.", may_change=True)
+    gcp_project: str = option("", "Project of the TPU.", may_change=True)
     peak_flops: float = option(
-        0.0, "Peak FLOP/s of one device, for the share reached; 0: known or measured.", lower=0.0
+        0.0,
+        "Peak FLOP/s of one device, for the share reached; 0: known or measured.",
+        lower=0.0,
+        may_change=True,
     )
 
     def check(self) -> None:

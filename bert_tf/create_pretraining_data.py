@@ -13,14 +13,14 @@ import pathlib
 from absl import flags, logging
 
 from bert_tf import config_flags
-from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
 from bert_tf.data.beam_examples import fill_work_folder
 from bert_tf.data.example_files import manifest_path, write_examples
 from bert_tf.data.google_examples import make_google_examples, pad_examples, read_google_documents
 from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.data.throughput import describe
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.kinds import WORDPIECE, check_kind, kind_of
+from bert_tf.text.tokenization import make_tokenizer, read_vocab
 
 DATA_FLAGS = (
     "input_file input_format text_field vocab_file max_seq_length dupe_factor short_seq_prob "
@@ -28,6 +28,7 @@ DATA_FLAGS = (
 ).split()
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 config_flags.define_flags(MaskingConfig)
+config_flags.define_flags(ModelConfig, only=("tokenizer",))
 flags.DEFINE_string("output_file", "", "Comma-separated TFRecord files to write.")
 flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents (uncased model).")
 flags.DEFINE_integer(
@@ -70,12 +71,14 @@ def main(_: list[str]) -> None:
         check_google_flags(data, FLAGS.masking if FLAGS["masking"].present else "static")
         write_google_examples(output_files, data, masking)
         return
+    vocab = read_vocab(data.vocab_file)
+    check_kind(vocab, config_flags.given(ModelConfig), data.vocab_file)
     by_beam = functools.partial(fill_work_folder, beam_options=FLAGS.beam_options)
     manifest = write_examples(
         output_files,
         data,
         masking,
-        do_lower_case=FLAGS.do_lower_case,
+        do_lower_case=FLAGS.do_lower_case and kind_of(vocab) == WORDPIECE,
         fill_work_folder=by_beam if FLAGS.runner == "beam" else None,
     )
     masks = "masks drawn at reading" if masking.masking != "static" else "masked"
@@ -128,13 +131,12 @@ def write_google_examples(
     output_files: list[pathlib.Path], data: DataConfig, masking: MaskingConfig
 ) -> None:
     """Writes the original program's examples, dealt to the files in turn as it does."""
-    vocab = Vocab.read(data.vocab_file)
-    documents = read_google_documents(
-        data.input_file, WordPiece(vocab, FLAGS.do_lower_case), data.input_format
-    )
+    vocab = read_vocab(data.vocab_file)
+    tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case)
+    documents = read_google_documents(data.input_file, tokenizer, data.input_format)
     examples = make_google_examples(documents, data, masking, vocab)
     records = encode_examples(
-        pad_examples(examples, data.max_seq_length, masking.max_predictions_per_seq)
+        pad_examples(examples, data.max_seq_length, masking.max_predictions_per_seq, vocab.pad_id)
     )
     for number, path in enumerate(output_files):
         write_records(path, records[number :: len(output_files)])

@@ -24,8 +24,7 @@ from bert_tf.diagnosis.findings import Diagnosis, Severity
 from bert_tf.diagnosis.report import page, screen
 from bert_tf.diagnosis.run import diagnose_run, is_run
 from bert_tf.files import atomic_write
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))
 config_flags.define_flags(DataConfig, only=("vocab_file", "input_format", "text_field"))
@@ -45,7 +44,7 @@ def main(_: list[str]) -> int:
         raise ValueError("Name what to look at: python -m bert_tf.doctor runs/my_bert")
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
-    vocab = Vocab.read(FLAGS.vocab_file) if FLAGS.vocab_file else None
+    vocab = read_vocab(FLAGS.vocab_file) if FLAGS.vocab_file else None
     diagnoses = [found for name in FLAGS.paths for found in diagnose(name, vocab)]
     print(screen(diagnoses))
     if FLAGS.report_file:
@@ -56,7 +55,7 @@ def main(_: list[str]) -> int:
     return SERIOUS_STATUS if Severity.SERIOUS in severities else 0
 
 
-def diagnose(name: str, vocab: Vocab | None) -> list[Diagnosis]:
+def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
     """Looks at a place; a folder of several seeds, or of folders of records, has several parts.
 
     Raises:
@@ -72,7 +71,7 @@ def diagnose(name: str, vocab: Vocab | None) -> list[Diagnosis]:
 
         masking = config_flags.from_flags(MaskingConfig)
         return [diagnose_examples(*place, vocab, masking) for place in folders.items()]
-    tokenizer = WordPiece(vocab, FLAGS.do_lower_case) if vocab else None
+    tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case) if vocab else None
     text = f"{name}/*" if path.is_dir() else name
     return [diagnose_corpus(text, config_flags.from_flags(DataConfig), tokenizer)]
 

@@ -33,7 +33,7 @@ from bert_tf.data.corpus_format import open_decompressed
 from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.files import atomic_write, read_json
 from bert_tf.text.packing import PackedText
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 if typing.TYPE_CHECKING:
     from bert_tf.modeling.text_model import TextModel
@@ -224,7 +224,7 @@ def logged(chunks: Iterable[list], total: int) -> Iterator[list]:
 
 
 def features_line(
-    index: int, row: PackedText, values: np.ndarray, *, layers: Sequence[int], vocab: Vocab
+    index: int, row: PackedText, values: np.ndarray, *, layers: Sequence[int], vocab: AnyVocab
 ) -> str:
     """Returns google-research/bert's line; `values` are float32 [T, layers, D]."""
     # A float32 times a million is exact in float64: this rounds as the original's round() does.

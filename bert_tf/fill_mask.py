@@ -31,7 +31,7 @@ def main(_: list[str]) -> None:
 
     from bert_tf.tasks import mask_filling
 
-    model, tokenizer, vocab = mask_filling.read_model(
+    model, tokenizer = mask_filling.read_model(
         path,
         training.bert_config_file,
         config_flags.from_flags(DataConfig).vocab_file,
@@ -39,7 +39,7 @@ def main(_: list[str]) -> None:
     )
     for text in TEXT.value or _typed():
         try:
-            masks = mask_filling.fill_mask(model, tokenizer, vocab, text, TOP_K.value)
+            masks = mask_filling.fill_mask(model, tokenizer, text, TOP_K.value)
         except ValueError as error:
             if TEXT.value:
                 raise

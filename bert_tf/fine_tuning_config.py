@@ -10,9 +10,16 @@ class FineTuningConfig(Config):
     """What all fine-tuning programs share (google-research/bert's names where it has them)."""
 
     train_file: str = option("", "Examples to train on.")
-    predict_file: str = option("", "Examples to predict; judged, too, if all have known labels.")
-    do_predict: bool = option(False, "Predict predict_file, or the task's test set.")
-    predict_batch_size: int = option(8, "Examples per prediction step.", lower=1)
+    predict_file: str = option(
+        "",
+        "Examples to predict; judged, too, if all have known labels.",
+        may_change=True,
+        from_run=True,
+    )
+    do_predict: bool = option(
+        False, "Predict predict_file, or the task's test set.", may_change=True
+    )
+    predict_batch_size: int = option(8, "Examples per prediction step.", lower=1, may_change=True)
     num_train_epochs: float = option(
         3.0, "Times every example is shown; num_train_steps, if given, decides instead.", lower=0.0
     )
@@ -20,7 +27,10 @@ class FineTuningConfig(Config):
         0.1, "Share of the steps with rising learning rate.", lower=0.0, upper=1.0
     )
     num_seeds: int = option(
-        1, "Runs with seeds random_seed, random_seed + 1, ..., each in a folder.", lower=1
+        1,
+        "Runs with seeds random_seed, random_seed + 1, ..., each in a folder.",
+        lower=1,
+        may_change=True,
     )
     frozen_layers: int = option(
         -1, "Keep the embeddings and this many first layers as they are; -1: train all.", lower=-1
@@ -29,10 +39,14 @@ class FineTuningConfig(Config):
         False, "Start with a new head although the checkpoint has one (of another task, say)."
     )
     pad_to_max_length: bool = option(
-        False, "Pad every batch to max_seq_length, as the original: slower, the same losses."
+        False,
+        "Pad every batch to max_seq_length, as the original: slower, the same losses.",
+        may_change=True,
     )
     use_best_checkpoint: bool = option(
-        True, "After evaluations while training: end with the best checkpoint, not the last."
+        True,
+        "After evaluations while training: end with the best checkpoint, not the last.",
+        may_change=True,
     )
 
 
@@ -71,7 +85,7 @@ class ClassifierConfig(Config):
         choices=LONG_TEXTS,
     )
     best_metric: str = option("", "Metric that names the best checkpoint; empty: the task's own.")
-    num_worst_errors: int = option(50, "Lines of worst_errors.tsv.", lower=0)
+    num_worst_errors: int = option(50, "Lines of worst_errors.tsv.", lower=0, may_change=True)
 
 
 @dataclasses.dataclass(frozen=True)

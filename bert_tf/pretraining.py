@@ -29,7 +29,8 @@ from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.run_record import recorded, write_run_record
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
+from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
 from bert_tf.training.flops import training_flops
@@ -43,13 +44,6 @@ from bert_tf.training.reporting import (
 )
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import Trainer, note_evaluation
-
-PANELS = {
-    "masked_lm_loss": "MLM loss (nats)",
-    "masked_lm_accuracy": "MLM accuracy",
-    "next_sentence_loss": "NSP loss (nats)",
-    "next_sentence_accuracy": "NSP accuracy",
-}
 
 
 def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
@@ -129,6 +123,7 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
     if start.vocab:
         vocab_size = given.get("vocab_size", len(start.vocab))
         check_vocabulary(len(start.vocab), vocab_size, training.init_checkpoint)
+        start = dataclasses.replace(start, config=with_vocabulary(start.config, start.vocab))
     return configs._replace(model=start.config), start
 
 
@@ -136,10 +131,12 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
     prepared = prepare(configs, start, strategy)
     configs = configs._replace(training=choose_sizes(configs, strategy))
-    model_config, data, masking, optimization, training = configs
+    training = configs.training
     if training.do_eval and not prepared.eval_files:
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
-    vocab = Vocab.read(prepared.vocab_file)
+    vocab = read_vocab(prepared.vocab_file)
+    configs = configs._replace(model=with_vocabulary(configs.model, vocab))
+    model_config, data, masking, optimization, training = configs
     check_vocabulary(len(vocab), model_config.vocab_size, prepared.vocab_file)
     if training.do_train and is_chief(strategy):
         write_run_record(training.output_dir, vocab, *configs)
@@ -198,6 +195,7 @@ def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any
             do_lower_case=configs.model.do_lower_case,
             cache_dir=configs.data.cache_dir,
             do_eval=configs.training.do_eval,
+            tokenizer=configs.model.tokenizer,
         )
 
     prepared = prepare_here() if is_chief(strategy) else None
@@ -221,11 +219,12 @@ def vocabulary_of_weights(
     """
     if start and start.vocab:
         return str(keep_vocabulary(start.vocab, data.cache_dir))
-    own = pathlib.Path(training.output_dir, "vocab.txt")
-    if own.exists() and (training.init_checkpoint or not data.vocab_file):
+    own = find_vocabulary(training.output_dir)
+    if own and (training.init_checkpoint or not data.vocab_file):
         return str(own)
     if not data.vocab_file and not training.do_train:
-        raise ValueError(f"{own.parent} has no vocab.txt; give its vocabulary as --vocab_file.")
+        folder, names = pathlib.Path(training.output_dir), " or ".join(VOCABULARY_FILES)
+        raise ValueError(f"{folder} has no {names}; give its vocabulary as --vocab_file.")
     return data.vocab_file
 
 
@@ -265,9 +264,8 @@ def report_results(
 ) -> None:
     """Writes eval_results.txt and curves.png, and prints the results beside the baseline's."""
     training = configs.training
-    baseline = typing.cast(PretrainingTask, trainer.task).unigram_baseline(
-        configs.model.vocab_size, training.eval_batch_size, training.max_eval_steps
-    )
+    task = typing.cast(PretrainingTask, trainer.task)
+    baseline = task.baseline(training.eval_batch_size, training.max_eval_steps)
     folder = pathlib.Path(training.output_dir)
     if training.do_train:
         note_evaluation(folder, trainer.step, results)
@@ -275,7 +273,7 @@ def report_results(
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     names = ("metrics.jsonl", "eval_metrics.jsonl")
     steps, evaluations = (read_metrics(folder / name) for name in names)
-    draw_curves(folder / "curves.png", PANELS, steps, evaluations, baseline)
+    draw_curves(folder / "curves.png", task.panels, steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""

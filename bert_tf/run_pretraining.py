@@ -18,6 +18,8 @@ from bert_tf.config import (
     TrainingConfig,
 )
 from bert_tf.run_record import check_same_run, shared_values
+from bert_tf.text.kinds import BYTE_BPE, check_kind, find_vocabulary, with_vocabulary
+from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
 
@@ -70,12 +72,29 @@ def read_configs() -> PretrainingConfigs:
     if not data.cache_dir:
         cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
+    return configs if training.init_checkpoint else fit_to_vocabulary(configs)
+
+
+def fit_to_vocabulary(configs: PretrainingConfigs) -> PretrainingConfigs:
+    """Lets the model's configuration follow the vocabulary that is given, or that the run has.
+
+    Raises:
+      ValueError: if it is of another kind than --tokenizer.
+    """
+    given = configs.data.vocab_file
+    path = pathlib.Path(given) if given else find_vocabulary(configs.training.output_dir)
+    if path and path.is_file():
+        vocab = read_vocab(path)
+        check_kind(vocab, config_flags.given(ModelConfig), path)
+        return configs._replace(model=with_vocabulary(configs.model, vocab))
+    if configs.model.tokenizer == BYTE_BPE:  # One is to be trained.
+        return configs._replace(model=dataclasses.replace(configs.model, do_lower_case=False))
     return configs
 
 
 def check_length(configs: PretrainingConfigs) -> None:
     """Raises ValueError if sequences are longer than the position table."""
-    length, rows = configs.data.max_seq_length, configs.model.max_position_embeddings
+    length, rows = configs.data.max_seq_length, configs.model.longest_row
     if length > rows:
         raise ValueError(
             f"--max_seq_length={length} is above the model's max_position_embeddings {rows}; with "

@@ -5,18 +5,8 @@ import pathlib
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.files import atomic_write
-from bert_tf.text.vocab import Vocab
-
-# Fields that change where and how a run is computed and shown: its numbers stay the same up to
-# rounding and to the dropout masks, which are drawn for each replica and micro-batch.
-FREE_FIELDS = frozenset(
-    "output_dir cache_dir num_workers do_train do_eval max_eval_steps eval_batch_size eval_steps "
-    "save_checkpoints_steps keep_checkpoint_max iterations_per_loop log_steps distribution "
-    "num_devices jit_compile pack_rows gradient_accumulation_steps recompute "
-    "early_stopping_evaluations use_tpu tpu_name tpu_zone gcp_project peak_flops bert_config_file "
-    "may_miss may_ignore do_predict predict_file predict_batch_size num_seeds use_best_checkpoint "
-    "pad_to_max_length num_worst_errors on_bad_loss spike_sigmas max_bad_losses".split()
-)
+from bert_tf.text.kinds import find_vocabulary
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:
@@ -29,10 +19,11 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
     if not path.exists():
         return
     before = read_flagfile(path)
+    free = {name for config in configs for name in config.names(may_change=True)}
     differences = [
         f"--{name} is {value}, was {before[name]}"
         for name, value in _values(*configs).items()
-        if name not in FREE_FIELDS and before.get(name, value) != value
+        if name not in free and before.get(name, value) != value
     ]
     if differences:
         raise ValueError(
@@ -59,21 +50,21 @@ def _values(*configs: Config) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def write_run_record(output_dir: str, vocab: Vocab, model: ModelConfig, *others: Config) -> None:
-    """Writes run.flags, bert_config.json and vocab.txt into the run directory.
+def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *others: Config) -> None:
+    """Writes run.flags, bert_config.json and the vocabulary into the run directory.
 
     Raises:
       ValueError: if the directory has another vocabulary already.
     """
     folder = pathlib.Path(output_dir)
-    vocab_file = folder / "vocab.txt"
-    if vocab_file.exists() and Vocab.read(vocab_file).tokens != vocab.tokens:
+    before = find_vocabulary(folder)
+    if before and read_vocab(before) != vocab:
         raise ValueError(
-            f"{vocab_file}, with which this run began, differs from the vocabulary of the input. "
-            f"Give --vocab_file={vocab_file}, or another --output_dir."
+            f"{before}, with which this run began, differs from the vocabulary of the input. "
+            f"Give --vocab_file={before}, or another --output_dir."
         )
     with atomic_write(folder / "run.flags") as file:
         file.write(flagfile(model, *others))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    vocab.write(vocab_file)
+    vocab.write(folder / vocab.file_name)

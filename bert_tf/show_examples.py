@@ -18,7 +18,9 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
+from bert_tf.text.kinds import piece_texts
+from bert_tf.text.tokenization import AnyVocab, read_vocab
+from bert_tf.text.vocab import CONTINUATION_PREFIX
 
 config_flags.define_flags(DataConfig, only=("input_file", "vocab_file", "random_seed"))
 config_flags.define_flags(MaskingConfig)
@@ -32,7 +34,7 @@ def main(_: list[str]) -> None:
     for name in ("input_file", "vocab_file"):
         if not getattr(data, name):
             raise ValueError(f"--{name} is empty; give the records and the vocabulary they are of.")
-    vocab = Vocab.read(data.vocab_file)
+    vocab = read_vocab(data.vocab_file)
     masking = config_flags.from_flags(MaskingConfig)
 
     from bert_tf.data.first_examples import read_examples
@@ -42,7 +44,7 @@ def main(_: list[str]) -> None:
         print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")
 
 
-def format_example(example: dict[str, np.ndarray], vocab: Vocab, use_colour: bool) -> str:
+def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: bool) -> str:
     """Returns one example as text of two or three lines.
 
     Args:
@@ -53,15 +55,15 @@ def format_example(example: dict[str, np.ndarray], vocab: Vocab, use_colour: boo
     length, is_real = int(example["input_mask"].sum()), example["masked_lm_weights"] > 0
     positions = example["masked_lm_positions"][is_real].tolist()
     answers = dict(zip(positions, example["masked_lm_ids"][is_real].tolist(), strict=True))
-    segments = {"A": "", "B": ""}
+    segments, names = {"A": "", "B": ""}, piece_texts(vocab)
     for position, word_id in enumerate(example["input_word_ids"][:length].tolist()):
         original = answers.get(position, word_id)
         if original in (vocab.cls_id, vocab.sep_id):
             continue
-        piece = vocab.tokens[word_id]
-        glue = vocab.tokens[original].startswith(CONTINUATION_PREFIX)
+        piece = names[word_id].strip()
+        glue = vocab.is_continuation[original]
         if position in answers:
-            piece = _mark(piece, vocab.tokens[original], word_id == vocab.mask_id, use_colour)
+            piece = _mark(piece, names[original].strip(), word_id == vocab.mask_id, use_colour)
         elif glue:
             piece = piece.removeprefix(CONTINUATION_PREFIX)
         segments["AB"[example["input_type_ids"][position]]] += piece if glue else f" {piece}"

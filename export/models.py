@@ -165,8 +165,10 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int) -> int
     Raises:
       ValueError: if the model has fewer positions.
     """
-    positions = checkpoint.config.max_position_embeddings
-    length = max_seq_length or int(recorded(folder, "max_seq_length") or positions)
+    positions = checkpoint.config.longest_row
+    length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
+    # Without a position table there is no limit, but a row ends somewhere.
+    length = length or min(positions, checkpoint.config.max_position_embeddings)
     if not 3 < length <= positions:
         raise ValueError(
             f"max_seq_length is {length}; the model in {checkpoint.source} has {positions} "

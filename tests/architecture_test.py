@@ -20,7 +20,7 @@ config_flags
 text metrics
 checkpoints run_record
 data
-modeling optimization
+modeling objectives optimization
 training
 tasks
 fine_tuning diagnosis pretraining

@@ -24,7 +24,7 @@ from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
-from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import AnyVocab
 
 # What may differ from the checkpoint: no weight depends on it, or `adapt` sees to it.
@@ -157,10 +157,7 @@ def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
 
 def keep_vocabulary(vocab: AnyVocab, folder: str | pathlib.Path) -> pathlib.Path:
     """Writes a checkpoint's vocabulary into a folder, named by its content; returns the path."""
-    parts = [*vocab.tokens]
-    if isinstance(vocab, BpeVocab):  # Only a repr holds all that its tokenizer is.
-        parts = [repr(vocab)]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(content_of(vocab).encode()).hexdigest()[:12]
     path = pathlib.Path(folder, f"vocabulary-{digest}{pathlib.Path(vocab.file_name).suffix}")
     vocab.write(path)  # also over one that is there: it may be damaged
     return path

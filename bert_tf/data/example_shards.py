@@ -22,7 +22,6 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.checksums import drop, drop_damaged, file_crc, file_crcs, seal
 from bert_tf.data.progress import Progress
 from bert_tf.data.sentence_pairs import (
-    NUM_SPECIAL_OF_PAIR,
     SentencePair,
     document_generator,
     full_sentences,
@@ -34,7 +33,8 @@ from bert_tf.data.tfrecords import RecordWriter, encode_examples
 from bert_tf.data.token_store import TokenStore
 from bert_tf.files import atomic_write
 from bert_tf.processes import map_in_processes
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 # Examples are shuffled among this many pieces; it also bounds the memory of a worker.
 PIECES_PER_BLOCK = 1 << 20
@@ -112,7 +112,8 @@ def write_shards(
     )
     _delete_temporary(paths)
     if data.use_next_sentence:
-        _warn_of_long_sentences(store, data.max_seq_length)
+        num_special = num_special_tokens(True, read_vocab(vocab_file).num_separators)
+        _warn_of_long_sentences(store, data.max_seq_length, num_special)
     progress = Progress("making examples", total=len(tasks), unit="files")
     for record in map_in_processes(write_shard, [(task,) for task in tasks], num_workers):
         progress.add(documents=record["documents"], tokens=record["tokens"])
@@ -162,9 +163,9 @@ def plan_shards(
     ]
 
 
-def _warn_of_long_sentences(store: TokenStore, max_seq_length: int) -> None:
+def _warn_of_long_sentences(store: TokenStore, max_seq_length: int, num_special: int) -> None:
     """Says what pairs leave out, as google-research/bert's program does: ends of long sentences."""
-    cut = store.count_cut(max_seq_length - NUM_SPECIAL_OF_PAIR)
+    cut = store.count_cut(max_seq_length - num_special)
     if cut > MAX_CUT_SHARE * store.num_pieces:
         logging.warning(
             "%s of %s pieces are left out: their sentences are longer than --max_seq_length=%d. "
@@ -230,13 +231,13 @@ def _open(
     vocab_file: str,
     documents_file: pathlib.Path,
     thread: int,
-) -> tuple[TokenStore, Vocab, np.ndarray]:
+) -> tuple[TokenStore, AnyVocab, np.ndarray]:
     """Opens the store, the vocabulary and the list of documents once a thread.
 
     A store opens and closes files as it is read: threads of a Beam worker must not share one.
     """
     documents = np.load(documents_file, mmap_mode="r").view(np.ndarray)
-    return TokenStore(token_files), Vocab.read(vocab_file), documents
+    return TokenStore(token_files), read_vocab(vocab_file), documents
 
 
 def write_shard(task: ShardTask) -> dict[str, Any]:
@@ -264,7 +265,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
 
 
 def shard_sequences(
-    task: ShardTask, store: TokenStore, vocab: Vocab, documents: np.ndarray
+    task: ShardTask, store: TokenStore, vocab: AnyVocab, documents: np.ndarray
 ) -> Iterator[tuple[int, int, int, SentencePair]]:
     """Yields (duplicate, document, number in the document, pair) of a shard's sequences.
 
@@ -289,6 +290,7 @@ def shard_sequences(
                 document_generator(data.random_seed, duplicate, document),
                 max_seq_length=data.max_seq_length,
                 short_seq_prob=data.short_seq_prob,
+                num_separators=vocab.num_separators,
             )
             for number, pair in enumerate(pairs):
                 yield duplicate, document, number, pair
@@ -300,10 +302,11 @@ class Rows:
     Args:
       task: for the lengths, the masking and the seed.
       piece_type: type of the pieces.
-      vocab: for the special tokens.
+      vocab: for the special tokens: a pair has as many between its segments as elsewhere, and its
+        type ids, so that fine-tuning finds the form that was pre-trained.
     """
 
-    def __init__(self, task: ShardTask, piece_type: np.dtype, vocab: Vocab) -> None:
+    def __init__(self, task: ShardTask, piece_type: np.dtype, vocab: AnyVocab) -> None:
         length = task.data.max_seq_length
         self._task, self._vocab = task, vocab
         self._capacity = max(1, PIECES_PER_BLOCK // length)
@@ -318,6 +321,7 @@ class Rows:
         """Yields (shuffled examples, number of their pieces) of one block after the other."""
         block = count = 0
         cls_id, sep_id = self._vocab.cls_id, self._vocab.sep_id
+        between = self._vocab.num_separators - 1
         for *origin, (ids_a, ids_b, is_random_next) in sequences:
             row, end_a = self._ids[count], len(ids_a) + 2
             end = end_a
@@ -325,10 +329,12 @@ class Rows:
             row[1 : end_a - 1] = ids_a
             row[end_a - 1] = sep_id
             if len(ids_b):
-                end = end_a + len(ids_b) + 1
-                row[end_a : end - 1] = ids_b
+                start_b = end_a + between
+                end = start_b + len(ids_b) + 1
+                row[end_a:start_b] = sep_id
+                row[start_b : end - 1] = ids_b
                 row[end - 1] = sep_id
-            row[end:] = 0
+            row[end:] = self._vocab.pad_id
             self._lengths[count] = end_a, end
             self._labels[count] = is_random_next
             self._origins[count] = origin
@@ -356,7 +362,7 @@ class Rows:
         features = {
             "input_ids": ids,
             "input_mask": positions < end,
-            "segment_ids": (positions >= end_a) & (positions < end),
+            "segment_ids": (positions >= end_a) & (positions < end) & bool(self._vocab.second_type),
             **masked_lm,
             "next_sentence_labels": self._labels[order],
         }

@@ -10,11 +10,11 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.pipeline import evaluation_dataset, raise_input_fault
 from bert_tf.data.record_form import describe_records
 from bert_tf.data.tfrecords import RecordFiles, list_record_files
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 
 def read_examples(
-    data: DataConfig, masking: MaskingConfig, vocab: Vocab, num_examples: int
+    data: DataConfig, masking: MaskingConfig, vocab: AnyVocab, num_examples: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the first examples of the files, masked; the features of a batch without B.
 

@@ -22,11 +22,13 @@ import numpy as np
 from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.data.corpus import SAMPLE_BYTES
 from bert_tf.data.corpus_format import detect_format, open_decompressed
+from bert_tf.data.static_masks import never_masked
 from bert_tf.data.text_lines import numbered_lines
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.files import not_utf8
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.kinds import space_before_sentences
+from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.tokenization import AnyVocab, Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ class GoogleExample:
 
 
 def read_google_documents(
-    input_file: str, tokenizer: WordPiece, input_format: str = "auto"
+    input_file: str, tokenizer: Tokenizer, input_format: str = "auto"
 ) -> list[list[list[int]]]:
     """Reads one sentence a line, blank lines between documents, as the original does.
 
@@ -94,9 +96,10 @@ def _check_format(path: pathlib.Path, file: IO[bytes]) -> None:
 
 
 def _read_lines(
-    path: pathlib.Path, file: IO[bytes], tokenizer: WordPiece, documents: list[list[list[int]]]
+    path: pathlib.Path, file: IO[bytes], tokenizer: Tokenizer, documents: list[list[list[int]]]
 ) -> None:
     """Adds a file to the documents; its end does not end a document."""
+    space = space_before_sentences(tokenizer.vocab)
     for number, line in numbered_lines(file, str(path)):
         try:
             text = line.decode("utf8").strip()
@@ -104,12 +107,15 @@ def _read_lines(
             raise not_utf8(f"{path}, line {number}", path, error) from None
         if not text:
             documents.append([])
-        elif ids := tokenizer.encode(text):
+        elif ids := tokenizer.encode(space + text if documents[-1] else text):
             documents[-1].append(ids)
 
 
 def make_google_examples(
-    documents: Iterable[list[list[int]]], data: DataConfig, masking: MaskingConfig, vocab: Vocab
+    documents: Iterable[list[list[int]]],
+    data: DataConfig,
+    masking: MaskingConfig,
+    vocab: AnyVocab,
 ) -> list[GoogleExample]:
     """Makes all examples of a corpus.
 
@@ -120,14 +126,17 @@ def make_google_examples(
       vocab: the vocabulary of the documents' ids.
     """
     documents = list(documents)
+    separators = [vocab.sep_id] * vocab.num_separators
     generator = random.Random(data.random_seed)
     generator.shuffle(documents)
     examples = []
     for _ in range(data.dupe_factor):
         for index in range(len(documents)):
-            for ids_a, ids_b, is_random_next in _draw_pairs(documents, index, data, generator):
-                ids = [vocab.cls_id, *ids_a, vocab.sep_id, *ids_b, vocab.sep_id]
-                type_ids = [0] * (len(ids_a) + 2) + [1] * (len(ids_b) + 1)
+            pairs = _draw_pairs(documents, index, data, generator, vocab.num_separators)
+            for ids_a, ids_b, is_random_next in pairs:
+                ids = [vocab.cls_id, *ids_a, *separators, *ids_b, vocab.sep_id]
+                type_ids = [0] * (len(ids_a) + 2)
+                type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
                 masked = _draw_masks(ids, masking, vocab, generator)
                 examples.append(GoogleExample(masked[0], type_ids, *masked[1:], is_random_next))
     generator.shuffle(examples)
@@ -135,11 +144,15 @@ def make_google_examples(
 
 
 def _draw_pairs(
-    documents: Sequence[list[list[int]]], index: int, data: DataConfig, generator: random.Random
+    documents: Sequence[list[list[int]]],
+    index: int,
+    data: DataConfig,
+    generator: random.Random,
+    num_separators: int = 1,
 ) -> Iterable[tuple[list[int], list[int], bool]]:
     """Yields the pairs of one document; the caller draws the masks of each before the next."""
     document = documents[index]
-    max_length = target = data.max_seq_length - 3
+    max_length = target = data.max_seq_length - num_special_tokens(True, num_separators)
     if generator.random() < data.short_seq_prob:
         target = generator.randint(2, max_length)
     first = 0
@@ -189,12 +202,13 @@ def _truncate(
 
 
 def _draw_masks(
-    ids: list[int], config: MaskingConfig, vocab: Vocab, generator: random.Random
+    ids: list[int], config: MaskingConfig, vocab: AnyVocab, generator: random.Random
 ) -> tuple[list[int], list[int], list[int]]:
     """Returns (masked ids, positions, original ids at the positions)."""
     words: list[list[int]] = []
+    specials = never_masked(vocab)
     for position, piece in enumerate(ids):
-        if piece in (vocab.cls_id, vocab.sep_id):
+        if piece in specials:
             continue
         if config.do_whole_word_mask and words and vocab.is_continuation[piece]:
             words[-1].append(position)
@@ -219,12 +233,18 @@ def _draw_masks(
 
 
 def pad_examples(
-    examples: Sequence[GoogleExample], max_seq_length: int, max_predictions_per_seq: int
+    examples: Sequence[GoogleExample],
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    pad_id: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Returns the features as they stand in the files: zero padded arrays, a row an example."""
+    """Returns the features as they stand in the files, a row an example.
+
+    Ids are padded with `pad_id`, the vocabulary's, all else with 0.
+    """
     counts = [len(example.masked_lm_ids) for example in examples]
     return {
-        "input_ids": _pad([example.ids for example in examples], max_seq_length),
+        "input_ids": _pad([example.ids for example in examples], max_seq_length, pad_id),
         "input_mask": _pad([[1] * len(example.ids) for example in examples], max_seq_length),
         "segment_ids": _pad([example.type_ids for example in examples], max_seq_length),
         "masked_lm_positions": _pad(
@@ -240,8 +260,8 @@ def pad_examples(
     }
 
 
-def _pad(rows: list[list[int]], length: int) -> np.ndarray:
-    padded = np.zeros((len(rows), length), np.int64)
+def _pad(rows: list[list[int]], length: int, empty: int = 0) -> np.ndarray:
+    padded = np.full((len(rows), length), empty, np.int64)
     for row, values in zip(padded, rows, strict=True):
         row[: len(values)] = values
     return padded

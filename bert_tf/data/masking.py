@@ -4,7 +4,7 @@ Works on batches of unmasked examples, so the masks are drawn anew each epoch. T
 function of (seed, epoch, example): they depend neither on the batch an example is in, nor on
 workers, nor on restarts.
 
-    candidates  bool [B, T]    everything but [CLS], [SEP] and padding
+    candidates  bool [B, T]    everything but special tokens and padding
     counts      int32 [B]      how many pieces to predict: min(P, max(1, round(length * prob)))
     positions   int32 [B, P]   selected, ascending, T where fewer are selected
     batch       PretrainingBatch without next_sentence_weights
@@ -13,13 +13,15 @@ Counts, candidates, whole words and replacement are those of google-research/ber
 create_pretraining_data.py (create_masked_lm_predictions); only the random numbers differ.
 """
 
+import functools
 from collections.abc import Mapping
 
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.data.random_bits import random_bits, random_integers
-from bert_tf.text.vocab import Vocab
+from bert_tf.data.static_masks import never_masked
+from bert_tf.text.tokenization import AnyVocab
 
 # Which random number of an example is meant.
 SELECT, DECIDE, REPLACE = range(3)
@@ -30,7 +32,7 @@ def mask_batch(
     example_ids: tf.Tensor,
     epochs: tf.Tensor,
     *,
-    vocab: Vocab,
+    vocab: AnyVocab,
     masking: MaskingConfig,
     seed: int,
 ) -> dict[str, tf.Tensor]:
@@ -63,10 +65,10 @@ def mask_batch(
     return {**batch, **replace_pieces(word_ids, positions, rows, vocab=vocab, seed=seed)}
 
 
-def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: Vocab) -> tf.Tensor:
+def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.Tensor:
     """Returns bool [B, T], true where a piece may be selected."""
-    is_special = (word_ids == vocab.cls_id) | (word_ids == vocab.sep_id)
-    return (input_mask > 0) & ~is_special
+    specials = (word_ids == index for index in never_masked(vocab))
+    return (input_mask > 0) & ~functools.reduce(tf.logical_or, specials)
 
 
 def count_predictions(input_mask: tf.Tensor, masking: MaskingConfig) -> tf.Tensor:
@@ -105,13 +107,13 @@ def select_whole_words(
 ) -> tf.Tensor:
     """Selects words in random order; one that would overflow the count is skipped.
 
-    A "##" piece belongs to the last candidate before it, as in the original, even where [SEP]
-    stands between them (a segment cut at its front may begin within a word).
+    A piece that continues a word belongs to the last candidate before it, as in the original, even
+    where [SEP] stands between them (a segment cut at its front may begin within a word).
 
     Args:
       keys: uint64 [B, T], random; the w-th is that of the w-th word.
       candidates: bool [B, T].
-      continues: bool [B, T], true for "##" pieces.
+      continues: bool [B, T], true for pieces that continue a word.
       counts: int32 [B].
 
     Returns:
@@ -172,7 +174,7 @@ def replace_pieces(
     positions: tf.Tensor,
     rows: tuple[tf.Tensor, tf.Tensor],
     *,
-    vocab: Vocab,
+    vocab: AnyVocab,
     seed: int,
 ) -> dict[str, tf.Tensor]:
     """Replaces selected pieces: 80 % [MASK], 10 % kept, 10 % any piece of the vocabulary.

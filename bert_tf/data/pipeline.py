@@ -21,7 +21,7 @@ from bert_tf.data.mapping import map_in_order
 from bert_tf.data.masking import mask_batch
 from bert_tf.data.record_form import RecordForm, check_form, describe_records, find_fault
 from bert_tf.data.tfrecords import RecordFiles
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 # A step -> serialized records, example ids and epochs of its rows.
 Gather = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -29,7 +29,7 @@ Gather = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 def pretraining_dataset(
     records: RecordFiles,
-    vocab: Vocab,
+    vocab: AnyVocab,
     masking: MaskingConfig,
     *,
     max_seq_length: int,
@@ -73,12 +73,12 @@ def pretraining_dataset(
         num_steps = np.iinfo(np.int64).max - start_step
     steps = tf.data.Dataset.range(start_step, start_step + num_steps)
     make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
-    return _map_steps(steps, gather, make_batch, len(rows))
+    return _map_steps(steps, gather, make_batch, len(rows), vocab.pad_id)
 
 
 def evaluation_dataset(
     records: RecordFiles,
-    vocab: Vocab,
+    vocab: AnyVocab,
     masking: MaskingConfig,
     *,
     max_seq_length: int,
@@ -92,7 +92,7 @@ def evaluation_dataset(
     """Returns every example once, in file order and with the masks of epoch 0.
 
     Arguments and errors are those of `pretraining_dataset`; `max_steps` is the most batches. The
-    last batch is filled up with rows of zeros, whose weights are 0.
+    last batch is filled up with rows of padding, whose weights are 0.
     """
     rows = _worker_rows(batch_size, worker_index, num_workers)
 
@@ -106,7 +106,8 @@ def evaluation_dataset(
     if max_steps is not None:
         num_steps = min(num_steps, max_steps)
     make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
-    return _map_steps(tf.data.Dataset.range(num_steps), gather, make_batch, len(rows))
+    steps = tf.data.Dataset.range(num_steps)
+    return _map_steps(steps, gather, make_batch, len(rows), vocab.pad_id)
 
 
 def raise_input_fault(
@@ -144,31 +145,36 @@ def _worker_rows(batch_size: int, worker_index: int, num_workers: int) -> np.nda
 
 
 def _map_steps(
-    steps: tf.data.Dataset, gather: Gather, make_batch: Callable, num_rows: int
+    steps: tf.data.Dataset, gather: Gather, make_batch: Callable, num_rows: int, pad_id: int
 ) -> tf.data.Dataset:
     """Maps steps to batches of `num_rows` rows, several at once, in order."""
 
     @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
     def load(step: tf.Tensor) -> features.PretrainingBatch:
         gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
-        return _fill_rows(make_batch(*(tf.ensure_shape(x, [None]) for x in gathered)), num_rows)
+        batch = make_batch(*(tf.ensure_shape(x, [None]) for x in gathered))
+        return _fill_rows(batch, num_rows, pad_id)
 
     return map_in_order(steps, load)
 
 
-def _fill_rows(batch: Mapping[str, tf.Tensor], num_rows: int) -> features.PretrainingBatch:
-    """Adds rows of zeros up to `num_rows`, which becomes the static shape."""
+def _fill_rows(
+    batch: Mapping[str, tf.Tensor], num_rows: int, pad_id: int
+) -> features.PretrainingBatch:
+    """Adds rows of padding up to `num_rows`, which becomes the static shape."""
     filled = {}
     for name, values in batch.items():
         missing = num_rows - tf.shape(values)[0]
-        padded = tf.pad(values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1))
+        empty = pad_id if name == "input_word_ids" else 0
+        paddings = [[0, missing]] + [[0, 0]] * (values.shape.rank - 1)
+        padded = tf.pad(values, paddings, constant_values=empty)
         filled[name] = tf.ensure_shape(padded, [num_rows, *values.shape[1:]])
     return cast(features.PretrainingBatch, filled)
 
 
 def _batch_maker(
     records: RecordFiles,
-    vocab: Vocab,
+    vocab: AnyVocab,
     masking: MaskingConfig,
     max_seq_length: int,
     seed: int,
@@ -188,6 +194,9 @@ def _batch_maker(
             checked.append(_check_ids(batch["masked_lm_ids"], example_ids, records, len(vocab)))
         with tf.control_dependencies(checked):
             batch = {name: tf.identity(values) for name, values in batch.items()}
+        if vocab.pad_id:  # Records of google-research/bert's form are padded with 0.
+            is_piece = batch["input_mask"] > 0
+            batch["input_word_ids"] = tf.where(is_piece, batch["input_word_ids"], vocab.pad_id)
         if mask:
             batch = mask(batch, example_ids, epochs, vocab=vocab, masking=masking, seed=seed)
         weights = tf.fill(tf.shape(example_ids), float(use_next_sentence))

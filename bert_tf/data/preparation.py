@@ -45,6 +45,9 @@ from bert_tf.data.tfrecords import list_record_files
 from bert_tf.data.token_store import TokenStore, tokenize_corpus
 from bert_tf.files import exclusive
 from bert_tf.processes import count_workers
+from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
+from bert_tf.text.kinds import BYTE_BPE, WORDPIECE
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import train_vocab_on_parts
 
@@ -78,6 +81,7 @@ def prepare_pretraining_data(
     do_lower_case: bool,
     cache_dir: str,
     do_eval: bool = True,
+    tokenizer: str = WORDPIECE,
 ) -> PreparedData:
     """Makes what is missing between the input and TFRecord files.
 
@@ -89,6 +93,7 @@ def prepare_pretraining_data(
       cache_dir: where everything is kept; not touched if the input is TFRecords.
       do_eval: whether an evaluation follows. If not, all given TFRecords are for training; of text
         documents are held out all the same, so that a later evaluation sees new ones.
+      tokenizer: kind of a vocabulary that is to be trained.
 
     Raises:
       ValueError: if the input is missing, empty, of mixed kinds, or too small, or cache_dir cannot
@@ -104,12 +109,15 @@ def prepare_pretraining_data(
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
         parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
         vocab_file = data.vocab_file or str(
-            _trained_vocabulary(cache, parts, vocab_size, do_lower_case, data.num_workers)
+            _trained_vocabulary(
+                cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers
+            )
         )
-        if len(Vocab.read(vocab_file)) > vocab_size:
+        num_pieces = len(read_vocab(vocab_file))
+        if num_pieces > vocab_size:
             raise ValueError(
-                f"{vocab_file} has {len(Vocab.read(vocab_file))} pieces, but the model's "
-                f"vocab_size is {vocab_size}; pass --vocab_size or another --vocab_file."
+                f"{vocab_file} has {num_pieces} pieces, but the model's vocab_size is "
+                f"{vocab_size}; pass --vocab_size or another --vocab_file."
             )
         store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
         train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
@@ -213,22 +221,54 @@ def _trained_vocabulary(
     cache: pathlib.Path,
     parts: Sequence[CorpusPart],
     vocab_size: int,
+    tokenizer: str,
     do_lower_case: bool,
     num_workers: int,
 ) -> pathlib.Path:
-    key = key_of(
-        {"input": describe_parts(parts), "size": vocab_size, "do_lower_case": do_lower_case}
+    parameters = {"input": describe_parts(parts), "size": vocab_size}
+    parameters |= (
+        {"do_lower_case": do_lower_case} if tokenizer == WORDPIECE else {"kind": tokenizer}
     )
-    path = cache / f"vocabulary-{key}" / "vocab.txt"
+    name = "vocab.txt" if tokenizer == WORDPIECE else "tokenizer.json"
+    path = cache / f"vocabulary-{key_of(parameters)}" / name
     drop_damaged([path])
     if not path.exists():
         logging.info("No --vocab_file: training a vocabulary of %d pieces.", vocab_size)
-        tokens = train_vocab_on_parts(
-            parts, read_documents, vocab_size, do_lower_case, count_workers(num_workers)
+        vocab = train_vocabulary(
+            parts, vocab_size, tokenizer, do_lower_case, count_workers(num_workers)
         )
-        Vocab(tuple(tokens)).write(path)
+        vocab.write(path)
         seal(path)
     return path
+
+
+def train_vocabulary(
+    parts: Sequence[CorpusPart],
+    vocab_size: int,
+    tokenizer: str,
+    do_lower_case: bool,
+    num_workers: int,
+) -> AnyVocab:
+    """Trains a vocabulary on a corpus.
+
+    Args:
+      parts: the corpus.
+      vocab_size: pieces wanted.
+      tokenizer: the kind, as `ModelConfig.tokenizer`.
+      do_lower_case: casing of WordPiece.
+      num_workers: processes that count words for WordPiece; 0: one a core.
+
+    Raises:
+      ValueError: if the corpus is empty, `vocab_size` too small, or `tokenizers` not installed.
+    """
+    if tokenizer == BYTE_BPE:
+        try:
+            return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
+        except ModuleNotFoundError as error:
+            raise ValueError(error) from None
+    return Vocab(
+        tuple(train_vocab_on_parts(parts, read_documents, vocab_size, do_lower_case, num_workers))
+    )
 
 
 def _tokens(

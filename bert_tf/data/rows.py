@@ -51,6 +51,7 @@ class Rows:
       piece_labels: by name, N arrays int32 [t], a label for each piece of the row, NO_LABEL where
         there is none.
       num_choices: C; 0 where a row is one text.
+      pad_id: the vocabulary's padding.
 
     Attributes:
       lengths: int32 [N], pieces of the (longest) text of each row.
@@ -63,9 +64,10 @@ class Rows:
         labels: Mapping[str, np.ndarray] | None = None,
         piece_labels: Mapping[str, Sequence[np.ndarray]] | None = None,
         num_choices: int = 0,
+        pad_id: int = 0,
     ) -> None:
         sizes = np.array([len(text.ids) for text in texts], np.int32).reshape(-1, num_choices or 1)
-        self.num_choices = num_choices
+        self.num_choices, self.pad_id = num_choices, pad_id
         self.lengths = sizes.max(axis=1, initial=0)
         self.num_pieces = int(sizes.sum())
         self._sizes, self._starts = sizes, _starts(sizes)
@@ -116,7 +118,7 @@ class Rows:
             return _fill(values.reshape(shape).astype(np.int32), num_rows, empty)
 
         batch = {
-            "input_word_ids": gather(self._ids),
+            "input_word_ids": gather(self._ids, self.pad_id),
             "input_mask": _fill(mask.reshape(shape).astype(np.int32), num_rows),
             "input_type_ids": gather(self._type_ids),
             "row_ids": _fill(row_ids.astype(np.int32), num_rows, -1),

@@ -15,9 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.data.token_store import TokenStore
-
-NUM_SPECIAL_OF_PAIR = 3  # [CLS] a [SEP] b [SEP]
-NUM_SPECIAL_OF_SINGLE = 2  # [CLS] a [SEP]
+from bert_tf.text.packing import num_special_tokens
 
 
 class SentencePair(NamedTuple):
@@ -72,6 +70,7 @@ def sentence_pairs(
     *,
     max_seq_length: int,
     short_seq_prob: float,
+    num_separators: int = 1,
 ) -> Iterator[SentencePair]:
     """Yields the sentence pairs of one document.
 
@@ -86,13 +85,14 @@ def sentence_pairs(
       generator: of `document_generator`.
       max_seq_length: T, special tokens included.
       short_seq_prob: probability that the target length, drawn once a document, is uniform in
-        [2, T - 3] instead of T - 3.
+        [2, M] instead of M, the room that the special tokens leave: T - 3 for BERT.
+      num_separators: between the segments; see `Vocab`.
 
     Differs from the original: the other document always is another one (there, after ten
     unlucky draws, it may be the same), and a segment's cuts are drawn at once (truncate_pair).
     """
     draw = generator.random
-    max_length = target = max_seq_length - NUM_SPECIAL_OF_PAIR
+    max_length = target = max_seq_length - num_special_tokens(True, num_separators)
     if draw() < short_seq_prob:
         target = generator.randint(2, max_length)
     file, first, last = store.locate(int(documents[index]))
@@ -164,7 +164,7 @@ def full_sentences(
 
     Reference: Liu et al. 2019, section 4.2, FULL-SENTENCES.
     """
-    capacity = max_seq_length - NUM_SPECIAL_OF_SINGLE
+    capacity = max_seq_length - num_special_tokens(False)
     nothing = np.zeros(0, store.piece_type)
     separator = np.array([sep_id], store.piece_type)
     row: list[np.ndarray] = []

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf.config import MaskingConfig
 from bert_tf.data.splitmix import uniform
+from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import Vocab
 
 SELECT, ACTION, REPLACEMENT = range(3)  # what a draw is for
@@ -34,6 +35,17 @@ class MaskedRows(NamedTuple):
     masked_lm_weights: np.ndarray
 
 
+def never_masked(vocab: AnyVocab) -> tuple[int, ...]:
+    """Returns the ids of the pieces that are not selected, ascending.
+
+    WordPiece makes ordinary pieces of special tokens that are written in a text, so a row holds
+    [CLS] and [SEP] alone, beside [UNK], which the original selects. Byte-level BPE takes each of
+    its special tokens out of a text as it stands there.
+    """
+    held = (vocab.cls_id, vocab.sep_id) if isinstance(vocab, Vocab) else vocab.special_ids
+    return tuple(sorted(held))
+
+
 def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
     """Returns the number of predictions of sequences, int64 [n].
 
@@ -45,22 +57,21 @@ def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
 
 
 def mask_rows(
-    ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, config: MaskingConfig, vocab: Vocab
+    ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, config: MaskingConfig, vocab: AnyVocab
 ) -> MaskedRows:
     """Selects pieces to predict and replaces them.
 
     Of the selected pieces 80 % become [MASK], 10 % any row of the vocabulary, 10 % stay.
 
     Args:
-      ids: [n, T], sequences with their special tokens, zero padded.
+      ids: [n, T], sequences with their special tokens, padded.
       lengths: [n], pieces of each sequence, special tokens included.
       keys: uint64 [n], a key a sequence.
       config: probabilities, P and whether whole words are selected.
       vocab: the vocabulary.
     """
     positions = np.arange(ids.shape[1])
-    is_candidate = (ids != vocab.cls_id) & (ids != vocab.sep_id)
-    is_candidate &= positions < lengths[:, None]
+    is_candidate = ~np.isin(ids, never_masked(vocab)) & (positions < lengths[:, None])
     counts = count_predictions(lengths, config)
     if config.do_whole_word_mask:
         starts = _word_starts(is_candidate, vocab.is_continuation[ids])
@@ -97,8 +108,8 @@ def _rank(values: np.ndarray) -> np.ndarray:
 def _word_starts(is_candidate: np.ndarray, is_continuation: np.ndarray) -> np.ndarray:
     """Returns bool [n, T], true at the first piece of each word.
 
-    As in the original a "##" piece belongs to the candidate before it, whatever stands between
-    them; the first candidate of a sequence begins a word in any case.
+    As in the original a piece that continues a word belongs to the candidate before it, whatever
+    stands between them; the first candidate of a sequence begins a word in any case.
     """
     is_first = is_candidate & (is_candidate.cumsum(axis=1) == 1)
     return is_first | (is_candidate & ~is_continuation)

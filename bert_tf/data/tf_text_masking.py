@@ -13,7 +13,8 @@ import tensorflow_text as tf_text
 
 from bert_tf.config import MaskingConfig
 from bert_tf.data.masking import find_candidates
-from bert_tf.text.vocab import Vocab
+from bert_tf.data.static_masks import never_masked
+from bert_tf.text.tokenization import AnyVocab
 
 
 def mask_batch(
@@ -21,7 +22,7 @@ def mask_batch(
     example_ids: tf.Tensor,
     epochs: tf.Tensor,
     *,
-    vocab: Vocab,
+    vocab: AnyVocab,
     masking: MaskingConfig,
     seed: int,
 ) -> dict[str, tf.Tensor]:
@@ -36,7 +37,7 @@ def mask_batch(
     selector = tf_text.RandomItemSelector(
         max_selections_per_batch=limit,
         selection_rate=masking.masked_lm_prob,
-        unselectable_ids=[vocab.cls_id, vocab.sep_id],
+        unselectable_ids=list(never_masked(vocab)),
     )
     chooser = tf_text.MaskValuesChooser(len(vocab), vocab.mask_id, mask_token_rate=0.8)
     if masking.do_whole_word_mask:
@@ -58,7 +59,7 @@ def mask_batch(
     }
 
 
-def group_words(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: Vocab) -> tf.RaggedTensor:
+def group_words(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.RaggedTensor:
     """Returns the pieces of each word, int32 [B, (words), (pieces)], without the padding."""
     candidates = find_candidates(word_ids, input_mask, vocab)
     follows_candidate = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])

@@ -28,8 +28,8 @@ from bert_tf.data.corpus import CorpusPart, read_documents
 from bert_tf.data.progress import Progress
 from bert_tf.files import atomic_write
 from bert_tf.processes import map_in_processes
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.kinds import encode_sentences
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 
 FOOTER = struct.Struct("<4q")
 BOUND_BYTES = 8
@@ -193,17 +193,18 @@ def _read_footer(path: pathlib.Path) -> tuple[int, int, int, int]:
 
 
 @functools.lru_cache(maxsize=1)
-def _wordpiece(vocab_file: str, do_lower_case: bool) -> WordPiece:
+def _tokenizer(vocab_file: str, do_lower_case: bool) -> Tokenizer:
     """Loads the tokenizer once a process."""
-    return WordPiece(Vocab.read(vocab_file), do_lower_case)
+    return make_tokenizer(read_vocab(vocab_file), do_lower_case)
 
 
 def tokenize_part(
     part: CorpusPart, path: pathlib.Path, vocab_file: str, do_lower_case: bool
 ) -> pathlib.Path:
     """Tokenises one part of the corpus into one file of the store; runs in a worker."""
-    tokenizer = _wordpiece(vocab_file, do_lower_case)
-    documents = (map(tokenizer.encode, sentences) for sentences in read_documents(part))
+    tokenizer = _tokenizer(vocab_file, do_lower_case)
+    encode = functools.partial(encode_sentences, tokenizer)
+    documents = map(encode, read_documents(part))
     write_part(path, documents, piece_type(len(tokenizer.vocab)).itemsize)
     seal(path)
     return path
@@ -223,7 +224,7 @@ def tokenize_corpus(
       parts: the corpus; document numbers follow their order.
       folder: where the files go. It must belong to these parts, this vocabulary and this casing
         alone: a part whose file is there, and undamaged, is not read again.
-      vocab_file: vocabulary of google-research/bert's form.
+      vocab_file: vocabulary of any kind.
       do_lower_case: as in `WordPiece`.
       num_workers: processes.
 

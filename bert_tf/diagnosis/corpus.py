@@ -18,6 +18,7 @@ from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.corpus_format import SENTENCE_END
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS
 from bert_tf.text.wordpiece import WordPiece, split_words
 
@@ -66,7 +67,7 @@ class Corpus:
       unknown_words: words that are [UNK], with how often each was met.
     """
 
-    def __init__(self, tokenizer: WordPiece | None) -> None:
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
         self.tokenizer = tokenizer
         self.documents: collections.Counter[int] = collections.Counter()
         self.words: list[int] = []
@@ -117,17 +118,19 @@ class Corpus:
             if self.tokenizer:
                 self._tokenize(line, self.tokenizer)
 
-    def _tokenize(self, line: str, tokenizer: WordPiece) -> None:
+    def _tokenize(self, line: str, tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode(line)
         self.pieces.update(ids)
         unknown = tokenizer.vocab.unk_id
+        if not isinstance(tokenizer, WordPiece):  # Bytes write every word.
+            return
         if unknown in ids and self._num_examined < MAX_UNKNOWN_LINES:
             self._num_examined += 1
             words = split_words(line, tokenizer.do_lower_case)
             self.unknown_words.update(w for w in words if tokenizer.encode(w) == [unknown])
 
 
-def diagnose_corpus(place: str, data: DataConfig, tokenizer: WordPiece | None) -> Diagnosis:
+def diagnose_corpus(place: str, data: DataConfig, tokenizer: Tokenizer | None) -> Diagnosis:
     """Looks at text.
 
     Args:
@@ -243,13 +246,16 @@ def _judge_sizes(corpus: Corpus, found: Diagnosis, is_whole: bool) -> None:
     )
 
 
-def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: WordPiece) -> None:
+def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) -> None:
     vocab = tokenizer.vocab
     total = max(1, corpus.pieces.total())
     unknown = corpus.pieces[vocab.unk_id] / total
     continued = sum(n for index, n in corpus.pieces.items() if vocab.is_continuation[index])
     per_word = total / max(1, total - continued)
-    found.facts |= {"pieces a word": f"{per_word:.2f}", "[UNK]": percent(unknown)}
+    found.facts |= {
+        "pieces a word": f"{per_word:.2f}",
+        vocab.tokens[vocab.unk_id]: percent(unknown),
+    }
     guilty: collections.Counter[str] = collections.Counter()
     for word, count in corpus.unknown_words.items():
         lacking = [c for c in set(word) if c not in vocab.ids and f"##{c}" not in vocab.ids]
@@ -272,6 +278,8 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: WordPiece) ->
         "A vocabulary that cuts words into small pieces",
         "Train a vocabulary on this text (python -m bert_tf.build_vocab), or enlarge it.",
     )
+    if not isinstance(tokenizer, WordPiece):  # Byte-level BPE has no casing of its own.
+        return
     tokens = [token for token in vocab.tokens if token not in SPECIAL_TOKENS]
     is_cased = sum(token != token.lower() for token in tokens) > 0.01 * len(tokens)
     found.judge(

@@ -18,7 +18,7 @@ from bert_tf.data.static_masks import count_predictions
 from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 MAX_RECORDS = 20_000  # drawn evenly
 SHOWN = 10
@@ -33,7 +33,8 @@ class Examples:
       ids, types: int [N, T]; `is_real`: bool [N, T], no padding.
       lengths: int [N], pieces without padding.
       originals: int [N, T], the pieces before masking; `is_predicted`: bool [N, T].
-      is_random: bool [N], labelled as not following; `is_pair`: has a second segment.
+      is_random: bool [N], labelled as not following; `is_pair`: has a second segment,
+        by its type ids.
       places: N names, "record R of FILE".
     """
 
@@ -55,7 +56,7 @@ class Examples:
 
 
 def diagnose_examples(
-    place: str, paths: Sequence[pathlib.Path], vocab: Vocab | None, masking: MaskingConfig
+    place: str, paths: Sequence[pathlib.Path], vocab: AnyVocab | None, masking: MaskingConfig
 ) -> Diagnosis:
     """Looks at TFRecords of pre-training examples.
 
@@ -196,7 +197,7 @@ def _judge_predictions(examples: Examples, found: Diagnosis, masking: MaskingCon
     )
 
 
-def _judge_split(examples: Examples, found: Diagnosis, vocab: Vocab) -> None:
+def _judge_split(examples: Examples, found: Diagnosis, vocab: AnyVocab) -> None:
     shown = examples.ids[examples.is_predicted]
     is_mask = shown == vocab.mask_id
     is_kept = (shown == examples.originals[examples.is_predicted]) & ~is_mask
@@ -218,7 +219,7 @@ def _judge_split(examples: Examples, found: Diagnosis, vocab: Vocab) -> None:
     )
 
 
-def _judge_pieces(examples: Examples, found: Diagnosis, vocab: Vocab) -> None:
+def _judge_pieces(examples: Examples, found: Diagnosis, vocab: AnyVocab) -> None:
     originals, real = examples.originals, examples.is_real
     is_text = real & ~np.isin(originals, [vocab.cls_id, vocab.sep_id])
     text = originals[is_text]
@@ -253,7 +254,7 @@ def _judge_pieces(examples: Examples, found: Diagnosis, vocab: Vocab) -> None:
     )
 
 
-def find_faults(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
+def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
     """Returns for each rule of the form [CLS] a [SEP] b [SEP] which examples break it, bool [N]."""
     ids, originals, is_real = examples.ids, examples.originals, examples.is_real
     rows, columns = np.arange(len(ids)), np.arange(ids.shape[1])
@@ -263,7 +264,7 @@ def find_faults(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     is_stray = (ids == vocab.mask_id) & ~examples.is_predicted
     faults = {
         "padding between pieces": is_real != (columns < examples.lengths[:, None]),
-        "pieces in the padding": (ids != vocab.pad_id) & ~is_real,
+        "pieces in the padding": ~np.isin(ids, [0, vocab.pad_id]) & ~is_real,
         "[CLS] not at the front alone": is_cls != (columns == 0),
         "segments that change elsewhere than behind [SEP]": (examples.types > 0) != is_second,
         "predictions at [CLS], [SEP] or padding": (is_sep | is_cls | ~is_real)
@@ -274,5 +275,7 @@ def find_faults(examples: Examples, vocab: Vocab) -> dict[str, np.ndarray]:
     by_row = {name: cells.any(axis=1) for name, cells in faults.items()}
     last = originals[rows, np.maximum(examples.lengths - 1, 0)]
     by_row["no [SEP] at the end"] = last != vocab.sep_id
-    by_row["a pair without two [SEP]"] = examples.is_pair & (is_sep.sum(axis=1) != 2)
+    by_row["a pair without two [SEP]"] = examples.is_pair & (
+        is_sep.sum(axis=1) != 1 + vocab.num_separators
+    )
     return by_row

@@ -13,14 +13,15 @@ from bert_tf.checkpoints.google import read_labels
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.fine_tuning.program import Configs, Program, has_own_weights
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import check_kind, read_vocabulary_in, with_vocabulary
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 
 class Beginning(NamedTuple):
     """What a run starts or goes on from."""
 
     config: ModelConfig
-    vocab: Vocab
+    vocab: AnyVocab
     labels: tuple[str, ...]  # of the head; () if it is new or has no names
     num_labels: int  # 0 if the head is new
     weights: Checkpoint | None  # None: the run directory's own, or random ones
@@ -41,14 +42,16 @@ def begin(configs: Configs, program: Program) -> Beginning:
         record = folder / "bert_config.json"
         config = merge(ModelConfig.read(record), given, str(record))
         labels = read_labels(folder)
-        return Beginning(config, Vocab.read(folder / "vocab.txt"), labels, len(labels), None)
+        return Beginning(config, read_vocabulary_in(folder), labels, len(labels), None)
     if not named:
         logging.warning("No --init_checkpoint: all weights start at random.")
         model = configs.model
         if training.bert_config_file:
             model = ModelConfig.read(training.bert_config_file, others=model)
-        vocab = Vocab.read(data.vocab_file)
-        return Beginning(dataclasses.replace(model, vocab_size=len(vocab)), vocab, (), 0, None)
+        vocab = read_vocab(data.vocab_file)
+        check_kind(vocab, given, data.vocab_file)
+        model = with_vocabulary(dataclasses.replace(model, vocab_size=len(vocab)), vocab)
+        return Beginning(model, vocab, (), 0, None)
     start = read_start(
         named,
         given,
@@ -58,7 +61,8 @@ def begin(configs: Configs, program: Program) -> Beginning:
         may_miss=starts_of_names(training.may_miss),
         may_ignore=starts_of_names(training.may_ignore),
     )
-    vocab = typing.cast(Vocab, start.vocab)
+    vocab = typing.cast(AnyVocab, start.vocab)
+    start = dataclasses.replace(start, config=with_vocabulary(start.config, vocab))
     if program.head not in start.heads or configs.tuning.new_head:
         # The transformation before the heads of tasks begins from what is there.
         kept = {

@@ -28,7 +28,7 @@ from bert_tf.tasks.classification_report import (
 )
 from bert_tf.tasks.glue import glue_submission_name, glue_submission_rows, glue_task, read_glue
 from bert_tf.tasks.text_examples import TextExample, describe, label_names, read_text_examples
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 
 MOST_OWN_LABELS, FEW_LABELS = 0.75, 20
 
@@ -68,7 +68,7 @@ class Classifier(Program):
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 
-    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the splits that the flags ask for."""
         splits = self._read_splits()
         names = self._choose_labels(splits, labels)

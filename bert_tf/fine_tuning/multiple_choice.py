@@ -12,7 +12,7 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
 from bert_tf.tasks.swag import read_swag
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 
 MAX_ERRORS = 50
 
@@ -24,7 +24,7 @@ class MultipleChoice(Program):
     needs_pooler = True
     panels = {"loss": "loss", "accuracy": "accuracy"}
 
-    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
         length = self.configs.data.max_seq_length
 

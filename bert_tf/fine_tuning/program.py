@@ -4,7 +4,6 @@ No TensorFlow: it takes seconds to load, and what is wrong with flags is said be
 """
 
 import abc
-import dataclasses
 import pathlib
 import typing
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from bert_tf import config_flags
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_record import recorded, shared_values
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
 
@@ -33,11 +32,6 @@ DEFAULT_OPTIMIZER = "adamw"
 
 # The flags that are defined here are those of the program, for its --help.
 flags.disclaim_key_flags()
-# What an evaluation or a prediction takes from the run that made the weights, beside all of the
-# program's own group.
-TAKEN_OVER = ("max_seq_length", "eval_file", "predict_file")
-
-
 RowsTaskData = tuple[Any, Any, list[int], int]
 
 
@@ -102,7 +96,7 @@ class Program(abc.ABC):
         return made
 
     @abc.abstractmethod
-    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads and tokenizes the examples; `labels`: those of the weights, if they have any."""
 
     @abc.abstractmethod
@@ -187,7 +181,8 @@ def read_configs(task_config: type[Config]) -> Configs:
         source, names = str(pathlib.Path(training.output_dir, several)), ["optimizer"]
     else:
         source = source_of(training, several)
-        names = [*(field.name for field in dataclasses.fields(task_config)), *TAKEN_OVER]
+        names = task_config.names()
+        names += DataConfig.names(from_run=True) + FineTuningConfig.names(from_run=True)
     before = {name: recorded(source, name) for name in names}
     config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)

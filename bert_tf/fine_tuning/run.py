@@ -26,7 +26,7 @@ from bert_tf.fine_tuning.sizes import with_sizes
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.run_record import check_same_run, write_run_record
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
 from bert_tf.training.fine_tuner import FineTuner, Outputs
@@ -105,7 +105,7 @@ class Run:
     def prepare(self, strategy: Any) -> tuple[FineTuner, Examples]:
         """Reads the examples and builds model, optimizer and trainer."""
         start = self.start
-        tokenizer = WordPiece(start.vocab, start.config.do_lower_case)
+        tokenizer = make_tokenizer(start.vocab, start.config.do_lower_case)
         labels = start.labels
         if start.num_labels > 1 and not labels and not self.configs.training.do_train:
             labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.

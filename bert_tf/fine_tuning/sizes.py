@@ -21,10 +21,10 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
       ValueError: if there is no row to train on, or batches do not fit.
     """
     model, data, optimization, training, tuning, _ = configs
-    if data.max_seq_length > model.max_position_embeddings:
+    if data.max_seq_length > model.longest_row:
         raise ValueError(
             f"--max_seq_length={data.max_seq_length} is above the model's "
-            f"max_position_embeddings {model.max_position_embeddings}."
+            f"max_position_embeddings {model.longest_row}."
         )
     given = {**config_flags.given(OptimizerConfig), **config_flags.given(TrainingConfig)}
     if "jit_compile" not in given:

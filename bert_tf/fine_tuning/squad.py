@@ -14,7 +14,7 @@ from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
 from bert_tf.tasks.squad_answers import SquadPredictions
 from bert_tf.tasks.squad_features import read_squad
 from bert_tf.tasks.squad_report import worst_answers_text
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 
 
 class Squad(Program):
@@ -30,7 +30,7 @@ class Squad(Program):
         "best_f1": "F1 at the best threshold (%)",
     }
 
-    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
         given, length = self.configs.task, self.configs.data.max_seq_length
 

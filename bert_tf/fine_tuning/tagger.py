@@ -19,7 +19,7 @@ from bert_tf.tasks.tagging_files import (
     write_tagged,
 )
 from bert_tf.tasks.tagging_report import tag_report_text, worst_sentences_text
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 
 
 class Tagger(Program):
@@ -29,7 +29,7 @@ class Tagger(Program):
     needs_pooler = False
     panels = {"loss": "loss", "accuracy": "accuracy", "f1": "F1 of entities (%)"}
 
-    def read(self, tokenizer: WordPiece, labels: tuple[str, ...]) -> Examples:
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
         column, length = self.configs.task.word_column, self.configs.data.max_seq_length
         tag_column = column_of(self.configs.task.tag_column)

@@ -157,3 +157,17 @@ class LabelHead(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         scores = ops.matmul(inputs, ops.transpose(self.output_weights))
         return ops.cast(scores, "float32") + self.output_bias
+
+
+def label_head(model: Any, num_labels: int, name: str) -> LabelHead:
+    """Makes and builds a model's head of `num_labels` classes."""
+    config = model.config
+    head = LabelHead(
+        num_labels,
+        config.hidden_size,
+        config.initializer_range,
+        name=name,
+        dtype=model.dtype_policy,
+    )
+    head.build()
+    return head

@@ -15,43 +15,19 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.heads import HeadTransform, LabelHead, MaskedLMHead
-from bert_tf.modeling.losses import WeightedSum, cross_entropy
+from bert_tf.modeling.heads import HeadTransform, label_head
+from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.pooling import pool_tokens
 from bert_tf.modeling.pretrained import FromPretrained
+from bert_tf.objectives import make_objectives
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
-def pretraining_losses(batch: dict[str, Any], outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-    """Sums both losses of a pre-training batch.
-
-    Args:
-      batch: the labels and weights of a pre-training batch.
-      outputs: what `BertPretrainer` returned for it.
-
-    Returns:
-      dict: `masked_lm_loss` and, if the model has that head, `next_sentence_loss`. The training
-      loss is the sum of their means, with equal weight.
-    """
-    losses = {
-        "masked_lm_loss": cross_entropy(
-            outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
-        )
-    }
-    if "next_sentence_logits" in outputs:
-        losses["next_sentence_loss"] = cross_entropy(
-            outputs["next_sentence_logits"],
-            batch["next_sentence_labels"],
-            batch["next_sentence_weights"],
-        )
-    return losses
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPretrainer(FromPretrained, keras.Model):
-    """The encoder with the MLM head and, unless switched off, the NSP head.
+    """The encoder with a head for each objective: MLM and, unless switched off, NSP.
 
     Works with Keras' own loop as it is: `compile(optimizer=...)` and `fit` on a dataset of whole
     pre-training batches; the loss is taken from the batch, none is given to `compile`.
@@ -84,33 +60,37 @@ class BertPretrainer(FromPretrained, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        if use_next_sentence and not use_pooler:
+        self.objectives = make_objectives(use_next_sentence)
+        if any(objective.needs_pooler for objective in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
-        self.predictions = MaskedLMHead(config, name="predictions", dtype=self.dtype_policy)
         with keras.name_scope("cls"):
-            self.predictions.build()
-            if use_next_sentence:
-                self.seq_relationship = label_head(self, 2, "seq_relationship")
+            for objective in self.objectives:
+                objective.build(self)
         self.built = True
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
-        outputs = {
-            "masked_lm_logits": self.predictions(
-                encoded["sequence_output"],
-                inputs["masked_lm_positions"],
-                self.bert.embeddings.word_embeddings,
-            )
-        }
-        if self.use_next_sentence:
-            outputs["next_sentence_logits"] = self.seq_relationship(encoded["pooled_output"])
+        outputs: dict[str, Any] = {}
+        for objective in self.objectives:
+            outputs |= objective.outputs(self, encoded, inputs)
         return outputs
+
+    def objective_losses(
+        self, batch: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, WeightedSum]:
+        """Returns the losses of all objectives by name; their means add up to the loss."""
+        return {
+            name: sums[name]
+            for objective in self.objectives
+            for sums in [objective.sums(batch, outputs)]
+            for name in objective.loss_names
+        }
 
     def compute_loss(
         self,
@@ -121,7 +101,7 @@ class BertPretrainer(FromPretrained, keras.Model):
         training: bool = True,
     ) -> Any:
         """Adds the means of the batch's losses; `fit` and `evaluate` call this."""
-        total = sum(loss.mean() for loss in pretraining_losses(x, y_pred).values())
+        total = sum(loss.mean() for loss in self.objective_losses(x, y_pred).values())
         # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
         return self._aggregate_additional_loss(total)
 
@@ -140,20 +120,6 @@ class BertPretrainer(FromPretrained, keras.Model):
             "use_next_sentence": "next_sentence" in checkpoint.heads,
             "use_pooler": "pooler" in checkpoint.heads,
         }
-
-
-def label_head(model: Any, num_labels: int, name: str) -> LabelHead:
-    """Makes and builds a model's head of `num_labels` classes."""
-    config = model.config
-    head = LabelHead(
-        num_labels,
-        config.hidden_size,
-        config.initializer_range,
-        name=name,
-        dtype=model.dtype_policy,
-    )
-    head.build()
-    return head
 
 
 def head_dropout(model: Any) -> Dropout:

@@ -1,9 +1,9 @@
 """A Keras layer from raw strings to the encoder's inputs, tokenizer inside.
 
   texts [B] (and second texts [B])
-    -> BertTokenizer: pieces, ragged [B, (pieces)]
+    -> tokenizer: pieces, ragged [B, (pieces)]
     -> cut, the longer text first: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]
-    -> padded with 0: input_word_ids, input_mask, input_type_ids, int32 [B, T]
+    -> padded: input_word_ids, input_mask, input_type_ids, int32 [B, T]
 
 The rows are those of `bert_tf.text.packing`. Three ways to use it, all with the same result:
 
@@ -20,6 +20,7 @@ Keras compiles a model that holds the layer without XLA, which knows no strings,
 `import bert_tf` first.
 """
 
+import dataclasses
 import os
 import pathlib
 from typing import Any, Self
@@ -27,8 +28,11 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.graph_tokenization import make_graph_tokenizer
+from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
-from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import Vocab
 
 
@@ -39,8 +43,8 @@ class BertPreprocessor(keras.layers.Layer):
     A model saved with it holds the vocabulary, so no other file is needed to load it.
 
     Args:
-      vocab: the pieces, or the path of a vocab.txt.
-      do_lower_case: lower-case the text and strip accents (uncased models).
+      vocab: the pieces, or the path of a vocab.txt or tokenizer.json.
+      do_lower_case: lower-case the text and strip accents (uncased models of WordPiece).
       max_seq_length: most pieces of a row, special ones included. A single text loses its end, of
         two the longer one does, as in google-research/bert's `_truncate_seq_pair`.
       pad_to_max_length: whether T is always `max_seq_length`; else the longest row of the batch.
@@ -50,8 +54,8 @@ class BertPreprocessor(keras.layers.Layer):
       second_texts: the second texts of pairs, strings [B]; an empty one counts as none.
 
     Returns:
-      dict of int32 [B, T]: `input_word_ids`, `input_mask` (1 at pieces) and `input_type_ids` (1 at
-      the second text and its [SEP]).
+      dict of int32 [B, T]: `input_word_ids`, `input_mask` (1 at pieces) and `input_type_ids` (the
+      vocabulary's second_type at the second text and its [SEP]).
 
     Raises:
       ValueError: if it is called with something else, or no piece of a text fits in a row.
@@ -59,7 +63,7 @@ class BertPreprocessor(keras.layers.Layer):
 
     def __init__(
         self,
-        vocab: Vocab | str | os.PathLike,
+        vocab: AnyVocab | str | os.PathLike,
         do_lower_case: bool,
         max_seq_length: int = 128,
         pad_to_max_length: bool = False,
@@ -67,11 +71,11 @@ class BertPreprocessor(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.vocab = vocab if isinstance(vocab, Vocab) else Vocab.read(vocab)
+        self.vocab = read_vocab(vocab) if isinstance(vocab, str | os.PathLike) else vocab
         self.do_lower_case = do_lower_case
         self.max_seq_length, self.pad_to_max_length = max_seq_length, pad_to_max_length
-        self._check_room(num_special=2)
-        self._tokenizer = BertTokenizer(self.vocab, do_lower_case)
+        self._check_room(num_special_tokens(False))
+        self._tokenizer = make_graph_tokenizer(self.vocab, do_lower_case)
         self.supports_jit = False
         self.built = True
 
@@ -97,7 +101,7 @@ class BertPreprocessor(keras.layers.Layer):
                 f"{path} has no vocabulary: make BertPreprocessor(vocab, do_lower_case) with its "
                 "vocab.txt."
             )
-        positions = checkpoint.config.max_position_embeddings
+        positions = checkpoint.config.longest_row
         if max_seq_length > positions:
             raise ValueError(
                 f"max_seq_length is {max_seq_length}, but the model in {path} has {positions} "
@@ -110,7 +114,7 @@ class BertPreprocessor(keras.layers.Layer):
         texts = _as_strings(texts, "texts")
         if second_texts is None:
             return super().__call__(texts, **kwargs)
-        self._check_room(num_special=3)
+        self._check_room(num_special_tokens(True, self.vocab.num_separators))
         second_texts = _as_strings(second_texts, "second_texts")
         if not tf.TensorShape(texts.shape).is_compatible_with(second_texts.shape):
             raise ValueError(
@@ -127,8 +131,8 @@ class BertPreprocessor(keras.layers.Layer):
             return pack_rows(self.vocab, cut(first, kept), length=length)
         second = self._tokenizer.tokenize(second_texts).merge_dims(1, 2)
         sizes = (first.row_lengths(), second.row_lengths(), self.max_seq_length)
-        first_length, second_length = longest_first_lengths(*sizes)
-        return pack_rows(self.vocab, cut(first, first_length), cut(second, second_length), length)
+        kept, second_kept = longest_first_lengths(*sizes, self.vocab.num_separators)
+        return pack_rows(self.vocab, cut(first, kept), cut(second, second_kept), length)
 
     def _check_room(self, num_special: int) -> None:
         if self.max_seq_length <= num_special:
@@ -140,7 +144,7 @@ class BertPreprocessor(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "vocab": list(self.vocab.tokens),
+            "vocab": to_config(self.vocab),
             "do_lower_case": self.do_lower_case,
             "max_seq_length": self.max_seq_length,
             "pad_to_max_length": self.pad_to_max_length,
@@ -148,7 +152,17 @@ class BertPreprocessor(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**{**config, "vocab": Vocab(tuple(config["vocab"]))})
+        return cls(**{**config, "vocab": vocab_from_config(config["vocab"])})
+
+
+def to_config(vocab: AnyVocab) -> Any:
+    """Returns a vocabulary as JSON has it: of WordPiece a list of pieces, else a dict of fields."""
+    return list(vocab.tokens) if isinstance(vocab, Vocab) else dataclasses.asdict(vocab)
+
+
+def vocab_from_config(config: Any) -> AnyVocab:
+    """Makes a vocabulary of what `to_config` gave."""
+    return Vocab(tuple(config)) if isinstance(config, list) else BpeVocab(**config)
 
 
 def _as_strings(texts: Any, name: str) -> Any:

@@ -16,7 +16,7 @@ from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import l2_normalize, pool_tokens
 from bert_tf.text.packing import PackedText, pack, pad_batch
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 
 def read_encoder(
@@ -60,12 +60,12 @@ class TextModel:
     def __init__(
         self,
         encoder: BertEncoder,
-        tokenizer: WordPiece,
+        tokenizer: Tokenizer,
         select: Callable[[dict[str, Any], Any], Any],
         max_seq_length: int = 128,
         batch_size: int = 32,
     ) -> None:
-        longest = encoder.config.max_position_embeddings
+        longest = encoder.config.longest_row
         if max_seq_length > longest:
             raise ValueError(
                 f"max_seq_length is {max_seq_length}, but the model has {longest} positions; give "
@@ -89,14 +89,15 @@ class TextModel:
         vocab, source = checkpoint.vocab, checkpoint.source
         if vocab is None:
             raise ValueError(f"{source} has no vocabulary; give its own as --vocab_file.")
-        tokenizer = WordPiece(vocab, checkpoint.config.do_lower_case)
+        tokenizer = make_tokenizer(vocab, checkpoint.config.do_lower_case)
         return cls(BertEncoder.from_checkpoint(checkpoint), tokenizer, *arguments, **keywords)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
         """Tokenizes a text or a pair of texts and cuts it to the length."""
         encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
         row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
-        if row.type_ids[-1] >= self.encoder.config.type_vocab_size:
+        num_types = self.encoder.config.type_vocab_size
+        if 0 < num_types <= row.type_ids[-1]:  # Without a table pairs have no types.
             raise ValueError(f"{text_b[:40]!r} is a second text, but the model has no type for it.")
         return row
 
@@ -110,7 +111,8 @@ class TextModel:
         results: dict[int, np.ndarray] = {}
         for start in range(0, len(rows), self.batch_size):
             chosen = order[start : start + self.batch_size]
-            outputs = self._compute(pad_batch([rows[index] for index in chosen])).numpy()
+            batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
+            outputs = self._compute(batch).numpy()
             results |= zip(chosen, outputs, strict=True)
         return [results[index] for index in range(len(rows))]
 
@@ -132,7 +134,7 @@ class TextEmbedder(TextModel):
     def __init__(
         self,
         encoder: BertEncoder,
-        tokenizer: WordPiece,
+        tokenizer: Tokenizer,
         pooling: str = "mean",
         normalize: bool = False,
         **sizes: int,

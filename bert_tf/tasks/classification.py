@@ -18,8 +18,8 @@ from bert_tf.modeling.losses import (
 )
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.text_examples import TextExample, label_ids, label_rows, label_values
-from bert_tf.text.packing import pack, pack_windows
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.packing import num_special_tokens, pack, pack_windows
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.task import Batch
 
 # Metrics of each kind of label; the first names the best checkpoint.
@@ -58,7 +58,7 @@ def make_examples(
     examples: list[TextExample],
     labels: np.ndarray,
     kind: str,
-    tokenizer: WordPiece,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     long_texts: str = "head",
     weights: np.ndarray | None = None,
@@ -76,15 +76,15 @@ def make_examples(
       weights: float32 [C], weight of each class in the loss; None: 1.
       is_labelled: whether the labels mean something.
     """
-    texts, owners, num_cut = [], [], 0
+    texts, owners, num_cut, vocab = [], [], 0, tokenizer.vocab
     for index, example in enumerate(examples):
         first, second = tokenizer.encode(example.text_a), tokenizer.encode(example.text_b)
         if long_texts == "windows":
-            packed = pack_windows(tokenizer.vocab, first, second, max_seq_length)
+            packed = pack_windows(vocab, first, second, max_seq_length)
         else:
             is_tail = long_texts == "tail"
-            packed = [pack(tokenizer.vocab, first, second, max_seq_length, is_tail)]
-            num_special = 3 if second else 2
+            packed = [pack(vocab, first, second, max_seq_length, is_tail)]
+            num_special = num_special_tokens(bool(second), vocab.num_separators)
             num_cut += len(first) + len(second) + num_special > len(packed[0].ids)
         texts += packed
         owners += [index] * len(packed)
@@ -92,7 +92,7 @@ def make_examples(
     columns = {LABEL_NAMES[kind]: row_labels}
     if weights is not None:
         columns["example_weights"] = weights[row_labels].astype(np.float32)
-    rows = Rows(texts, columns)
+    rows = Rows(texts, columns, pad_id=vocab.pad_id)
     return TextExamples(examples, rows, np.array(owners), labels, num_cut, is_labelled)
 
 

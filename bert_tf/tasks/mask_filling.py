@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.start import read_start, starts_of_names
 from bert_tf.modeling.models import BertPretrainer
-from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import encode_with_masks, piece_texts
+from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
 
 class Candidate(NamedTuple):
@@ -21,7 +21,7 @@ class Candidate(NamedTuple):
 
 def read_model(
     path: str, config_file: str = "", vocab_file: str = "", may_ignore: str = ""
-) -> tuple[BertPretrainer, BertTokenizer, Vocab]:
+) -> tuple[BertPretrainer, Tokenizer]:
     """Reads a checkpoint with its MLM head; the arguments are those of `read_start`, as flags."""
     checkpoint = read_start(
         path,
@@ -31,35 +31,29 @@ def read_model(
         vocab_file=vocab_file,
         may_ignore=starts_of_names(may_ignore),
     )
-    vocab = typing.cast(Vocab, checkpoint.vocab)
     model = BertPretrainer.from_checkpoint(checkpoint)
-    return model, BertTokenizer(vocab, checkpoint.config.do_lower_case), vocab
+    vocab = typing.cast(AnyVocab, checkpoint.vocab)
+    return model, make_tokenizer(vocab, checkpoint.config.do_lower_case)
 
 
 def fill_mask(
-    model: BertPretrainer, tokenizer: BertTokenizer, vocab: Vocab, text: str, top_k: int = 5
+    model: BertPretrainer, tokenizer: Tokenizer, text: str, top_k: int = 5
 ) -> list[list[Candidate]]:
     """Returns the likeliest pieces for each [MASK] of the text, best first.
 
     Args:
       model: with the MLM head.
       tokenizer: as the model was trained with.
-      vocab: the tokenizer's.
-      text: holds `[MASK]` at least once.
+      text: holds `[MASK]` at least once; of byte-level BPE its own name of it will do, too.
       top_k: pieces a mask.
 
     Raises:
       ValueError: if the text holds no [MASK] or is longer than the model's positions.
     """
-    # [MASK] is no word of the text: the parts around it are tokenized, it is put in between.
-    parts = text.split("[MASK]")
-    pieces = tokenizer.tokenize(tf.constant(parts)).merge_dims(1, 2).to_list()
-    ids = [vocab.cls_id, *pieces[0]]
-    for part in pieces[1:]:
-        ids += [vocab.mask_id, *part]
-    ids += [vocab.sep_id]
+    vocab = tokenizer.vocab
+    ids = [vocab.cls_id, *encode_with_masks(tokenizer, text), vocab.sep_id]
     positions = [index for index, piece in enumerate(ids) if piece == vocab.mask_id]
-    longest = model.config.max_position_embeddings
+    longest = model.config.longest_row
     if not positions:
         raise ValueError(f"No [MASK] in {text!r}; write [MASK] where a word is to be filled in.")
     if len(ids) > longest:
@@ -71,8 +65,9 @@ def fill_mask(
         "masked_lm_positions": np.array([positions], np.int32),
     }
     logits = model(batch, training=False)["masked_lm_logits"][0]  # [P, V]
+    names = piece_texts(vocab)
     top = tf.math.top_k(tf.nn.softmax(logits), k=min(top_k, len(vocab)))
     return [
-        [Candidate(vocab.tokens[i], float(p)) for i, p in zip(row_ids, row_values, strict=True)]
+        [Candidate(names[i], float(p)) for i, p in zip(row_ids, row_values, strict=True)]
         for row_ids, row_values in zip(top.indices.numpy(), top.values.numpy(), strict=True)
     ]

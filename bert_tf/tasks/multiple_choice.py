@@ -10,8 +10,8 @@ from bert_tf.metrics.classification import accuracy
 from bert_tf.modeling.losses import WeightedSum, class_losses, right_labels, weigh
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.swag import ChoiceExample
-from bert_tf.text.packing import pack
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.packing import num_special_tokens, pack
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.task import Batch
 
 
@@ -26,20 +26,20 @@ class ChoiceExamples(NamedTuple):
 
 
 def make_examples(
-    examples: list[ChoiceExample], tokenizer: WordPiece, max_seq_length: int
+    examples: list[ChoiceExample], tokenizer: Tokenizer, max_seq_length: int
 ) -> ChoiceExamples:
     """Packs each choice behind the context: [CLS] context [SEP] start choice [SEP]."""
-    texts, num_cut = [], 0
+    texts, num_cut, vocab = [], 0, tokenizer.vocab
     for example in examples:
         first = tokenizer.encode(example.context)
         for choice in example.choices:
             second = tokenizer.encode(f"{example.start} {choice}")
-            texts.append(pack(tokenizer.vocab, first, second, max_seq_length))
-            num_special = 3 if second else 2
+            texts.append(pack(vocab, first, second, max_seq_length))
+            num_special = num_special_tokens(bool(second), vocab.num_separators)
             num_cut += len(first) + len(second) + num_special > max_seq_length
     labels = np.array([example.label or 0 for example in examples], np.int32)
     num_choices = len(examples[0].choices)
-    rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices)
+    rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices, pad_id=vocab.pad_id)
     is_labelled = all(example.label is not None for example in examples)
     return ChoiceExamples(examples, rows, labels, num_cut, is_labelled)
 

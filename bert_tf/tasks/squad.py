@@ -13,7 +13,7 @@ from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.squad_answers import SquadPredictions, choose_answers, make_predictions
 from bert_tf.tasks.squad_features import SquadFeature, SquadQuestion, make_features
 from bert_tf.text.packing import PackedText
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.task import Batch
 
 NO_SCORE = -1e4  # of positions beyond a row, which are never looked at
@@ -29,7 +29,7 @@ class SquadExamples(NamedTuple):
 
 
 def make_examples(
-    questions: list[SquadQuestion], tokenizer: WordPiece, max_seq_length: int, config: SquadConfig
+    questions: list[SquadQuestion], tokenizer: Tokenizer, max_seq_length: int, config: SquadConfig
 ) -> SquadExamples:
     """Cuts contexts in windows behind their questions."""
     features = [
@@ -39,13 +39,7 @@ def make_examples(
             question, tokenizer, max_seq_length, config.doc_stride, config.max_query_length
         )
     ]
-    texts = [
-        PackedText(
-            feature.ids.tolist(),
-            [0] * feature.context_start + [1] * (len(feature.ids) - feature.context_start),
-        )
-        for feature in features
-    ]
+    texts = [PackedText(feature.ids.tolist(), feature.type_ids.tolist()) for feature in features]
     positions = {
         "start_positions": [feature.start_position for feature in features],
         "end_positions": [feature.end_position for feature in features],
@@ -53,7 +47,8 @@ def make_examples(
     labels = {name: np.array(values, np.int32) for name, values in positions.items()}
     answered = [bool(question.answers) for question in questions]
     is_labelled = any(answered) if config.version_2_with_negative else all(answered)
-    return SquadExamples(questions, features, Rows(texts, labels), is_labelled)
+    rows = Rows(texts, labels, pad_id=tokenizer.vocab.pad_id)
+    return SquadExamples(questions, features, rows, is_labelled)
 
 
 class SquadTask(RowsTask):

@@ -28,7 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.tasks.squad_sources import field, read_paragraphs
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.kinds import with_trimmed_offsets
+from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+from bert_tf.text.vocab import Vocab
 
 # The white space between words of a context is the original's; U+00A0 does not part words here.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -71,7 +74,8 @@ class SquadFeature:
       question_id: whose window it is.
       window: its number among the windows of the question.
       ids: int32 [T], [CLS] question [SEP] window [SEP].
-      context_start: position in `ids` of the window's first piece; before it, type ids are 0.
+      type_ids: int32 [T], 0 up to the first [SEP].
+      context_start: position in `ids` of the window's first piece.
       starts, ends: int32 [W], first character of each piece, and the one after its last.
       is_max_context: bool [W], true where no other window shows the piece with more context.
       start_position, end_position: first and last piece of the answer in `ids`; both 0, which is
@@ -81,6 +85,7 @@ class SquadFeature:
     question_id: str
     window: int
     ids: np.ndarray
+    type_ids: np.ndarray
     context_start: int
     starts: np.ndarray
     ends: np.ndarray
@@ -210,7 +215,7 @@ def _is_found(answer: SquadAnswer, context: str) -> bool:
 
 def make_features(
     question: SquadQuestion,
-    tokenizer: WordPiece,
+    tokenizer: Tokenizer,
     max_seq_length: int = 384,
     doc_stride: int = 128,
     max_query_length: int = 64,
@@ -232,10 +237,12 @@ def make_features(
     Raises:
       ValueError: if the lengths leave no room for a window, or it does not move.
     """
-    if max_seq_length <= max_query_length + 3:
+    vocab = tokenizer.vocab
+    num_special = num_special_tokens(True, vocab.num_separators)
+    if max_seq_length <= max_query_length + num_special:
         raise ValueError(
-            f"max_seq_length is {max_seq_length}, expected more than max_query_length + 3, which "
-            f"is {max_query_length + 3}; change one of them."
+            f"max_seq_length is {max_seq_length}, expected more than max_query_length + "
+            f"{num_special}, which is {max_query_length + num_special}; change one of them."
         )
     if doc_stride < 1 or max_query_length < 0:
         raise ValueError(
@@ -244,7 +251,7 @@ def make_features(
         )
     ids, starts, ends = _context_pieces(question.context, tokenizer)
     query = tokenizer.encode(question.question)[:max_query_length]
-    head = [tokenizer.vocab.cls_id, *query, tokenizer.vocab.sep_id]
+    head = [vocab.cls_id, *query, *[vocab.sep_id] * vocab.num_separators]
     span = _answer_span(question, tokenizer)
     windows = make_windows(len(ids), max_seq_length - len(head) - 1, doc_stride)
     features = []
@@ -257,7 +264,11 @@ def make_features(
             SquadFeature(
                 question_id=question.id,
                 window=number,
-                ids=np.array([*head, *ids[start:end], tokenizer.vocab.sep_id], np.int32),
+                ids=np.array([*head, *ids[start:end], vocab.sep_id], np.int32),
+                type_ids=np.repeat(
+                    np.array([0, vocab.second_type], np.int32),
+                    [2 + len(query), len(head) - len(query) - 1 + end - start],
+                ),
                 context_start=len(head),
                 starts=starts[start:end],
                 ends=ends[start:end],
@@ -270,35 +281,53 @@ def make_features(
 
 
 @functools.lru_cache(maxsize=4)  # The questions about one context follow each other.
-def _context_pieces(context: str, tokenizer: WordPiece) -> tuple[list[int], np.ndarray, np.ndarray]:
+def _context_pieces(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Returns ids, first characters and ends of all pieces.
 
     The original tokenizes word by word. That gives the same pieces, as its tokenizer never looks
-    across the white space between words.
+    across the white space between words. Those of byte-level BPE have it in front.
     """
-    tokens, starts, ends = tokenizer.tokenize_with_offsets(context)
+    tokens, starts, ends = _trimming(tokenizer).tokenize_with_offsets(context)
     ids = [tokenizer.vocab.ids[token] for token in tokens]
     return ids, np.array(starts, np.int32), np.array(ends, np.int32)
 
 
-def _answer_span(question: SquadQuestion, tokenizer: WordPiece) -> tuple[int, int] | None:
+@functools.lru_cache(maxsize=1)
+def _trimming(tokenizer: Tokenizer) -> Tokenizer:
+    """Returns a tokenizer whose pieces stand in a text without the spaces before words."""
+    vocab = with_trimmed_offsets(tokenizer.vocab)
+    return tokenizer if vocab is tokenizer.vocab else make_tokenizer(vocab, False)
+
+
+def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, int] | None:
     """Returns the first and last piece of the answer in the context; None if there is none.
 
     They are the pieces of the words that the answer touches or, inside them, the first run that
     is the answer's own pieces: "1895" in "(1895-1943)", but all of "Japanese" for "Japan".
+    Of byte-level BPE, whose pieces depend on what stands before them, they are the fewest that hold
+    the answer's characters.
     """
-    if question.answer is None:
+    answer, context = question.answer, question.context
+    if answer is None:
         return None
-    ids, starts, _ = _context_pieces(question.context, tokenizer)
-    first_word, last_word = _answer_words(question.answer, question.context)
-    word_starts = [*_find_words(question.context)[1], len(question.context)]
+    ids, starts, ends = _context_pieces(context, tokenizer)
+    first_word, last_word = _answer_words(answer, context)
+    word_starts = [*_find_words(context)[1], len(context)]
+    if not isinstance(tokenizer.vocab, Vocab):
+        begin, end = word_starts[first_word], word_starts[last_word + 1]
+        is_there = context.startswith(answer.text, answer.start)
+        place = answer.start if is_there else context.find(answer.text, begin, end)
+        if place >= 0:
+            begin, end = place, place + len(answer.text)
+        inside = np.flatnonzero((ends > begin) & (starts < end) & (starts < ends))
+        return (int(inside[0]), int(inside[-1])) if inside.size else None
     first = int(np.searchsorted(starts, word_starts[first_word]))
     last = int(np.searchsorted(starts, word_starts[last_word + 1])) - 1
-    answer = tokenizer.encode(question.answer.text)
-    if answer:
-        for start in range(first, last - len(answer) + 2):
-            if ids[start : start + len(answer)] == answer:
-                return start, start + len(answer) - 1
+    own = tokenizer.encode(answer.text)
+    if own:
+        for start in range(first, last - len(own) + 2):
+            if ids[start : start + len(own)] == own:
+                return start, start + len(own) - 1
     return (first, last) if first <= last else None
 
 
@@ -341,8 +370,10 @@ def find_max_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     return [best[start:end] == number for number, (start, end) in enumerate(windows)]
 
 
-def pad_features(features: Sequence[SquadFeature], max_seq_length: int) -> dict[str, np.ndarray]:
-    """Pads rows with 0 to one length.
+def pad_features(
+    features: Sequence[SquadFeature], max_seq_length: int, pad_id: int = 0
+) -> dict[str, np.ndarray]:
+    """Pads rows to one length: ids with `pad_id`, the vocabulary's, the rest with 0.
 
     Returns:
       `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T] with T max_seq_length,
@@ -354,6 +385,7 @@ def pad_features(features: Sequence[SquadFeature], max_seq_length: int) -> dict[
     shape = (len(features), max_seq_length)
     names = ("input_word_ids", "input_mask", "input_type_ids")
     batch = {name: np.zeros(shape, np.int32) for name in names}
+    batch["input_word_ids"][:] = pad_id
     for row, feature in enumerate(features):
         length = len(feature.ids)
         if length > max_seq_length:
@@ -363,7 +395,7 @@ def pad_features(features: Sequence[SquadFeature], max_seq_length: int) -> dict[
             )
         batch["input_word_ids"][row, :length] = feature.ids
         batch["input_mask"][row, :length] = 1
-        batch["input_type_ids"][row, feature.context_start : length] = 1
+        batch["input_type_ids"][row, :length] = feature.type_ids
     batch["start_positions"] = np.array([f.start_position for f in features], np.int32)
     batch["end_positions"] = np.array([f.end_position for f in features], np.int32)
     return batch

@@ -18,7 +18,7 @@ from bert_tf.tasks.tagging_features import (
     row_labels,
 )
 from bert_tf.tasks.tagging_files import TaggedSentence, tag_ids
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.task import Batch
 
 
@@ -34,7 +34,7 @@ class TaggedExamples(NamedTuple):
 def make_examples(
     sentences: list[TaggedSentence],
     labels: Sequence[str],
-    tokenizer: WordPiece,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     is_labelled: bool,
 ) -> TaggedExamples:
@@ -51,7 +51,8 @@ def make_examples(
         else np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
         for row in tag_rows
     ]
-    rows = Rows([row.text for row in tag_rows], piece_labels={"tag_ids": pieces})
+    texts, pad_id = [row.text for row in tag_rows], tokenizer.vocab.pad_id
+    rows = Rows(texts, piece_labels={"tag_ids": pieces}, pad_id=pad_id)
     return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 

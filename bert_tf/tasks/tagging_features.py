@@ -25,7 +25,7 @@ import numpy as np
 
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.packing import PackedText, pack
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer
 
 NOT_PREDICTED = -1  # the label of pieces that are no predicted word's first
 
@@ -63,26 +63,28 @@ class Truncations(NamedTuple):
 class _WordIds(dict[str, list[int]]):
     """The pieces of each word met, at least one and no more than fit in a row."""
 
-    def __init__(self, tokenizer: WordPiece, room: int):
+    def __init__(self, tokenizer: Tokenizer, room: int):
         super().__init__()
         self._tokenizer = tokenizer
         self._room = room
 
     def __missing__(self, word: str) -> list[int]:
-        self[word] = (self._tokenizer.encode(word) or [self._tokenizer.vocab.unk_id])[: self._room]
+        pieces = self._tokenizer.encode_word(word) or [self._tokenizer.vocab.unk_id]
+        self[word] = pieces[: self._room]
         return self[word]
 
 
 def make_tag_rows(
-    sentences: Sequence[TaggedSentence], tokenizer: WordPiece, max_seq_length: int
+    sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[TagRow]:
     """Makes the rows of all sentences, in their order; one of each that fits.
 
-    Each word is tokenized on its own. One without any piece is one [UNK], so that it keeps its
-    place; one with more pieces than a row takes loses the last of them. A window takes as many
-    whole words as fit. The next begins where half of the row's pieces have gone by, or a word
-    further. A word is predicted where the smaller number of pieces before or behind it in the
-    window is largest, in the first of equal ones; windows that predict no word are left out.
+    Each word is tokenized on its own, by byte-level BPE with a space before it. One without any
+    piece is one [UNK], so that it keeps its place; one with more pieces than a row takes loses the
+    last of them. A window takes as many whole words as fit. The next begins where half of the row's
+    pieces have gone by, or a word further. A word is predicted where the smaller number of pieces
+    before or behind it in the window is largest, in the first of equal ones; windows that predict
+    no word are left out.
 
     Args:
       sentences: of `read_tagged`; their tags are not looked at.
@@ -109,7 +111,7 @@ def make_tag_rows(
 
 
 def truncation_report(
-    sentences: Sequence[TaggedSentence], tokenizer: WordPiece, max_seq_length: int
+    sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
 ) -> Truncations:
     """Counts what `make_tag_rows` with the same arguments cannot show as it is.
 
@@ -118,7 +120,7 @@ def truncation_report(
     """
     room = _room(max_seq_length)
     counts = Counter(itertools.chain.from_iterable(sentence.words for sentence in sentences))
-    lengths = {word: len(tokenizer.encode(word)) for word in counts}
+    lengths = {word: len(tokenizer.encode_word(word)) for word in counts}
     kept = {word: min(max(length, 1), room) for word, length in lengths.items()}
     return Truncations(
         sum(sum(map(kept.__getitem__, sentence.words)) > room for sentence in sentences),

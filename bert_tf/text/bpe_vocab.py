@@ -26,6 +26,7 @@ _NAMES = {
     "unk": ("<unk>", "[UNK]"),
     "mask": ("<mask>", "[MASK]"),
 }
+_NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 # Files beside the vocabulary that say what the special tokens are called.
 _COMPANIONS = ("special_tokens_map.json", "tokenizer_config.json")
 
@@ -88,7 +89,8 @@ class BpeVocab:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
         object.__setattr__(self, "merges", tuple((left, right) for left, right in self.merges))
-        object.__setattr__(self, "added_tokens", tuple(self.added_tokens))
+        in_order = sorted(self.added_tokens, key=lambda token: self.ids.get(token.content, -1))
+        object.__setattr__(self, "added_tokens", tuple(in_order))
         _check(self, "vocabulary")
 
     @classmethod
@@ -105,7 +107,12 @@ class BpeVocab:
             path = path.with_name(VOCAB_FILE)
         content = _read_json(path)
         if "model" in content and isinstance(content["model"], dict):
-            return _from_tokenizer_json(path, content)
+            try:
+                return _from_tokenizer_json(path, content)
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path}: not as Hugging Face's tokenizers writes it ({error!r}); save it anew."
+                ) from None
         return _from_vocab_and_merges(path, content)
 
     def write(self, path: str | os.PathLike) -> None:
@@ -177,11 +184,15 @@ def _check(vocab: BpeVocab, source: str) -> None:
         if pair in seen:
             raise ValueError(f"{source}: merge {number}, {' '.join(pair)!r}, is listed twice.")
         seen.add(pair)
-    lacking = [byte for byte, char in enumerate(BYTE_CHARACTERS) if char not in ids]
+    lacking = [
+        byte
+        for byte, char in enumerate(BYTE_CHARACTERS)
+        if char not in ids and byte not in _NEVER_IN_UTF8
+    ]
     if lacking:
         raise ValueError(
-            f"{source}: no piece for the bytes {lacking[:5]} ({len(lacking)} of 256); expected a "
-            "vocabulary of byte-level BPE, which has one for each."
+            f"{source}: no piece for the bytes {lacking[:5]} ({len(lacking)} lack one); expected "
+            "a vocabulary of byte-level BPE, which has one for each byte of UTF-8."
         )
     added = {token.content for token in vocab.added_tokens}
     names = (vocab.cls, vocab.sep, vocab.pad, vocab.unk, vocab.mask)
@@ -251,7 +262,7 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
     # As transformers has it for RoBERTa: the mask takes the space on its left.
     added = tuple(
         AddedToken(content, lstrip=content == names["mask"], normalized=content != names["mask"])
-        for content in sorted(set(names.values()), key=ids.__getitem__)
+        for content in dict.fromkeys(names.values())
     )
     config = _companion(path.parent, "tokenizer_config.json")
     return _build(
@@ -352,7 +363,7 @@ def _read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -
             fields |= {"cls": part["cls"][0], "sep": part["sep"][0]}
             fields |= {"num_separators": 2, "second_type": 0}
             fields["trim_offsets"] |= part.get("trim_offsets", True)
-        elif kind in ("BertProcessing",):
+        elif kind == "BertProcessing":
             fields |= {"cls": part["cls"][0], "sep": part["sep"][0]}
             fields |= {"num_separators": 1, "second_type": 1}
         elif kind == "TemplateProcessing":
@@ -368,26 +379,17 @@ def _read_post_processor(path: pathlib.Path, processor: dict[str, Any] | None) -
 
 
 def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, Any]:
-    """Reads `cls A sep` and `cls A sep (sep) B sep`."""
-    pieces = []  # of the template of two texts: names and types
-    for item in template["pair"]:
-        ((kind, value),) = item.items()
-        pieces.append(
-            (value["id"] if kind == "SpecialToken" else "", value["id"], value["type_id"])
-        )
-    special = [name for name, _, _ in pieces]
-    separators = len(pieces) - 4
-    if separators in (1, 2):
-        cls, sep = special[0], special[-1]
-        want = [cls, "", *[sep] * separators, "", sep]
-        second = pieces[-2][2]
-        types = {kind for _, _, kind in pieces[: 2 + 1]} | {pieces[-1][2] - second}
-        first_single = [next(iter(item.values()))["id"] for item in template["single"]]
-        if special == want and types == {0} and first_single == [cls, "A", sep]:
-            return {"cls": cls, "sep": sep, "num_separators": separators, "second_type": second}
-    raise _unsupported(
-        path, "post_processor", template["pair"], "CLS A SEP (SEP) B SEP, and CLS A SEP"
-    )
+    """Reads `cls A sep` and `cls A sep (sep) B sep`, with types 0 up to B."""
+    items = [next(iter(item.values())) for item in template["pair"]]
+    names, types = [item["id"] for item in items], [item["type_id"] for item in items]
+    cls, sep, separators = names[0], names[-1], len(names) - 4
+    single = [next(iter(item.values()))["id"] for item in template["single"]]
+    is_known = separators in (1, 2) and names == [cls, "A", *[sep] * separators, "B", sep]
+    is_typed = types == [0] * (2 + separators) + types[-1:] * 2
+    if not (is_known and is_typed and single == [cls, "A", sep]):
+        expected = "CLS A SEP (SEP) B SEP with types 0 up to B, and CLS A SEP"
+        raise _unsupported(path, "post_processor", template["pair"], expected)
+    return {"cls": cls, "sep": sep, "num_separators": separators, "second_type": types[-1]}
 
 
 def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:

@@ -27,7 +27,8 @@ MAX_CACHED_WORDS = 1 << 19
 MAX_CACHED_CHARACTERS = 64
 # From here on a heap is faster than looking at all pairs for each merge.
 MIN_BYTES_FOR_HEAP = 40
-_NO_MERGE = (1 << 62, -1)
+_NO_MERGE = 1 << 62
+_GONE = -1  # a piece that is part of another one now
 _NEVER = r"(?!)"  # matches nothing
 _TRIMMED = SPACES + SPACE_MARK
 
@@ -40,7 +41,7 @@ class _WordIds(dict):
         self._tokenizer = tokenizer
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(self._tokenizer._merge(encode_utf8(word)))
+        ids = tuple(self._tokenizer.encode_bytes(encode_utf8(word)))
         if len(word) <= MAX_CACHED_CHARACTERS:
             if len(self) >= MAX_CACHED_WORDS:
                 self.clear()
@@ -108,11 +109,11 @@ class ByteBpe:
     def __init__(self, vocab: BpeVocab):
         self.vocab = vocab
         ids = vocab.ids
-        self._byte_ids = [ids[char] for char in BYTE_CHARACTERS]
-        self._merges = {
-            (ids[left], ids[right]): (rank, ids[left + right])
-            for rank, (left, right) in enumerate(vocab.merges)
+        self._byte_ids = [ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS]
+        self._ranks = {
+            (ids[left], ids[right]): rank for rank, (left, right) in enumerate(vocab.merges)
         }
+        self._merged = [ids[left + right] for left, right in vocab.merges]
         self._word_ids = _WordIds(self)
         raw = {t.content: (ids[t.content], t) for t in vocab.added_tokens if not t.normalized}
         normalized = {
@@ -131,19 +132,17 @@ class ByteBpe:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the pieces of the text; several million a second."""
-        if self._added_raw.may_be_in(text):
+        normal = self._normalize(text)
+        if self._added_raw.may_be_in(text) or self._added_normalized.may_be_in(normal):
             return self._encode_parts(text, self._word_ids.__getitem__)
-        text = self._normalize(text)
-        if self._added_normalized.may_be_in(text):
-            return self._encode_parts(text, self._word_ids.__getitem__)
-        if self.vocab.add_prefix_space and text and text[0] != " ":
-            text = " " + text
-        ids = map(self._word_ids.__getitem__, split_words(text))
+        if self.vocab.add_prefix_space and normal and normal[0] != " ":
+            normal = " " + normal
+        ids = map(self._word_ids.__getitem__, split_words(normal))
         return list(itertools.chain.from_iterable(ids))
 
     def encode_uncached(self, text: str) -> list[int]:
         """Does what `encode` does, without memory."""
-        return self._encode_parts(text, lambda word: self._merge(encode_utf8(word)))
+        return self._encode_parts(text, lambda word: self.encode_bytes(encode_utf8(word)))
 
     def encode_word(self, word: str) -> list[int]:
         """Returns the pieces of a word of a sentence already split: as with a space before it."""
@@ -234,7 +233,7 @@ class ByteBpe:
         for word in split_words(part):
             chars = [i for i, char in enumerate(word, first) for _ in encode_utf8(char)]
             byte = 0
-            for index in self._merge(encode_utf8(word)):
+            for index in self.encode_bytes(encode_utf8(word)):
                 token = self.vocab.tokens[index]
                 start, end = sources[chars[byte]][0], sources[chars[byte + len(token) - 1]][1]
                 yield token, token, start, end
@@ -254,50 +253,48 @@ class ByteBpe:
             start = min(start + leading, end)
         return start, max(end - trailing, start)
 
-    def _merge(self, word: bytes) -> list[int]:
+    def encode_bytes(self, word: bytes) -> list[int]:
         """Merges the bytes of a word: of the pairs of least rank the leftmost, again and again."""
         ids = [self._byte_ids[byte] for byte in word]
         if len(ids) >= MIN_BYTES_FOR_HEAP:
             return self._merge_by_heap(ids)
-        find = self._merges.get
-        found = [find(pair, _NO_MERGE) for pair in itertools.pairwise(ids)]
-        while found:
-            best = min(found)
-            if best is _NO_MERGE:
+        find, merged = self._ranks.get, self._merged
+        ranks = [find(pair, _NO_MERGE) for pair in itertools.pairwise(ids)]
+        while ranks:
+            rank = min(ranks)
+            if rank == _NO_MERGE:
                 break
-            place = found.index(best)
-            ids[place : place + 2] = [best[1]]
-            del found[place]
-            if place < len(found):
-                found[place] = find((ids[place], ids[place + 1]), _NO_MERGE)
+            place = ranks.index(rank)
+            ids[place] = merged[rank]
+            del ids[place + 1], ranks[place]
+            if place < len(ranks):
+                ranks[place] = find((ids[place], ids[place + 1]), _NO_MERGE)
             if place:
-                found[place - 1] = find((ids[place - 1], ids[place]), _NO_MERGE)
+                ranks[place - 1] = find((ids[place - 1], ids[place]), _NO_MERGE)
         return ids
 
     def _merge_by_heap(self, ids: list[int]) -> list[int]:
-        """Does what `_merge` does, in a time that grows with n log n."""
-        size, find = len(ids), self._merges.get
+        """Does what `encode_bytes` does, in a time that grows with n log n."""
+        size, ranks = len(ids), self._ranks
         before, after = list(range(-1, size - 1)), list(range(1, size + 1))
-        heap = []
-        for place, pair in enumerate(itertools.pairwise(ids)):
-            if pair in self._merges:
-                heap.append((*self._merges[pair], place))
-        heapq.heapify(heap)
+        heap: list[tuple[int, int]] = []
+
+        def push(left: int, right: int) -> None:
+            if 0 <= left and right < size and (ids[left], ids[right]) in ranks:
+                heapq.heappush(heap, (ranks[ids[left], ids[right]], left))
+
+        for place in range(size - 1):
+            push(place, place + 1)
         while heap:
-            rank, merged, left = heapq.heappop(heap)
+            rank, left = heapq.heappop(heap)
             right = after[left]
             # An old entry: one of the two has been merged with another piece.
-            if ids[left] < 0 or right == size or find((ids[left], ids[right])) != (rank, merged):
+            if right == size or ranks.get((ids[left], ids[right])) != rank:
                 continue
-            ids[left], ids[right] = merged, -1
+            ids[left], ids[right] = self._merged[rank], _GONE
             after[left] = after[right]
             if after[left] < size:
                 before[after[left]] = left
-                pair = (merged, ids[after[left]])
-                if pair in self._merges:
-                    heapq.heappush(heap, (*self._merges[pair], left))
-            if before[left] >= 0:
-                pair = (ids[before[left]], merged)
-                if pair in self._merges:
-                    heapq.heappush(heap, (*self._merges[pair], before[left]))
-        return [index for index in ids if index >= 0]
+            push(left, after[left])
+            push(before[left], left)
+        return [index for index in ids if index != _GONE]

@@ -1,18 +1,21 @@
-"""One or two texts as a row of pieces: [CLS] a [SEP] b [SEP], cut to a length, then padded."""
+"""One or two texts as a row of pieces: [CLS] a [SEP] b [SEP], cut to a length, then padded.
+
+RoBERTa puts two separators between the texts, and all its type ids are 0: the vocabulary says so.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 
 
 class PackedText(NamedTuple):
     """A row without padding."""
 
     ids: list[int]  # with [CLS] and [SEP]
-    type_ids: list[int]  # 0 up to the first [SEP], 1 after it
+    type_ids: list[int]  # 0 up to the first [SEP], the vocabulary's second_type after it
 
 
 def truncate_longest_first(
@@ -30,7 +33,7 @@ def truncate_longest_first(
 
 
 def pack(
-    vocab: Vocab,
+    vocab: AnyVocab,
     ids_a: Sequence[int],
     ids_b: Sequence[int],
     max_seq_length: int,
@@ -48,7 +51,7 @@ def pack(
     Raises:
       ValueError: if that leaves no room for pieces of the texts.
     """
-    room = text_room(max_seq_length, bool(ids_b))
+    room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
     if keep_tail:
         cut = truncate_longest_first(ids_a[::-1], ids_b[::-1], room)
         first, second = cut[0][::-1], cut[1][::-1]
@@ -57,13 +60,13 @@ def pack(
     ids = [vocab.cls_id, *first, vocab.sep_id]
     type_ids = [0] * len(ids)
     if second:
-        ids += [*second, vocab.sep_id]
-        type_ids += [1] * (len(second) + 1)
+        ids += [*[vocab.sep_id] * (vocab.num_separators - 1), *second, vocab.sep_id]
+        type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
     return PackedText(ids, type_ids)
 
 
 def pack_windows(
-    vocab: Vocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
+    vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
 ) -> list[PackedText]:
     """Packs all of a text, or of the longer of two, in windows that overlap by half.
 
@@ -72,7 +75,7 @@ def pack_windows(
     Raises:
       ValueError: see `pack`.
     """
-    room = text_room(max_seq_length, bool(ids_b))
+    room = text_room(max_seq_length, bool(ids_b), vocab.num_separators)
     is_first_longer = len(ids_a) >= len(ids_b)
     long, short = (ids_a, ids_b) if is_first_longer else (ids_b, ids_a)
     short = short[: room // 2]
@@ -83,13 +86,23 @@ def pack_windows(
     return [pack(vocab, first, second, max_seq_length) for first, second in pairs]
 
 
-def text_room(max_seq_length: int, is_pair: bool) -> int:
+def num_special_tokens(is_pair: bool, num_separators: int = 1) -> int:
+    """Returns how many pieces of a row are special tokens: one in front, the others separators."""
+    return 2 + num_separators * is_pair
+
+
+def text_room(max_seq_length: int, is_pair: bool, num_separators: int = 1) -> int:
     """Returns how many pieces of the texts a row holds beside its special tokens.
+
+    Args:
+      max_seq_length: pieces of the row.
+      is_pair: whether there are two texts.
+      num_separators: between them.
 
     Raises:
       ValueError: if there is no room.
     """
-    num_special = 3 if is_pair else 2
+    num_special = num_special_tokens(is_pair, num_separators)
     if max_seq_length <= num_special:
         raise ValueError(
             f"max_seq_length is {max_seq_length}; {num_special} pieces are special tokens, so "
@@ -98,8 +111,8 @@ def text_room(max_seq_length: int, is_pair: bool) -> int:
     return max_seq_length - num_special
 
 
-def pad_batch(rows: Sequence[PackedText]) -> dict[str, np.ndarray]:
-    """Pads rows with 0, as the original, up to the longest of them.
+def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarray]:
+    """Pads rows up to the longest of them: ids with `pad_id`, the vocabulary's, the rest with 0.
 
     Returns:
       The encoder's inputs: `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T].
@@ -107,6 +120,7 @@ def pad_batch(rows: Sequence[PackedText]) -> dict[str, np.ndarray]:
     shape = (len(rows), max(len(row.ids) for row in rows))
     names = ("input_word_ids", "input_mask", "input_type_ids")
     batch = {name: np.zeros(shape, np.int32) for name in names}
+    batch["input_word_ids"][:] = pad_id
     for index, row in enumerate(rows):
         length = len(row.ids)
         batch["input_word_ids"][index, :length] = row.ids

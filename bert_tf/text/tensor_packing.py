@@ -6,7 +6,8 @@ pieces of texts, ragged int32 [B, (pieces)] -> cut -> [CLS] a [SEP] b [SEP]
 
 import tensorflow as tf
 
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.tokenization import AnyVocab
 
 MIN_LENGTH = 2  # of a row: [CLS] and [SEP]; an empty batch has this length, too.
 
@@ -19,19 +20,21 @@ def cut(pieces: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) ->
 
 
 def longest_first_lengths(
-    first: tf.Tensor, second: tf.Tensor, max_seq_length: int
+    first: tf.Tensor, second: tf.Tensor, max_seq_length: int, num_separators: int = 1
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns what is kept of pairs of these lengths: `truncate_longest_first`, int64 [B].
 
-    An empty second text counts as none, without a [SEP] of its own.
+    An empty second text counts as none, without a [SEP] of its own. Between two texts stand
+    `num_separators`.
     """
-    room = max_seq_length - tf.where(second > 0, tf.constant(3, tf.int64), 2)
+    pair, single = (num_special_tokens(is_pair, num_separators) for is_pair in (True, False))
+    room = max_seq_length - tf.where(second > 0, tf.constant(pair, tf.int64), single)
     kept = tf.minimum(first, tf.maximum(-(-room // 2), room - second))
     return kept, tf.minimum(second, room - kept)
 
 
 def pack_rows(
-    vocab: Vocab,
+    vocab: AnyVocab,
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None = None,
     length: int | None = None,
@@ -45,7 +48,7 @@ def pack_rows(
       length: T; None for the longest row of the batch.
 
     Returns:
-      The encoder's inputs, padded with 0: int32 [B, T].
+      The encoder's inputs, padded: int32 [B, T].
     """
     one_a_row = tf.ones([first.nrows(), 1], tf.int32)
     cls, sep = one_a_row * vocab.cls_id, one_a_row * vocab.sep_id
@@ -55,6 +58,11 @@ def pack_rows(
         last = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second, validate=False
         )
+        between = vocab.num_separators - 1
+        if between:
+            counts = has_second * between
+            more = tf.fill([tf.reduce_sum(counts)], vocab.sep_id)
+            parts.append(tf.RaggedTensor.from_row_lengths(more, counts, validate=False))
         parts.append(tf.concat([second, last], axis=1))
     ids = tf.concat(parts, axis=1)
     lengths = ids.row_lengths()  # [B]
@@ -62,9 +70,13 @@ def pack_rows(
     places = tf.range(width, dtype=tf.int64)[tf.newaxis, :]  # [1, T]
     is_piece = places < lengths[:, tf.newaxis]  # [B, T]
     is_second = is_piece & (places >= parts[0].row_lengths()[:, tf.newaxis])
+    if not vocab.second_type:
+        is_second = tf.zeros_like(is_piece)
     shape = tf.stack([tf.constant(-1, tf.int64), width]) if length is None else [None, length]
     return {
-        "input_word_ids": tf.ensure_shape(ids.to_tensor(shape=shape), [None, length]),
+        "input_word_ids": tf.ensure_shape(
+            ids.to_tensor(vocab.pad_id or None, shape=shape), [None, length]
+        ),
         "input_mask": tf.cast(is_piece, tf.int32),
         "input_type_ids": tf.cast(is_second, tf.int32),
     }

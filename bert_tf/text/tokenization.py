@@ -21,6 +21,8 @@ class Tokenizer(Protocol):
     @property
     def vocab(self) -> AnyVocab: ...
 
+    def __hash__(self) -> int: ...
+
     def encode(self, text: str) -> list[int]:
         """Returns the ids of the pieces of the text."""
 

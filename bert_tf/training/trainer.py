@@ -16,6 +16,7 @@ from absl import logging
 from bert_tf.config import TrainingConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.files import atomic_write
+from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.bad_steps import BadSteps, LossGuard
 from bert_tf.training.batch_ramp import Stage, stage_of
 from bert_tf.training.checkpointing import RunDirectory, model_variables
@@ -226,11 +227,12 @@ class Trainer:
         before = self._loop_state.get("data_fingerprint", self.data_fingerprint)
         if before != self.data_fingerprint:
             path = self.config.output_dir
+            vocab_file = find_vocabulary(path) or f"{path}/{VOCABULARY_FILES[0]}"
             raise ValueError(
                 f"{path} was trained on other examples (fingerprint {before}) than the input now "
                 f"gives ({self.data_fingerprint}): were input files added, changed or removed? "
                 f"Restore them, or give another --output_dir with --init_checkpoint={path} and "
-                f"--vocab_file={path}/vocab.txt to train on from its weights."
+                f"--vocab_file={vocab_file} to train on from its weights."
             )
 
     def _evaluation_is_due(self) -> bool:

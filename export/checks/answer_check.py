@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import MASK
-from bert_tf.text.wordpiece import WordPiece
 from export.checks.stored_model import Request, StoredModel
 from export.models import load
 from export.served.model import IDS, Served
@@ -60,18 +61,12 @@ def odd_texts(stored: StoredModel) -> dict[str, Sequence[str]]:
 
 def pack_texts(stored: StoredModel, *texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Makes rows of ids as the Python programs do, [MASK] for what is written so."""
-    tokenizer = WordPiece(stored.vocab, stored.card["do_lower_case"])
-
-    def encode(text: str) -> list[int]:
-        parts = [tokenizer.encode(part) for part in text.split(MASK)]
-        return parts[0] + [i for part in parts[1:] for i in (stored.vocab.mask_id, *part)]
-
-    columns = [[encode(text) for text in column] for column in texts]
+    tokenizer = make_tokenizer(stored.vocab, stored.card["do_lower_case"])
+    columns = [[encode_with_masks(tokenizer, text) for text in column] for column in texts]
     seconds = columns[1] if len(columns) == 2 else [[]] * len(columns[0])
     length = stored.card["max_seq_length"]
-    return pad_batch(
-        [pack(stored.vocab, *both, length) for both in zip(columns[0], seconds, strict=True)]
-    )
+    pairs = zip(columns[0], seconds, strict=True)
+    return pad_batch([pack(stored.vocab, *both, length) for both in pairs], stored.vocab.pad_id)
 
 
 def broken_request(stored: StoredModel) -> Request:

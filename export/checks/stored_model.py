@@ -9,7 +9,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
+from bert_tf.text.tokenization import AnyVocab, read_vocab
 from export.saving.warmup import read_warmup
 from export.saving.writing import read_card
 from export.served.model import IDS
@@ -39,7 +40,7 @@ class StoredModel:
 
     folder: pathlib.Path
     card: dict[str, Any]
-    vocab: Vocab
+    vocab: AnyVocab
     meta_graph: Any
     warmup: list[Request]
 
@@ -88,11 +89,12 @@ def read(folder: pathlib.Path) -> StoredModel:
     meta_graph = read_meta_graph(folder)
     card = read_card(folder)
     extra = folder / "assets.extra"
-    vocab = Vocab.read(extra / "vocab.txt")
+    vocab_file = find_vocabulary(extra) or extra / VOCABULARY_FILES[0]
+    vocab = read_vocab(vocab_file)
     signatures = sorted(read_signatures(meta_graph))
     for what, found, said in (
         (f"{folder} has the signatures", signatures, sorted(card["signatures"])),
-        (f"{extra / 'vocab.txt'} has pieces", len(vocab), card["vocab_size"]),
+        (f"{vocab_file} has pieces", len(vocab), card["vocab_size"]),
     ):
         if found != said:
             raise ValueError(f"{what} {found}, but bert_tf.json says {said}; export it again.")

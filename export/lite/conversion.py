@@ -50,7 +50,7 @@ OUTPUTS = {
 # exp(-30) is nothing beside any real piece; a larger number would spend the 256 steps of an int8
 # score on padding.
 INT8_PADDING_BIAS = -30.0
-CARD_NAME, VOCAB_NAME = "bert_tf.json", "vocab.txt"
+CARD_NAME = "bert_tf.json"
 _DATE = (1980, 1, 1, 0, 0, 0)  # The same model gives the same bytes.
 
 
@@ -192,8 +192,11 @@ def _with_files(model: bytes, card: dict[str, Any], served: Served) -> bytes:
     """
     files = {
         CARD_NAME: json.dumps(card, indent=2) + "\n",
-        VOCAB_NAME: "\n".join(served.vocab.tokens) + "\n",
     }
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, served.vocab.file_name)
+        served.vocab.write(path)
+        files[path.name] = path.read_text(encoding="utf8")
     buffer = io.BytesIO(model)
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():

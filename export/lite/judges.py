@@ -19,7 +19,7 @@ from bert_tf.tasks.glue import glue_task, read_glue
 from bert_tf.tasks.squad_features import read_squad
 from bert_tf.tasks.tagging_files import read_tagged
 from bert_tf.tasks.text_examples import read_text_examples
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 from export.served.model import Served
 
 LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
@@ -107,7 +107,7 @@ def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "
     """
     path = pathlib.Path(model_dir).expanduser()
     folder = str(path if path.is_dir() else path.parent)
-    tokenizer = WordPiece(served.vocab, served.do_lower_case)
+    tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
     own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
     if served.kind in LABEL_KINDS:
         return _judge_texts(served, folder, split, file, own, tokenizer)
@@ -119,7 +119,7 @@ def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "
 
 
 def _judge_texts(
-    served: Served, folder: str, split: str, file: str, own: str, tokenizer: WordPiece
+    served: Served, folder: str, split: str, file: str, own: str, tokenizer: Tokenizer
 ) -> Judge | None:
     given = _config(ClassifierConfig, folder)
     kind = LABEL_KINDS[served.kind]
@@ -150,7 +150,7 @@ def _judge_texts(
     return Judge(source, task, made)
 
 
-def _judge_words(served: Served, folder: str, file: str, tokenizer: WordPiece) -> Judge:
+def _judge_words(served: Served, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
     given = _config(TaggerConfig, folder)
     column = given.tag_column
     is_number = column.removeprefix("-").isdecimal()
@@ -160,7 +160,7 @@ def _judge_words(served: Served, folder: str, file: str, tokenizer: WordPiece) -
     return Judge(file, tagging.TaggingTask(*_UNUSED, labels=served.labels), made)
 
 
-def _judge_answers(served: Any, file: str, tokenizer: WordPiece) -> Judge:
+def _judge_answers(served: Any, file: str, tokenizer: Tokenizer) -> Judge:
     config = SquadConfig(
         doc_stride=served.doc_stride,
         max_query_length=served.max_query_length,

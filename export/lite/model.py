@@ -7,15 +7,17 @@ model(["a fine film", "dull"])["probabilities"]  # float32 [2, C], in the order 
 import functools
 import json
 import os
+import pathlib
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.packing import pack, pad_batch
-from bert_tf.text.vocab import Vocab
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 Arrays = dict[str, np.ndarray]
 TEXT_SIGNATURE = "text"
@@ -40,12 +42,11 @@ class LiteModel:
         try:
             with zipfile.ZipFile(path) as archive:
                 self.card = json.loads(archive.read("bert_tf.json"))
-                pieces = archive.read("vocab.txt").decode("utf8").removesuffix("\n").split("\n")
+                self.vocab = _read_vocab(archive)
         except (zipfile.BadZipFile, KeyError) as error:
             raise ValueError(f"{path} was not written by export.tflite: {error}.") from None
         self.labels = tuple(self.card["labels"])
-        self.vocab = Vocab(tuple(pieces))
-        self.tokenizer = WordPiece(self.vocab, self.card["do_lower_case"])
+        self.tokenizer = make_tokenizer(self.vocab, self.card["do_lower_case"])
         self._path, self._num_threads = path, num_threads
         self._run = _load_interpreter(path, num_threads).get_signature_runner("serving_default")
 
@@ -58,7 +59,7 @@ class LiteModel:
             pack(self.vocab, encode(first), encode(second), length, keep_tail)
             for first, second in zip(texts, seconds, strict=True)
         ]
-        return pad_batch(rows)
+        return pad_batch(rows, self.vocab.pad_id)
 
     def from_ids(self, batch: Arrays) -> Arrays:
         """Returns the outputs for rows of ids, int32 [B, T], in arrays of their own."""
@@ -89,6 +90,12 @@ class LiteModel:
     def __call__(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Returns the outputs for texts or pairs."""
         return self.from_ids(self.pack(texts, second_texts))
+
+
+def _read_vocab(archive: zipfile.ZipFile) -> AnyVocab:
+    name = next((n for n in VOCABULARY_FILES if n in archive.namelist()), VOCABULARY_FILES[0])
+    with tempfile.TemporaryDirectory() as folder:
+        return read_vocab(pathlib.Path(archive.extract(name, folder)))
 
 
 def _load_interpreter(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK
+from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 from export.served.model import IDS, SINGLE, Batch, Served
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
@@ -24,6 +24,7 @@ def check_text_input(served: Served, form: str) -> None:
         "this model takes pairs": served.texts != SINGLE,
         "this model keeps the ends of long texts": served.keep_tail,
         "int8 has no form with texts, dynamic has": form == "int8",
+        "byte-level BPE has no kernels there; give ids": not isinstance(served.vocab, Vocab),
     }
     for reason, is_so in reasons.items():
         if is_so:

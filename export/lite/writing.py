@@ -10,7 +10,7 @@ from absl import logging
 from bert_tf.data.rows import Rows
 from bert_tf.files import atomic_write, read_lines
 from bert_tf.text.packing import pack
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.text.tokenization import make_tokenizer
 from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
 from export.lite.conversion import check_kind, convert
 from export.lite.judges import make_judge
@@ -136,11 +136,12 @@ def calibration_batches(served: Served, request: Request) -> list[dict[str, np.n
 
 def text_rows(served: Served, texts: Sequence[tuple[str, str]]) -> Rows:
     """Packs texts, or pairs if the model takes pairs."""
-    tokenizer = WordPiece(served.vocab, served.do_lower_case)
+    tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
     is_pair = len(served.texts) == 2
     encoded = [
         (tokenizer.encode(first), tokenizer.encode(second) if is_pair else [])
         for first, second in texts
     ]
     length, keep_tail = served.max_seq_length, served.keep_tail
-    return Rows([pack(served.vocab, *both, length, keep_tail) for both in encoded])
+    packed = [pack(served.vocab, *both, length, keep_tail) for both in encoded]
+    return Rows(packed, pad_id=served.vocab.pad_id)

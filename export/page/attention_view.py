@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.text.kinds import piece_texts
 from export.served.model import Served
 
+SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
 MAX_PIECES = 60  # shown of a row: more cannot be read.
 
 
@@ -38,7 +40,8 @@ def view_attention(served: Served, texts: Sequence[str]) -> AttentionView:
         show_first(probabilities(layer.self_attention, inputs[0]))
         for layer, inputs in zip(encoder.encoder_layers, states, strict=True)
     ]
-    pieces = [served.vocab.tokens[i] for i in ids[:MAX_PIECES]]
+    names = piece_texts(served.vocab)
+    pieces = [names[i] for i in ids[:MAX_PIECES]]
     return AttentionView(pieces, len(ids), np.stack(layers))
 
 
@@ -72,7 +75,7 @@ def find_clear_head(view: AttentionView) -> tuple[int, int]:
     attention, on average. Of these it is the one whose words decide most clearly, with the lowest
     mean entropy; if there is none, the one that looks at other words most.
     """
-    is_word = np.array([piece not in ("[CLS]", "[SEP]") for piece in view.pieces])
+    is_word = np.array([piece not in SPECIAL for piece in view.pieces])
     if not is_word.any():
         return 0, 0
     looks = view.probabilities[:, :, is_word]  # [L, N, W, S]

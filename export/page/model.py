@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.metrics.entities import Span, spans
+from bert_tf.text.kinds import piece_texts
 from export.models import load
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
 from export.served.model import Served
@@ -131,7 +132,7 @@ class DemoModel:
         if self.kind != "encoder":
             return {}
         masks = outputs["input_mask"].astype(bool)
-        tokens = np.array(self._served.vocab.tokens)
+        tokens = np.array(piece_texts(self._served.vocab))
         return {
             "pieces": [
                 tokens[ids[mask]]

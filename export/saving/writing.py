@@ -2,7 +2,7 @@
 
 NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
   saved_model.pb  variables/
-  assets.extra/   bert_tf.json  vocab.txt  tf_serving_warmup_requests
+  assets.extra/   bert_tf.json  vocab.txt (or tokenizer.json)  tf_serving_warmup_requests
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.text.vocab import Vocab
 from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from export.saving.warmup import Requests, write_warmup
 from export.served.model import IDS, Served, Signatures
@@ -85,11 +86,13 @@ def _write(
     functions = {name: call.get_concrete_function() for name, call in signatures.items()}
     used = tf.Module()
     used.weights = [v for function in functions.values() for v in function.variables]
+    if not isinstance(served.vocab, Vocab):  # Its tables are resources, as weights are.
+        used.tokenizer = served.tokenizer
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(used, str(folder), functions, options)
     extra = folder / "assets.extra"
     extra.mkdir()
-    served.vocab.write(extra / "vocab.txt")
+    served.vocab.write(extra / served.vocab.file_name)
     write_warmup(extra / "tf_serving_warmup_requests", name, requests)
     card = {**card, "signatures": sorted(signatures)}
     (extra / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n", encoding="utf8")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.tasks.squad_answers import NO_SPAN_ODDS
+from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
 from export.served.model import Batch, Outputs, Served
 from export.served.segments import first_of_largest
@@ -69,20 +70,21 @@ class ServedAnswerer(Served):
         self.version_2, self.threshold = version_2, null_score_diff_threshold
         self.doc_stride, self.max_query_length = doc_stride, max_query_length
         self.n_best_size, self.max_answer_length = n_best_size, max_answer_length
-        if self.max_seq_length <= max_query_length + 3:
+        self.num_special = num_special_tokens(True, self.vocab.num_separators)
+        if self.max_seq_length <= max_query_length + self.num_special:
             raise ValueError(
                 f"max_seq_length is {self.max_seq_length}: with a question of max_query_length, "
                 f"{max_query_length}, no piece of a context fits; expected at least "
-                f"{max_query_length + 4}."
+                f"{max_query_length + self.num_special + 1}."
             )
 
     def from_ids(self, batch: Batch) -> Outputs:
         return self.call_model(batch)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        question = self._tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
+        question = self.tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
         question = question[:, : self.max_query_length]
-        context = find_pieces(self._tokenizer, texts[1])
+        context = find_pieces(self.tokenizer, texts[1])
         windows = self.make_windows(question.row_lengths(), context.lengths())
         rows = context.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
@@ -110,7 +112,7 @@ class ServedAnswerer(Served):
 
     def make_windows(self, question_lengths: tf.Tensor, context_lengths: tf.Tensor) -> Windows:
         """Cuts contexts into windows that overlap, as `squad_features.make_windows`."""
-        room = self.max_seq_length - 3 - question_lengths  # [B]
+        room = self.max_seq_length - self.num_special - question_lengths  # [B]
         stride = tf.minimum(room, self.doc_stride)
         counts = 1 + tf.maximum(-(-(context_lengths - room) // stride), 0)
         questions = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
@@ -118,7 +120,8 @@ class ServedAnswerer(Served):
         ends = tf.minimum(
             firsts + tf.gather(room, questions), tf.gather(context_lengths, questions)
         )
-        offsets = 2 + tf.gather(question_lengths, questions)  # [CLS] question [SEP]
+        # [CLS] question [SEP]
+        offsets = self.num_special - 1 + tf.gather(question_lengths, questions)
         return Windows(questions, firsts, ends, offsets)
 
     def best_spans(

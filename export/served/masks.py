@@ -1,11 +1,13 @@
 """What fills masks."""
 
+import re
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
-from bert_tf.text.vocab import MASK
+from bert_tf.text.vocab import MASK, Vocab
 from export.served.model import Batch, Outputs, Served
 from export.served.text_pieces import check_utf8
 
@@ -37,16 +39,22 @@ class ServedMaskFiller(Served):
         is_real = tf.sequence_mask(counts, most)[:, :, tf.newaxis]  # [B, M, 1]
         logits = self.call_model({**batch, "masked_lm_positions": places})["masked_lm_logits"]
         top = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # [B, M, K]
-        names = tf.gather(tf.constant(self.vocab.tokens), top.indices)
+        names = tf.gather(tf.constant(piece_texts(self.vocab)), top.indices)
         return {
             "pieces": tf.where(is_real, names, ""),
             "probabilities": tf.where(is_real, top.values, 0.0),
         }
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        """Tokenizes what stands around the masks, and puts the masks between."""
+        """Tokenizes what stands around the masks, and puts the masks between.
+
+        Byte-level BPE does so itself with its own name of the mask.
+        """
+        if not isinstance(self.vocab, Vocab):
+            own = self.vocab.tokens[self.vocab.mask_id].replace("\\", r"\\")
+            return super().pack(tf.strings.regex_replace(texts[0], re.escape(MASK), own))
         parts = tf.strings.split(check_utf8(texts[0]), MASK)  # [B, (parts)]
-        pieces = self._tokenizer.tokenize(parts.values).merge_dims(1, 2)
+        pieces = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)
         # A mask before each part; the one before a text's first part is taken away again.
         mask = tf.fill([pieces.nrows(), 1], self.vocab.mask_id)
         masked = tf.concat([mask, pieces], axis=1)

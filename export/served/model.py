@@ -9,9 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.text.graph_tokenization import make_graph_tokenizer
+from bert_tf.text.kinds import with_trimmed_offsets
+from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
-from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.vocab import Vocab
+from bert_tf.text.tokenization import AnyVocab
 from export.served.text_pieces import check_utf8
 
 Batch = dict[str, tf.Tensor]
@@ -44,7 +46,7 @@ class Served:
     def __init__(
         self,
         model: Any,
-        vocab: Vocab,
+        vocab: AnyVocab,
         do_lower_case: bool,
         max_seq_length: int,
         texts: tuple[str, ...] = SINGLE,
@@ -54,7 +56,7 @@ class Served:
         self.do_lower_case = do_lower_case
         self.texts, self.keep_tail = texts, keep_tail
         self.model = model
-        self._tokenizer = BertTokenizer(vocab, do_lower_case)
+        self.tokenizer = make_graph_tokenizer(with_trimmed_offsets(vocab), do_lower_case)
 
     def call_model(self, batch: Batch) -> Any:
         """Returns the model's outputs for rows of ids, int32 [R, T]."""
@@ -81,12 +83,13 @@ class Served:
         Raises:
           InvalidArgumentError: when it runs, if a text is not UTF-8.
         """
-        pieces = [self._tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2) for text in texts]
+        pieces = [self.tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2) for text in texts]
         lengths = [column.row_lengths() for column in pieces]
         if len(texts) == 1:
-            kept = [tf.minimum(lengths[0], self.max_seq_length - 2)]
+            kept = [tf.minimum(lengths[0], self.max_seq_length - num_special_tokens(False))]
         else:
-            kept = list(longest_first_lengths(lengths[0], lengths[1], self.max_seq_length))
+            sizes = (*lengths, self.max_seq_length, self.vocab.num_separators)
+            kept = list(longest_first_lengths(*sizes))
         parts = [cut(*both, self.keep_tail) for both in zip(pieces, kept, strict=True)]
         return pack_rows(self.vocab, *parts)
 

@@ -3,13 +3,14 @@
   texts [B] -> pieces, ragged [B, (pieces)], with their bytes and words
 
 A text that is not UTF-8 is refused with INVALID_ARGUMENT; the server lives on. Of all operations
-only the tokenizer's `FastWordpieceTokenizeWithOffsets` is not TensorFlow's own.
+only WordPiece's `FastWordpieceTokenizeWithOffsets` is not TensorFlow's own.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.text.byte_bpe_graph import ByteBpeTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 
 
@@ -36,7 +37,7 @@ class Pieces(NamedTuple):
         return Pieces(*(tf.gather(column.values, places) for column in self))
 
 
-def find_pieces(tokenizer: BertTokenizer, texts: tf.Tensor) -> Pieces:
+def find_pieces(tokenizer: BertTokenizer | ByteBpeTokenizer, texts: tf.Tensor) -> Pieces:
     """Tokenizes texts, string [B].
 
     Raises:

@@ -5,12 +5,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.text.byte_level import SPACES
 from bert_tf.text.tensor_packing import cut, pack_rows
+from bert_tf.text.vocab import Vocab
 from export.served.model import Batch, Outputs, Served, Signatures
 from export.served.segments import first_of_largest
 from export.served.text_pieces import Characters, check_utf8
 
 NOWHERE = -1
+# White space, and marks that belong to the letter before them.
+NO_WORD = rf"[{SPACES}\p{{Mn}}]*"
 
 
 class ServedTagger(Served):
@@ -44,7 +48,9 @@ class ServedTagger(Served):
         return self._best_tags(self.call_model(batch))
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        columns = self._tokenizer.tokenize_with_offsets(check_utf8(texts[0]))
+        if not isinstance(self.vocab, Vocab):
+            return self._from_texts_of_bpe(texts[0])
+        columns = self.tokenizer.tokenize_with_offsets(check_utf8(texts[0]))
         ids, first_bytes, end_bytes = columns  # [B, (W), (pieces)]
         tags = self.tag_words(ids.values, ids.row_splits)
         firsts, ends = ids.values.row_splits[:-1], ids.values.row_splits[1:] - 1
@@ -62,12 +68,47 @@ class ServedTagger(Served):
             "ends": stops.to_tensor(NOWHERE),
         }
 
+    def _from_texts_of_bpe(self, texts: tf.Tensor) -> Outputs:
+        """Tags the words that byte-level BPE splits texts into, each as one of a split sentence.
+
+        That is what the tagger was trained on: every word has a space before it, also "." behind
+        another. White space is no word.
+        """
+        _, first_bytes, end_bytes = self.tokenizer.tokenize_with_offsets(check_utf8(texts))
+        rows, pieces = first_bytes.row_splits, first_bytes.values.row_splits
+        firsts = tf.gather(first_bytes.flat_values, pieces[:-1])  # [W]
+        lasts = tf.gather(end_bytes.flat_values, pieces[1:] - 1)
+        characters = Characters(texts)
+        starts = characters.before(tf.RaggedTensor.from_row_splits(firsts, rows))  # [B, (W)]
+        ends = characters.before(tf.RaggedTensor.from_row_splits(lasts, rows))
+        is_word = ~tf.strings.regex_full_match(characters.texts(starts, ends).values, NO_WORD)
+        starts, ends = (
+            tf.ragged.boolean_mask(column, column.with_values(is_word)) for column in (starts, ends)
+        )
+        ends = characters.after_marks(ends)
+        words = characters.texts(starts, ends)
+        tags = self.tag_words(self._word_pieces(words.values), words.row_splits)
+        return {
+            "words": words.to_tensor(""),
+            "tags": words.with_values(tags["tags"]).to_tensor(""),
+            "scores": words.with_values(tags["scores"]).to_tensor(0.0),
+            "starts": starts.to_tensor(NOWHERE),
+            "ends": ends.to_tensor(NOWHERE),
+        }
+
+    def _word_pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the pieces of words of split sentences, as `Tokenizer.encode_word` does."""
+        if not isinstance(self.vocab, Vocab):
+            has_space = tf.strings.regex_full_match(words, "(?s) .*")
+            words = tf.where(has_space, words, tf.strings.join([" ", words]))
+        return self.tokenizer.tokenize(words).merge_dims(1, 2)
+
     def from_words(self, words: tf.Tensor) -> Outputs:
         """Returns the tags of words, string [B, W] with "" behind the last of a row."""
         places = tf.range(1, 1 + tf.shape(words)[1])
         counts = tf.reduce_max(tf.where(words != "", places, 0), axis=1)  # [B]
         given = tf.RaggedTensor.from_tensor(words, lengths=tf.maximum(counts, 0))
-        pieces = self._tokenizer.tokenize(check_utf8(given.values)).merge_dims(1, 2)
+        pieces = self._word_pieces(check_utf8(given.values))
         # A word of nothing, or of control characters alone, keeps its place.
         is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
         unknown = tf.fill([tf.reduce_sum(is_empty)], self.vocab.unk_id)

@@ -21,7 +21,6 @@ from bert_tf.tasks.squad_features import SquadQuestion, pad_features
 from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.packing import pack, pad_batch
-from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.wordpiece import WordPiece
 from export.models import load
 from tests.export.made_models import TEXTS, write_model
@@ -213,10 +212,10 @@ def test_masks(tmp_path) -> None:
     found = answers(served, texts)
     assert found["pieces"].shape == (6, 2, 3)
     model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
-    tokenizer = BertTokenizer(served.vocab, True)
+    tokenizer = WordPiece(served.vocab, True)
     for text, pieces, values in zip(texts, found["pieces"], found["probabilities"], strict=True):
         has_mask = "[MASK]" in text
-        masks = fill_mask(model, tokenizer, served.vocab, text, 3) if has_mask else []
+        masks = fill_mask(model, tokenizer, text, 3) if has_mask else []
         for index, candidates in enumerate(masks):
             assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
             expected = [candidate.probability for candidate in candidates]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.optimization.schedules import LinearWarmupLinearDecay
 from tests.shared_data import shared_data
@@ -55,7 +55,7 @@ def loss_of(
     model: BertPretrainer, batch: dict[str, np.ndarray], *, originals_epsilon: bool = True
 ) -> tf.Tensor:
     """The original divides the masked loss by the sum of the weights plus 1e-5."""
-    losses = pretraining_losses(batch, model(batch))
+    losses = model.objective_losses(batch, model(batch))
     total, weight = losses["masked_lm_loss"]
     return total / (weight + 1e-5 * originals_epsilon) + losses["next_sentence_loss"].mean()
 
@@ -67,7 +67,7 @@ def relative_error(received: np.ndarray, expected: np.ndarray) -> float:
 def test_forward_equals_the_original(folder, golden, batch):
     model = load_model(folder)
     encoded, outputs = model.bert(batch), model(batch)
-    losses = pretraining_losses(batch, outputs)
+    losses = model.objective_losses(batch, outputs)
     masked_log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy().reshape(24, -1)
     next_log_probs = tf.nn.log_softmax(outputs["next_sentence_logits"]).numpy()
     labels, next_labels = batch["masked_lm_ids"].ravel(), batch["next_sentence_labels"]

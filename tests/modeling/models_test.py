@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.losses import cross_entropy
-from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization.optimizers import AdamW
 from tests.reference.numpy_bert import NumpyBert
 
@@ -54,7 +54,7 @@ def make_model(seed: int = 0, **kwargs) -> BertPretrainer:
 def loss_and_gradients(model: BertPretrainer, batch: dict, seed: int = 7) -> tuple:
     with tf.GradientTape() as tape:
         outputs = model(batch, training=True, dropout_seed=tf.constant(seed))
-        loss = sum(loss.mean() for loss in pretraining_losses(batch, outputs).values())
+        loss = sum(loss.mean() for loss in model.objective_losses(batch, outputs).values())
     gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
     return loss, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
@@ -213,7 +213,8 @@ def test_fit_on_two_devices_is_fit_on_one():
 def test_initial_loss_is_that_of_guessing():
     keras.utils.set_random_seed(0)
     batch = make_batch()
-    losses = pretraining_losses(batch, BertPretrainer(CONFIG)(batch))
+    model = BertPretrainer(CONFIG)
+    losses = model.objective_losses(batch, model(batch))
     assert abs(losses["masked_lm_loss"].mean() / np.log(53) - 1) < 0.02
     assert abs(losses["next_sentence_loss"].mean() / np.log(2) - 1) < 0.05
 

@@ -10,7 +10,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.layout import find_layout
-from bert_tf.modeling.models import BertPretrainer, pretraining_losses
+from bert_tf.modeling.models import BertPretrainer
 from tests.modeling.toy_heads import (
     BATCH,
     CLOSE,
@@ -111,7 +111,7 @@ def test_pretraining_is_that_with_padding(recompute, jit_compile):
     def step(model: BertPretrainer, batch: dict) -> tuple:
         with tf.GradientTape() as tape:
             outputs = model(batch, training=True, dropout_seed=tf.constant(7))
-            losses = pretraining_losses(batch, outputs)
+            losses = model.objective_losses(batch, outputs)
             loss = sum(part.mean() for part in losses.values())
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
         return outputs, losses, [tf.convert_to_tensor(g) for g in gradients]

@@ -1,0 +1,48 @@
+"""The tokenizer that lies in a folder, whoever wrote it: `bert_tf.load_tokenizer`."""
+
+import os
+import pathlib
+
+from bert_tf.checkpoints.tokenizer_files import check_casing, read_tokenizer
+from bert_tf.files import json_field, read_json
+from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
+from bert_tf.text.text_tokenizer import TextTokenizer
+from bert_tf.text.tokenization import read_vocab
+from bert_tf.text.vocab import Vocab
+
+# What says how many pieces there are, and maybe their casing: of an export, a run, Hugging Face.
+CONFIGURATIONS = ("bert_tf.json", "bert_config.json", "config.json")
+
+
+def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
+    """Reads a tokenizer; no weights are read, and no TensorFlow is loaded.
+
+    Args:
+      path: a run directory; a folder of google-research/bert's or Hugging Face's; a version of a
+        SavedModel that `export.saved_model` wrote, or its assets.extra; or a vocabulary alone: a
+        vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside merges.txt.
+
+    Raises:
+      ValueError: if there is none, it is damaged or of another kind, or files contradict each
+        other.
+    """
+    path = pathlib.Path(path).expanduser()
+    if (path / "assets.extra").is_dir():
+        path = path / "assets.extra"
+    for name in CONFIGURATIONS:
+        if (path / name).is_file():
+            values = read_json(path / name)
+            size = json_field(values, "vocab_size", int, path / name)
+            if size is None:
+                raise ValueError(f"{path / name} has no vocab_size; expected a model's.")
+            stated = json_field(values, "do_lower_case", bool, path / name)
+            found = read_tokenizer(path, size, stated)
+            if found.vocab is not None:
+                return TextTokenizer(found.vocab, bool(found.do_lower_case))
+    file = path if path.is_file() else find_vocabulary(path)
+    if file is None:
+        names = ", ".join(VOCABULARY_FILES)
+        raise ValueError(f"{path} has no tokenizer; expected one of {names}.")
+    vocab = read_vocab(file)
+    lower = isinstance(vocab, Vocab) and check_casing(vocab, None, str(file))
+    return TextTokenizer(vocab, lower)

@@ -1,0 +1,44 @@
+"""Next sentence prediction: does the second segment follow the first (BERT section 3.1, task 2)."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.heads import label_head
+from bert_tf.modeling.losses import WeightedSum, accuracy, cross_entropy
+from bert_tf.objectives.objective import Batch, Objective
+
+
+class NextSentence(Objective):
+    """Scores of the pooled output, `next_sentence_logits` float32 [B, 2]: 0 follows, 1 random."""
+
+    panels = {
+        "next_sentence_loss": "NSP loss (nats)",
+        "next_sentence_accuracy": "NSP accuracy",
+    }
+    needs_pooler = True
+
+    def build(self, model: Any) -> None:
+        model.seq_relationship = label_head(model, 2, "seq_relationship")
+
+    def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
+        return {"next_sentence_logits": model.seq_relationship(encoded["pooled_output"])}
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        return {"next_sentence_loss": tf.reduce_sum(batch["next_sentence_weights"])}
+
+    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+        names = ("next_sentence_labels", "next_sentence_weights")
+        labels = (outputs["next_sentence_logits"], *(batch[name] for name in names))
+        return {
+            "next_sentence_loss": cross_entropy(*labels),
+            "next_sentence_accuracy": accuracy(*labels),
+        }
+
+    def baseline(
+        self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
+    ) -> dict[str, float]:
+        """Throws a coin."""
+        return {"next_sentence_loss": float(np.log(2.0)), "next_sentence_accuracy": 0.5}

@@ -1,0 +1,121 @@
+"""Training of a byte-level BPE vocabulary, by Hugging Face's `tokenizers`.
+
+A text is read as if a space stood before it, so that its first word has the same pieces as in the
+middle of a text. Special tokens stand where RoBERTa has them: <s> <pad> </s> <unk> are the first
+four, <mask> is the last. Two texts are packed as RoBERTa's, `<s> A </s></s> B </s>` with type 0
+throughout, unless other numbers are given; tokenizer.json says which.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import TypeVar
+
+from absl import logging
+
+from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
+
+Part = TypeVar("Part")
+
+FIRST_TOKENS, LAST_TOKEN = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
+# Special tokens and bytes: without a merge.
+MIN_VOCAB_SIZE = len(FIRST_TOKENS) + 256 + 1
+# Rarer pairs are not merged.
+MIN_FREQUENCY = 2
+
+
+def train_bpe_vocab_on_parts(
+    parts: Sequence[Part],
+    read_documents: Callable[[Part], Iterable[list[str]]],
+    vocab_size: int,
+    num_separators: int = 2,
+    second_type: int = 0,
+) -> BpeVocab:
+    """Trains a vocabulary on a corpus; see `train_bpe_vocab`.
+
+    Args:
+      parts: pieces of the corpus.
+      read_documents: yields the documents of a part, each a list of sentences.
+      vocab_size, num_separators, second_type: as `train_bpe_vocab`.
+    """
+    documents = itertools.chain.from_iterable(map(read_documents, parts))
+    sentences = itertools.chain.from_iterable(documents)
+    return train_bpe_vocab(sentences, vocab_size, num_separators, second_type)
+
+
+def train_bpe_vocab(
+    texts: Iterable[str], vocab_size: int, num_separators: int = 2, second_type: int = 0
+) -> BpeVocab:
+    """Learns the pieces of a vocabulary by merging the most frequent pair, again and again.
+
+    All cores count; the result does not depend on how many they are.
+
+    Args:
+      texts: sentences.
+      vocab_size: pieces wanted.
+      num_separators: </s> so many times between two texts.
+      second_type: type id of the second text; above 0 only for models with several types.
+
+    Returns:
+      Exactly `vocab_size` pieces. A corpus too small for that many is topped up with [unused] ones,
+      and a warning is logged.
+
+    Raises:
+      ValueError: if the special tokens and the bytes do not fit, or there is no text.
+      ModuleNotFoundError: without `tokenizers`.
+    """
+    if vocab_size < MIN_VOCAB_SIZE:
+        raise ValueError(
+            f"vocab_size is {vocab_size}; 256 bytes and {MIN_VOCAB_SIZE - 256} special tokens need "
+            f"at least {MIN_VOCAB_SIZE}: raise vocab_size."
+        )
+    hugging_face = _import_tokenizers()
+    byte_level = hugging_face.pre_tokenizers.ByteLevel
+    tokenizer = hugging_face.Tokenizer(hugging_face.models.BPE())
+    tokenizer.pre_tokenizer = byte_level(add_prefix_space=True)
+    trainer = hugging_face.trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=MIN_FREQUENCY,
+        special_tokens=list(FIRST_TOKENS),
+        initial_alphabet=byte_level.alphabet(),
+        show_progress=False,
+    )
+    texts = iter(texts)
+    first = next((text for text in texts if text), None)
+    if first is None:
+        raise ValueError("The corpus holds no words; expected text to learn a vocabulary from.")
+    tokenizer.train_from_iterator(itertools.chain([first], texts), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    lacking = vocab_size - 1 - len(tokens)
+    if lacking:
+        logging.warning(
+            "The corpus gives only %d of the %d pieces asked for; the rest are [unused] ones.",
+            len(tokens) + 1,
+            vocab_size,
+        )
+    special = (*FIRST_TOKENS, LAST_TOKEN)
+    return BpeVocab(
+        tokens=(*tokens, *(f"[unused{i}]" for i in range(lacking)), LAST_TOKEN),
+        merges=tuple((left, right) for left, right in model["merges"]),
+        # As in RoBERTa's own: the mask takes the space on its left.
+        added_tokens=tuple(
+            AddedToken(token, lstrip=token == LAST_TOKEN, normalized=token != LAST_TOKEN)
+            for token in special
+        ),
+        add_prefix_space=True,
+        num_separators=num_separators,
+        second_type=second_type,
+    )
+
+
+def _import_tokenizers() -> ModuleType:
+    try:
+        import tokenizers
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "A byte-level BPE vocabulary is trained by Hugging Face's tokenizers, which is not "
+            "installed: pip install tokenizers."
+        ) from None
+    return tokenizers

@@ -1,0 +1,601 @@
+"""Byte-level BPE inside the TensorFlow graph, equal to its plain-Python twin `ByteBpe`.
+
+    strings [B] -> code points [N], flat, added tokens ("<mask>") as one each
+                -> words [W] by vector operations -> unique ones, as strings
+                -> pieces: by a table where a word is a piece, else by merging all words at once
+                -> [B, (words), (pieces)]
+
+Only TensorFlow's own operations, so any server runs it; where the vocabulary wants NFC, also
+tensorflow-text's `normalize_utf8`. Bytes that are not UTF-8 are read as U+FFFD, as
+`bytes.decode("utf-8", "replace")` does.
+"""
+
+import functools
+import re
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from bert_tf.text import nfc
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.byte_bpe import ByteBpe
+from bert_tf.text.byte_level import (
+    BYTE_CHARACTERS,
+    BYTE_OF_CHARACTER,
+    LETTER,
+    NUMBER,
+    OTHER,
+    SPACE,
+    SPACE_MARK,
+    SPACES,
+    code_point_ranges,
+)
+from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PAGE_SIZE, PagedTable
+
+# Put round an added token in its string; no UTF-8 holds it.
+_MARKER = b"\xff"
+_NEVER = np.iinfo(np.int32).max  # rank of a pair that is not merged
+_NO_TOKEN = -1
+_NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
+_SPACES = "".join(f"\\x{{{ord(char):x}}}" for char in SPACES)  # as RE2 writes them
+
+
+class _Characters(NamedTuple):
+    """Characters of all strings in one row; an added token is one, too."""
+
+    code_points: tf.Tensor  # int32 [N]; of an added token its id
+    is_added: tf.Tensor  # bool [N]
+    is_first: tf.Tensor  # bool [N], first of its string, or beside an added token
+    rows: tf.Tensor  # int64 [N], the string that it belongs to
+    starts: tf.Tensor  # int32 [N], first character of its source in that string
+    ends: tf.Tensor  # int32 [N], the character after its source
+
+    def gather(self, indices: tf.Tensor) -> "_Characters":
+        return _Characters(*(tf.gather(column, indices) for column in self))
+
+
+class _Parts(NamedTuple):
+    """Parts of all strings, and the sources of all their characters."""
+
+    strings: tf.Tensor  # string [P]
+    ids: tf.Tensor  # int32 [P], of an added token; else _NO_TOKEN
+    rows: tf.Tensor  # int64 [P]
+    starts: tf.Tensor  # int32 [N]
+    ends: tf.Tensor  # int32 [N]
+
+
+class ByteBpeTokenizer(tf.Module):
+    """Splits strings into ids of byte-level BPE, as `bert_tf.text.byte_bpe.ByteBpe` does.
+
+    Works eagerly, in `tf.function` and in `tf.data`; a module that holds it can be saved.
+
+    Args:
+      vocab: pieces and merges.
+    """
+
+    def __init__(self, vocab: BpeVocab, name: str = "byte_bpe_tokenizer"):
+        super().__init__(name)
+        self.vocab = vocab
+        self._added_raw, self._added_normalized = (
+            _AddedTokens(vocab, is_normalized) for is_normalized in (False, True)
+        )
+        self._byte_ids = np.array(
+            [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS], np.int32
+        )
+        self._merges = _MergeTable.build(vocab)
+        words, ids = _words_of_one_piece(vocab)
+        self._whole_words = _string_table(words, ids)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
+    def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of the pieces.
+
+        Args:
+          strings: string [B], UTF-8.
+
+        Returns:
+          int32 [B, (words), (pieces)].
+        """
+        characters = self._read(strings)
+        word_splits, row_splits = _split_words(characters, tf.size(strings))
+        ids, piece_splits = self._encode(characters, word_splits)
+        return _nested(ids, row_splits, piece_splits)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
+    def tokenize_with_offsets(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Returns the ids of the pieces and where they stand in the strings as given.
+
+        Args:
+          strings: string [B], UTF-8.
+
+        Returns:
+          Ids, first bytes, and the bytes after the last ones, each int32 [B, (words), (pieces)].
+        """
+        characters = self._read(strings)
+        word_splits, row_splits = _split_words(characters, tf.size(strings))
+        ids, piece_splits = self._encode(characters, word_splits)
+        rows, starts, ends = self._locate(characters, word_splits, ids, piece_splits)
+        columns = (ids, *_to_bytes(strings, rows, starts, ends))
+        return tuple(_nested(column, row_splits, piece_splits) for column in columns)
+
+    def _read(self, strings: tf.Tensor) -> _Characters:
+        """Returns the characters of the words, added tokens among them."""
+        decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
+        row_lengths = decoded.row_lengths()
+        rows = decoded.value_rowids()
+        starts = _count_up(row_lengths)
+        code_points = decoded.values
+
+        def read_plain() -> _Characters:
+            return _Characters(
+                code_points, tf.fill(tf.shape(rows), False), starts == 0, rows, starts, starts + 1
+            )
+
+        def read_all() -> _Characters:
+            clean = tf.strings.unicode_encode(decoded, "UTF-8")
+            parts = _Parts(
+                clean,
+                tf.fill(tf.shape(clean), _NO_TOKEN),
+                tf.range(tf.size(clean, tf.int64)),
+                starts,
+                starts + 1,
+            )
+            parts = self._added_raw.find(parts)
+            if self.vocab.normalizer:
+                parts = _normalize(parts)
+            parts = self._added_normalized.find(parts)
+            return self._join(parts)
+
+        contents = [re.escape(token.content) for token in self.vocab.added_tokens]
+        pattern = rf"\C*(?:{'|'.join(contents)})\C*"
+        is_special = tf.reduce_any(tf.strings.regex_full_match(strings, pattern))
+        if self.vocab.normalizer:
+            is_special |= tf.reduce_any(_look_up(_nfc_kinds(), code_points) != _NFC_PLAIN)
+        characters = tf.cond(is_special, read_all, read_plain)
+        return _add_spaces(characters) if self.vocab.add_prefix_space else characters
+
+    def _join(self, parts: _Parts) -> _Characters:
+        """Puts the parts in one row again, each added token as one character."""
+        decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
+        part = decoded.value_rowids()
+        ids = tf.gather(parts.ids, part)
+        is_added, is_first = ids >= 0, _count_up(decoded.row_lengths()) == 0
+        kept = tf.where(~is_added | is_first)[:, 0]
+        lasts = tf.gather(decoded.row_splits, tf.gather(part, kept) + 1) - 1
+        characters = _Characters(
+            tf.where(is_added, ids, decoded.values),
+            is_added,
+            is_first,
+            tf.gather(parts.rows, part),
+            parts.starts,
+            parts.ends,
+        ).gather(kept)
+        starts = characters.starts
+        ends = tf.where(characters.is_added, tf.gather(parts.ends, lasts), characters.ends)
+        leading, trailing = (
+            tf.gather(
+                tf.strings.length(parts.strings, "UTF8_CHAR")
+                - tf.strings.length(
+                    tf.strings.regex_replace(parts.strings, pattern, ""), "UTF8_CHAR"
+                ),
+                tf.gather(part, kept),
+            )
+            for pattern in (rf"\A[{_SPACES}{SPACE_MARK}]+", rf"[{_SPACES}{SPACE_MARK}]+\z")
+        )
+        trimmed = self._trim(starts, ends, leading, trailing)
+        return characters._replace(
+            starts=tf.where(characters.is_added, trimmed[0], starts),
+            ends=tf.where(characters.is_added, trimmed[1], ends),
+        )
+
+    def _trim(
+        self, starts: tf.Tensor, ends: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Leaves out so many characters at the ends of pieces: `ByteBpe._trim`."""
+        if not self.vocab.trim_offsets:
+            return starts, ends
+        if self.vocab.add_prefix_space:
+            leading = tf.where((starts == 0) & (leading == 1), 0, leading)
+        starts = tf.minimum(starts + leading, ends)
+        return starts, tf.maximum(ends - trailing, starts)
+
+    def _encode(
+        self, characters: _Characters, word_splits: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the ids of all pieces, int32 [P], and int64 [W + 1], where each word starts."""
+        code_points = tf.where(characters.is_added, 0, characters.code_points)
+        words = tf.strings.unicode_encode(
+            tf.RaggedTensor.from_row_splits(code_points, word_splits, validate=False), "UTF-8"
+        )
+        unique, place = tf.unique(words, tf.int64)
+        whole = self._whole_words.lookup(unique)
+        others = tf.where(whole < 0)
+        merged, lengths = self._merge(tf.gather(unique, others[:, 0]))
+        # A word has a place in `merged`, or is one piece: its id comes after these places.
+        num_merged = tf.size(merged, tf.int64)
+        unique_starts = tf.tensor_scatter_nd_update(
+            tf.cast(whole, tf.int64) + num_merged, others, tf.cumsum(lengths, exclusive=True)
+        )
+        unique_lengths = tf.tensor_scatter_nd_update(tf.ones_like(whole, tf.int64), others, lengths)
+        firsts = word_splits[:-1]
+        is_added = tf.gather(characters.is_added, firsts)
+        added_starts = tf.cast(tf.gather(characters.code_points, firsts), tf.int64) + num_merged
+        word_starts = tf.where(is_added, added_starts, tf.gather(unique_starts, place))
+        word_lengths = tf.where(is_added, tf.ones_like(place), tf.gather(unique_lengths, place))
+        piece_splits = tf.concat([[0], tf.cumsum(word_lengths)], 0)
+        places = tf.repeat(word_starts - piece_splits[:-1], word_lengths) + tf.range(
+            piece_splits[-1]
+        )
+        is_merged = places < num_merged
+        from_merged = tf.gather(tf.concat([merged, [0]], 0), tf.where(is_merged, places, 0))
+        ids = tf.where(is_merged, from_merged, tf.cast(places - num_merged, tf.int32))
+        return ids, piece_splits
+
+    def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Merges the bytes of all words [U] at once, in each the pairs of least rank.
+
+        Returns:
+          Pieces of all words, int32, and how many each word has, int64 [U].
+        """
+        sizes = tf.strings.length(words)
+        values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
+        symbols = tf.gather(self._byte_ids, tf.cast(values, tf.int32))
+        owners = tf.repeat(tf.range(tf.size(words)), sizes)
+        ranks = self._merges.ranks(symbols, owners)
+
+        def merge_once(
+            symbols: tf.Tensor, owners: tf.Tensor, ranks: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            least = tf.math.unsorted_segment_min(ranks, owners, tf.size(words))
+            is_least = (ranks < _NEVER) & (ranks == tf.gather(least, owners))
+            is_chosen = self._merges.choose(is_least, ranks, owners, tf.size(words))
+            chosen = tf.where(is_chosen, ranks, 0)
+            symbols = tf.where(is_chosen, tf.gather(self._merges.merged, chosen), symbols)
+            kept = tf.where(~tf.concat([[False], is_chosen[:-1]], 0))[:, 0]
+            symbols, owners = tf.gather(symbols, kept), tf.gather(owners, kept)
+            return symbols, owners, self._merges.ranks(symbols, owners)
+
+        symbols, owners, _ = tf.while_loop(
+            lambda symbols, owners, ranks: tf.reduce_any(ranks < _NEVER),
+            merge_once,
+            (symbols, owners, ranks),
+            shape_invariants=(tf.TensorShape([None]),) * 3,
+        )
+        lengths = tf.math.bincount(
+            owners, minlength=tf.size(words), maxlength=tf.size(words), dtype=tf.int64
+        )
+        return symbols, lengths
+
+    def _locate(
+        self,
+        characters: _Characters,
+        word_splits: tf.Tensor,
+        ids: tf.Tensor,
+        piece_splits: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns row, first character and the character after the last of each piece, [P]."""
+        is_added = tf.repeat(
+            tf.gather(characters.is_added, word_splits[:-1]), piece_splits[1:] - piece_splits[:-1]
+        )
+        tokens = self.vocab.tokens
+        num_bytes = np.array([len(token) for token in tokens], np.int32)
+        num_bytes = tf.where(is_added, 1, tf.gather(num_bytes, ids))
+        after = tf.cumsum(num_bytes)
+        widths = tf.where(characters.is_added, 1, _utf8_bytes(characters.code_points))
+        character_of_byte = tf.repeat(tf.range(tf.size(widths)), widths)
+        firsts = tf.gather(character_of_byte, after - num_bytes)
+        lasts = tf.gather(character_of_byte, after - 1)
+        starts, ends = tf.gather(characters.starts, firsts), tf.gather(characters.ends, lasts)
+        leading = np.array([len(t) - len(t.lstrip(SPACE_MARK)) for t in tokens], np.int32)
+        trailing = np.array([len(t) - len(t.rstrip(SPACE_MARK)) for t in tokens], np.int32)
+        trimmed = self._trim(starts, ends, tf.gather(leading, ids), tf.gather(trailing, ids))
+        starts, ends = (
+            tf.where(is_added, *pair) for pair in zip((starts, ends), trimmed, strict=True)
+        )
+        return tf.gather(characters.rows, firsts), starts, ends
+
+
+class _AddedTokens(tf.Module):
+    """Finds the added tokens of one kind: `byte_bpe._AddedTokens`."""
+
+    def __init__(self, vocab: BpeVocab, is_normalized: bool):
+        super().__init__()
+        tokens = [token for token in vocab.added_tokens if token.normalized == is_normalized]
+        to_find = nfc.normalize if is_normalized and vocab.normalizer else str
+        contents = {to_find(token.content): vocab.ids[token.content] for token in tokens}
+        longest_first = sorted(contents, key=len, reverse=True)
+        self._pattern = "|".join(map(re.escape, longest_first))
+        self._ids = _string_table([key.encode() for key in contents], list(contents.values()))
+        self._wanting_before = [vocab.ids[token.content] for token in tokens if token.lstrip]
+        self._wanting_after = [vocab.ids[token.content] for token in tokens if token.rstrip]
+
+    def find(self, parts: _Parts) -> _Parts:
+        """Parts the texts at the tokens; white space goes to the token that wants it."""
+        if not self._pattern:
+            return parts
+        marked = tf.strings.regex_replace(
+            parts.strings, f"({self._pattern})", _MARKER + rb"\1" + _MARKER
+        )
+        marked = tf.where(parts.ids < 0, marked, parts.strings)
+        split = tf.strings.split(marked, _MARKER)  # text, token, text, token, text
+        is_token = _count_up(split.row_lengths()) % 2 == 1
+        before = split.value_rowids()
+        found = self._ids.lookup(split.values)
+        ids = tf.where(is_token, found, tf.gather(parts.ids, before))
+        strings = split.values
+        for wanting, pattern, is_after in (
+            (self._wanting_after, rf"\A[{_SPACES}]+", True),
+            (self._wanting_before, rf"[{_SPACES}]+\z", False),
+        ):
+            if wanting:
+                is_wanting = is_token & tf.reduce_any(ids[:, tf.newaxis] == list(wanting), 1)
+                strings = _move_spaces(strings, is_wanting, pattern, is_after)
+        kept = tf.where(tf.strings.length(strings) > 0)[:, 0]
+        return parts._replace(
+            strings=tf.gather(strings, kept),
+            ids=tf.gather(ids, kept),
+            rows=tf.gather(parts.rows, tf.gather(before, kept)),
+        )
+
+
+class _MergeTable(NamedTuple):
+    """The merges by rank, and the sorted keys that find a rank."""
+
+    num_tokens: int
+    keys: np.ndarray  # int64 [M], left * V + right, sorted
+    rank_of_key: np.ndarray  # int32 [M]
+    merged: np.ndarray  # int32 [M], by rank
+    # bool [M], by rank: nothing that the merged piece is part of is of lower rank. Else, after one
+    # merge, another one may come before the next place of the same pair.
+    is_last: np.ndarray
+
+    @classmethod
+    def build(cls, vocab: BpeVocab) -> "_MergeTable":
+        ids = vocab.ids
+        pairs = np.array([(ids[a], ids[b]) for a, b in vocab.merges], np.int64).reshape(-1, 2)
+        merged = np.array([ids[a + b] for a, b in vocab.merges], np.int32)
+        ranks = np.arange(len(pairs), dtype=np.int32)
+        first_use = np.full(len(vocab), _NEVER, np.int32)
+        for side in (0, 1):
+            np.minimum.at(first_use, pairs[:, side], ranks)
+        keys = pairs[:, 0] * len(vocab) + pairs[:, 1]
+        order = np.argsort(keys)
+        # A key and a rank more, so that no table is empty.
+        return cls(
+            len(vocab),
+            np.append(keys[order], np.iinfo(np.int64).max),
+            np.append(order, _NEVER).astype(np.int32),
+            np.append(merged, 0).astype(np.int32),
+            np.append(first_use[merged] > ranks, True),
+        )
+
+    def ranks(self, symbols: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
+        """Returns the rank of each symbol with the next one of its word, int32 [N]."""
+        left = tf.cast(symbols, tf.int64)
+        keys = left[:-1] * self.num_tokens + left[1:]
+        places = tf.searchsorted(self.keys, keys)
+        is_pair = (tf.gather(self.keys, places) == keys) & (owners[:-1] == owners[1:])
+        ranks = tf.where(is_pair, tf.gather(self.rank_of_key, places), _NEVER)
+        return tf.concat([ranks, tf.fill([tf.minimum(tf.size(symbols), 1)], _NEVER)], 0)
+
+    def choose(
+        self, is_least: tf.Tensor, ranks: tf.Tensor, owners: tf.Tensor, num_words: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns which of the pairs of least rank are merged: of "aaa" the first two letters."""
+        places = tf.range(tf.size(is_least))
+        is_start = is_least & ~tf.concat([[False], is_least[:-1]], 0)
+        run_starts = tf.concat([[0], tf.cast(tf.where(is_start)[:, 0], tf.int32)], 0)
+        run = tf.cumsum(tf.cast(is_start, tf.int32))
+        is_chosen = is_least & ((places - tf.gather(run_starts, run)) % 2 == 0)
+        if not self.is_last.all():
+            candidates = tf.where(is_chosen, places, tf.int32.max)
+            first = tf.math.unsorted_segment_min(candidates, owners, num_words)
+            is_free = tf.gather(self.is_last, tf.where(is_chosen, ranks, 0))
+            is_chosen &= is_free | (places == tf.gather(first, owners))
+        return is_chosen
+
+
+@functools.cache
+def _kind_table() -> PagedTable:
+    """Returns OTHER, LETTER, NUMBER or SPACE of each code point."""
+    kinds = np.full(NUM_CODE_POINTS, OTHER, np.uint8)
+    for kind in (LETTER, NUMBER, SPACE):
+        for first, last in code_point_ranges(kind):
+            kinds[first : last + 1] = kind
+    return PagedTable.pack(kinds)
+
+
+@functools.cache
+def _nfc_kinds() -> PagedTable:
+    """Returns for each code point what NFC may do to it."""
+    kinds = np.full(NUM_CODE_POINTS, _NFC_PLAIN, np.uint8)
+    for code in range(NUM_CODE_POINTS):
+        if not 0xD800 <= code < 0xE000 and nfc.normalize(chr(code)) != chr(code):
+            kinds[code] = _NFC_CHANGES
+    kinds[[ord(char) for char in nfc.composing_characters()]] = _NFC_COMPOSING
+    kinds[[ord(char) for char in nfc.unknown_characters()]] = _NFC_UNKNOWN
+    return PagedTable.pack(kinds)
+
+
+def _look_up(table: PagedTable, code_points: tf.Tensor) -> tf.Tensor:
+    """Returns the table's values for int32 [N] code points."""
+    page = tf.gather(table.page_of, code_points // PAGE_SIZE)
+    return tf.gather(table.pages, page * PAGE_SIZE + code_points % PAGE_SIZE)
+
+
+def _string_table(keys: list[bytes], values: list[int]) -> tf.lookup.StaticHashTable:
+    """Returns a table of strings; _NO_TOKEN for those that are not in it."""
+    # A table must have an entry; no word and no token is empty.
+    initializer = tf.lookup.KeyValueTensorInitializer(
+        tf.constant([*keys, b""]), tf.constant([*values, _NO_TOKEN], tf.int32)
+    )
+    return tf.lookup.StaticHashTable(initializer, _NO_TOKEN)
+
+
+def _words_of_one_piece(vocab: BpeVocab) -> tuple[list[bytes], list[int]]:
+    """Returns the words that are one piece, as UTF-8, and its id."""
+    tokenizer = ByteBpe(vocab)
+    added = {token.content for token in vocab.added_tokens}
+    words, ids = [], []
+    for token, index in vocab.ids.items():
+        if token in added:
+            continue
+        word = bytes(BYTE_OF_CHARACTER[char] for char in token)
+        if tokenizer.encode_bytes(word) == [index]:
+            words.append(word)
+            ids.append(index)
+    return words, ids
+
+
+def _add_spaces(characters: _Characters) -> _Characters:
+    """Puts a space before each text, and each part after an added token, that has none."""
+    wants_space = characters.is_first & ~characters.is_added & (characters.code_points != ord(" "))
+    source = tf.repeat(
+        tf.range(tf.size(wants_space)), tf.where(wants_space, 2, tf.ones([], tf.int32))
+    )
+    is_same = source[1:] == source[:-1]
+    size = tf.minimum(tf.size(source), 1)
+    is_space = tf.concat([is_same, tf.fill([size], False)], 0)
+    is_second = tf.concat([tf.fill([size], False), is_same], 0)
+    wide = characters.gather(source)
+    return wide._replace(
+        code_points=tf.where(is_space, ord(" "), wide.code_points),
+        is_first=wide.is_first & ~is_second,
+    )
+
+
+def _split_words(characters: _Characters, num_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Finds the words: `byte_level.split_words`, an added token as a word.
+
+    Returns:
+      int64 [W + 1], where each word starts among the characters; int64 [B + 1], where each string
+      starts among the words.
+    """
+    code_points, is_added, is_first = characters[:3]
+    kinds = _look_up(_kind_table(), tf.where(is_added, 0, code_points))
+    is_space = kinds == SPACE
+
+    def before(values: tf.Tensor, filler: object, by: int = 1) -> tf.Tensor:
+        return tf.concat([tf.fill([by], tf.cast(filler, values.dtype)), values], 0)[
+            : tf.size(kinds)
+        ]
+
+    def after(values: tf.Tensor, filler: object, by: int = 1) -> tf.Tensor:
+        return tf.concat([values, tf.fill([by], tf.cast(filler, values.dtype))], 0)[by:]
+
+    # A space before another kind is its beginning; any other white space there is a word.
+    is_last_space = is_space & ~after(is_first, True) & (after(kinds, SPACE) != SPACE)
+    follows_blank = before((code_points == ord(" ")) & ~is_added, False)
+    starts_run = is_first | (kinds != before(kinds, OTHER))
+    is_start = tf.where(
+        is_space, starts_run | is_last_space, is_first | (starts_run & ~follows_blank)
+    )
+    # "'s", "'re": an apostrophe that begins a word takes one letter or two.
+    first, second = after(code_points, 0), after(code_points, 0, 2)
+    has_first, has_second = ~after(is_first, True), ~after(is_first, True, 2)
+    is_apostrophe = is_start & (code_points == ord("'")) & ~is_added & has_first
+    takes_one = is_apostrophe & tf.reduce_any([first == ord(char) for char in "stmd"], 0)
+    takes_two = (
+        is_apostrophe
+        & has_second
+        & tf.reduce_any([(first == ord(a)) & (second == ord(b)) for a, b in ("re", "ve", "ll")], 0)
+    )
+    is_start &= ~before(takes_one | takes_two, False)
+    is_start |= before(takes_one, False, 2) | before(takes_two, False, 3)
+    word_starts = tf.where(is_start)[:, 0]
+    word_splits = tf.concat([word_starts, tf.shape(kinds, tf.int64)], 0)
+    words_per_row = tf.math.bincount(
+        tf.cast(tf.gather(characters.rows, word_starts), tf.int32),
+        minlength=num_rows,
+        maxlength=num_rows,
+        dtype=tf.int64,
+    )
+    return word_splits, tf.concat([[0], tf.cumsum(words_per_row)], 0)
+
+
+def _move_spaces(
+    strings: tf.Tensor, is_wanting: tf.Tensor, pattern: str, is_after: bool
+) -> tf.Tensor:
+    """Moves the white space beside tokens from their neighbours to them.
+
+    Args:
+      strings: string [Q], text and tokens in turn.
+      is_wanting: bool [Q], tokens that take it.
+      pattern: of the white space in the neighbour.
+      is_after: whether that is the next string, else the one before.
+    """
+    shift = 1 if is_after else -1
+    is_giving = tf.roll(is_wanting, shift, 0)  # a text is never beside a token of another string
+    rest = tf.where(is_giving, tf.strings.regex_replace(strings, pattern, ""), strings)
+    taken_size = tf.strings.length(strings) - tf.strings.length(rest)
+    first = tf.zeros_like(taken_size) if is_after else tf.strings.length(rest)
+    taken = tf.roll(tf.strings.substr(strings, first, taken_size), -shift, 0)
+    return rest + taken if is_after else taken + rest
+
+
+def _normalize(parts: _Parts) -> _Parts:
+    """Brings the text parts into NFC, one segment at a time, as `bert_tf.text.nfc` does."""
+    decoded = tf.strings.unicode_decode(parts.strings, "UTF-8", "replace")
+    part = decoded.value_rowids()
+    kinds = _look_up(_nfc_kinds(), decoded.values)
+    is_first = _count_up(decoded.row_lengths()) == 0
+    follows_unknown = tf.concat([[False], kinds[:-1] == _NFC_UNKNOWN], 0)
+    is_start = is_first | (kinds != _NFC_COMPOSING) | follows_unknown
+    seg_starts = tf.where(is_start)[:, 0]
+    seg_splits = tf.concat([seg_starts, tf.shape(kinds, tf.int64)], 0)
+    segments = tf.strings.unicode_encode(
+        tf.RaggedTensor.from_row_splits(decoded.values, seg_splits, validate=False), "UTF-8"
+    )
+    seg_part = tf.gather(part, seg_starts)
+    is_text = tf.gather(parts.ids, seg_part) < 0
+    normal = tf.where(is_text, tf_text.normalize_utf8(segments, "NFC"), segments)
+    lengths = tf.strings.length(normal, "UTF8_CHAR")
+    of_segment = tf.repeat(tf.range(tf.size(segments)), lengths)
+    is_changed = tf.gather(normal != segments, of_segment)
+    first = tf.gather(seg_splits, of_segment)
+    same = tf.where(is_changed, first, first + tf.cast(_count_up(lengths), tf.int64))
+    last = tf.where(is_changed, tf.gather(seg_splits, of_segment + 1) - 1, same)
+    return _Parts(
+        tf.strings.unsorted_segment_join(normal, seg_part, tf.size(parts.strings)),
+        parts.ids,
+        parts.rows,
+        tf.gather(parts.starts, same),
+        tf.gather(parts.ends, last),
+    )
+
+
+def _to_bytes(
+    strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Turns characters of the strings into bytes, int32 [P]."""
+    offsets = tf.strings.unicode_decode_with_offsets(strings, "UTF-8", "replace")[1]
+    sizes = tf.cast(tf.strings.length(strings), tf.int64)[:, tf.newaxis]
+    bounds = tf.concat([offsets, sizes], axis=1)
+    first = tf.gather(bounds.row_splits, rows)
+    return tuple(
+        tf.cast(tf.gather(bounds.values, first + tf.cast(place, tf.int64)), tf.int32)
+        for place in (starts, ends)
+    )
+
+
+def _nested(values: tf.Tensor, row_splits: tf.Tensor, piece_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Parts values into words and strings; without the checks, which would be much of the graph."""
+    return tf.RaggedTensor.from_nested_row_splits(
+        values, (row_splits, piece_splits), validate=False
+    )
+
+
+def _count_up(lengths: tf.Tensor) -> tf.Tensor:
+    """Returns 0, 1, 2, ... for each length, int32."""
+    lengths = tf.cast(lengths, tf.int32)
+    starts = tf.cumsum(lengths, exclusive=True)
+    return tf.range(tf.reduce_sum(lengths)) - tf.repeat(starts, lengths)
+
+
+def _utf8_bytes(code_points: tf.Tensor) -> tf.Tensor:
+    """Returns how many bytes each code point takes in UTF-8, int32 [N]."""
+    return 1 + tf.add_n([tf.cast(code_points >= c, tf.int32) for c in (0x80, 0x800, 0x10000)])

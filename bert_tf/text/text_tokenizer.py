@@ -1,0 +1,73 @@
+"""Texts in, rows for the encoder out, in plain Python: what `bert_tf.load_tokenizer` returns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.text.packing import num_special_tokens, pack, pad_batch
+from bert_tf.text.tokenization import AnyVocab, make_tokenizer
+
+
+class TextTokenizer:
+    """Tokenizes and packs texts, or pairs of texts; a fine-tuning program makes the same rows.
+
+        tokenizer = bert_tf.load_tokenizer("roberta-base")
+        outputs = encoder(tokenizer(["A text.", "Another one."]))
+
+    Special tokens written in a text are ordinary text to WordPiece; byte-level BPE takes them for
+    what they say.
+
+    Args:
+      vocab: of either kind.
+      do_lower_case: whether WordPiece lower-cases.
+    """
+
+    def __init__(self, vocab: AnyVocab, do_lower_case: bool) -> None:
+        self.vocab = vocab
+        self.tokenizer = make_tokenizer(vocab, do_lower_case)
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        pair: str | Sequence[str] | None = None,
+        max_length: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Returns the encoder's inputs.
+
+        Args:
+          text: a text, or B of them.
+          pair: the second text of the pair, or B of them; an empty one counts as none.
+          max_length: most pieces of a row, special tokens included: a text loses its end, of a pair
+            the longer one. None: rows of any length.
+
+        Returns:
+          `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] of a text, [B, T] of several,
+          padded to the longest.
+
+        Raises:
+          ValueError: if the second texts are not as many as the first, or no piece fits.
+        """
+        is_one = isinstance(text, str)
+        firsts = [text] if isinstance(text, str) else list(text)
+        seconds = [""] * len(firsts)
+        if pair is not None:
+            seconds = [pair] if isinstance(pair, str) else list(pair)
+        is_mixed = pair is not None and isinstance(pair, str) != is_one
+        if is_mixed or len(firsts) != len(seconds):
+            raise ValueError(
+                f"text is {_described(text)} and pair {_described(pair)}; expected two strings, or "
+                "two lists of as many."
+            )
+        if not firsts:
+            raise ValueError("text is an empty list; expected a text at least.")
+        rows = []
+        for first, second in zip(firsts, seconds, strict=True):
+            pieces = self.tokenizer.encode(first), self.tokenizer.encode(second) if second else []
+            longest = sum(map(len, pieces)) + num_special_tokens(True, self.vocab.num_separators)
+            rows.append(pack(self.vocab, *pieces, longest if max_length is None else max_length))
+        batch = pad_batch(rows, self.vocab.pad_id)
+        return {name: values[0] for name, values in batch.items()} if is_one else batch
+
+
+def _described(texts: str | Sequence[str] | None) -> str:
+    return "a string" if isinstance(texts, str) else f"{len(texts or ())} strings"

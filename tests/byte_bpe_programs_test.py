@@ -1,0 +1,204 @@
+"""Byte-level BPE through all programs: text in, a trained model, fine-tuned, served with it."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.config import ModelConfig
+from export.models import load
+from export.saving.writing import save
+from tests.conftest import CORPUS
+from tests.fine_tune import read_results, texts, write_table
+from tests.programs import SMALL_BERT, fail, finish, run
+
+FLAGS = {
+    **SMALL_BERT,
+    "vocab_size": 320,
+    "do_train": "true",
+    "do_eval": "true",
+    "train_batch_size": 8,
+    "eval_batch_size": 8,
+    "max_eval_steps": 1,
+    "num_train_steps": 2,
+    "num_warmup_steps": 1,
+    "log_steps": 1,
+    "num_workers": 1,
+    "jit_compile": "false",
+}
+TUNING = {
+    name: FLAGS[name]
+    for name in ("do_train", "do_eval", "num_train_steps", "log_steps", "jit_compile")
+}
+TUNING |= {"train_batch_size": 4, "eval_batch_size": 4, "max_seq_length": 32}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("byte_bpe")
+    (path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
+    return path
+
+
+def pretrain(folder: pathlib.Path, output_dir: str, **changes):
+    flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
+    return run("run_pretraining", **{**flags, **changes})
+
+
+@pytest.fixture(scope="module")
+def pretrained(folder) -> pathlib.Path:
+    """A model with a vocabulary of its own, trained with whole words masked."""
+    finish(pretrain(folder, "run", tokenizer="byte_bpe", do_whole_word_mask="true"))
+    return folder / "run"
+
+
+def test_text_becomes_a_model(pretrained, folder) -> None:
+    names = {path.name for path in pretrained.iterdir()}
+    assert "tokenizer.json" in names and "vocab.txt" not in names
+    config = ModelConfig.read(pretrained / "bert_config.json")
+    tokenizer = bert_tf.load_tokenizer(pretrained)
+    vocab = tokenizer.vocab
+    assert (config.tokenizer, config.do_lower_case) == ("byte_bpe", False)
+    assert config.pad_token_id == vocab.pad_id and len(vocab) == config.vocab_size
+    pieces = tokenizer("A boat", "It")["input_word_ids"].tolist()
+    assert pieces[0] == vocab.cls_id and pieces.count(vocab.sep_id) == 1 + vocab.num_separators
+    # The same command resumes it, with and without the flag.
+    printed = finish(pretrain(folder, "run", num_train_steps=2, do_whole_word_mask="true"))
+    assert "step 2" in printed
+    assert "is a vocabulary of byte_bpe" in fail(pretrain(folder, "run", tokenizer="wordpiece"))
+
+
+def test_masks_are_filled_in(pretrained) -> None:
+    own = "The <mask> was <mask>."
+    shown = [
+        finish(run("fill_mask", output_dir=pretrained, text=text))
+        for text in (own, own.replace("<mask>", "[MASK]"))
+    ]
+    masks = [printed.splitlines()[-2:] for printed in shown]
+    assert masks[0] == masks[1] and all(line.startswith("    ") for line in masks[0])
+
+
+def test_examples_are_shown(pretrained, folder) -> None:
+    records = folder / "examples.tfrecord"
+    given = {"vocab_file": pretrained / "tokenizer.json", "max_seq_length": 32}
+    finish(
+        run(
+            "create_pretraining_data",
+            input_file=folder / "corpus.txt",
+            output_file=records,
+            use_next_sentence="false",
+            num_workers=1,
+            **given,
+        )
+    )
+    printed = finish(
+        run("show_examples", input_file=records, vocab_file=given["vocab_file"], num_examples=2)
+    )
+    assert "Example 1:" in printed and "\u0120" not in printed
+    assert "<mask>(" in printed
+    printed = run("doctor", str(records), vocab_file=given["vocab_file"], report_file="").printed
+    assert "out of place" not in printed
+
+
+def served_answers(folder: pathlib.Path, output: pathlib.Path, *columns: list[str]) -> dict:
+    """Exports a run; returns the answers of the SavedModel, which are those of Python."""
+    served = load(str(folder))
+    tensors = [tf.constant(column) for column in columns]
+    expected = served.from_texts(*tensors)
+    path, _ = save(served, output, 1, str(folder))
+    assert (path / "assets.extra" / "tokenizer.json").is_file()
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    found = signature(**dict(zip(served.texts, tensors, strict=True)))
+    for name, values in expected.items():
+        if values.dtype.is_floating:
+            np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
+        else:
+            assert (found[name].numpy() == values.numpy()).all(), name
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def test_classification_and_its_export(pretrained, folder) -> None:
+    write_table(folder / "train.csv", texts(12))
+    path = folder / "classes"
+    finish(
+        run(
+            "run_classifier",
+            **TUNING,
+            train_file=folder / "train.csv",
+            eval_file=folder / "train.csv",
+            do_predict="true",
+            predict_file=folder / "train.csv",
+            output_dir=path,
+            init_checkpoint=pretrained,
+        )
+    )
+    assert (path / "tokenizer.json").read_bytes() == (pretrained / "tokenizer.json").read_bytes()
+    assert "accuracy" in " ".join(read_results(path))
+    lines = (path / "test_results.tsv").read_text().splitlines()
+    expected = np.array([line.split("\t") for line in lines], float)
+    column = [row["text"] for row in texts(12)]
+    found = served_answers(path, folder / "serving", column)["probabilities"]
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_tagging_and_its_export(pretrained, folder) -> None:
+    sentences = [["The", "B-X"], ["miller", "O"], [".", "O"], [], ["Boats", "B-X"], [",", "O"], []]
+    text = "".join(" ".join(row) + "\n" for row in sentences) * 4
+    (folder / "tags.txt").write_text(text, encoding="utf8")
+    path = folder / "tags"
+    finish(
+        run(
+            "run_tagger",
+            **TUNING,
+            train_file=folder / "tags.txt",
+            eval_file=folder / "tags.txt",
+            do_predict="true",
+            predict_file=folder / "tags.txt",
+            output_dir=path,
+            init_checkpoint=pretrained,
+        )
+    )
+    lines = (path / "predictions.txt").read_text(encoding="utf8").splitlines()
+    predicted = [line.split()[-1] for line in lines if line]
+    found = served_answers(path, folder / "serving_tags", ["The miller.", "Boats,\n", " ", ""])
+    assert found["words"].tolist()[:2] == [[b"The", b"miller", b"."], [b"Boats", b",", b""]]
+    assert found["starts"].tolist()[:2] == [[0, 4, 10], [0, 5, -1]]
+    assert found["words"][2:].tolist() == [[b""] * 3] * 2
+    tags = [tag.decode() for row in found["tags"][:2] for tag in row if tag]
+    assert tags == predicted[:5]
+
+
+@pytest.mark.slow
+def test_answers_and_their_export(pretrained, folder) -> None:
+    context = "The mill stood on the slow river.\nIts wheel turned with the water. A boat was tied."
+    answers = {"Where did the mill stand?": "the slow river", "What turned?": "wheel"}
+    questions = [
+        {
+            "id": str(number),
+            "question": question,
+            "answers": [{"text": text, "answer_start": context.index(text)}],
+        }
+        for number, (question, text) in enumerate(answers.items())
+    ]
+    data = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
+    (folder / "squad.json").write_text(json.dumps(data))
+    path = folder / "answers"
+    finish(
+        run(
+            "run_squad",
+            **{**TUNING, "max_query_length": 8, "doc_stride": 6},
+            train_file=folder / "squad.json",
+            eval_file=folder / "squad.json",
+            do_predict="true",
+            predict_file=folder / "squad.json",
+            output_dir=path,
+            init_checkpoint=pretrained,
+        )
+    )
+    expected = json.loads((path / "predictions.json").read_text())
+    found = served_answers(path, folder / "serving_squad", list(answers), [context] * 2)
+    assert [answer.decode() for answer in found["answer"]] == list(expected.values())

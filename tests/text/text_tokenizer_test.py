@@ -1,0 +1,99 @@
+"""`bert_tf.load_tokenizer`: rows against Hugging Face's, from every folder that has a tokenizer."""
+
+import json
+import lzma
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.config import ModelConfig
+from bert_tf.run_record import write_run_record
+from bert_tf.text.text_tokenizer import TextTokenizer
+from bert_tf.text.tokenization import read_vocab
+from bert_tf.text.vocab import Vocab
+from tests.conftest import tiny_tokens
+from tests.shared_data import ROOT, shared_data
+from tests.tiny_bpe import tiny_bpe_vocab
+
+NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+def test_roberta_rows_are_hugging_faces():
+    tokenizer = bert_tf.load_tokenizer(shared_data("vocab", "roberta-base"))
+    file = shared_data("fixtures", "families", "roberta", "tokenization-golden.jsonl.xz")
+    with lzma.open(file, "rt", encoding="utf8") as lines:
+        rows = [json.loads(line) for line in lines]
+    pairs = [row for row in rows if "pair" in row]
+    assert len(pairs) == 35
+    for row in pairs + rows[:20]:
+        made = tokenizer(row["text"], row.get("pair"), row.get("max_length"))
+        assert made["input_word_ids"].tolist() == row["plain"]["ids"], row["text"]
+        assert made["input_mask"].all() and not made["input_type_ids"].any()
+
+
+def test_rows_of_several_texts_are_padded():
+    vocab = tiny_bpe_vocab()
+    tokenizer = TextTokenizer(vocab, False)
+    batch = tokenizer(["The boat", "", "a <mask>"], ["river", "x y", ""])
+    single = [
+        tokenizer("The boat", "river"),
+        tokenizer("", "x y"),
+        tokenizer("a <mask>"),
+    ]
+    longest = max(len(row["input_mask"]) for row in single)
+    for name, empty in zip(NAMES, (vocab.pad_id, 0, 0), strict=True):
+        assert batch[name].dtype == np.int32 and batch[name].shape == (3, longest)
+        for row, expected in zip(batch[name], single, strict=True):
+            assert row.tolist() == expected[name].tolist() + [empty] * (
+                longest - len(expected[name])
+            )
+    for text, pair in ((["a"], "b"), ("a", ["b"]), (["a"], ["b", "c"]), ([], None)):
+        with pytest.raises(ValueError, match="text is"):
+            tokenizer(text, pair)
+
+
+def test_every_folder_with_a_tokenizer_is_read(tmp_path):
+    bpe, wordpiece = tiny_bpe_vocab(), Vocab(tuple(tiny_tokens()))
+    texts = "The River!", "It's 10 o'clock"
+    for vocab, lower in ((bpe, False), (wordpiece, True), (wordpiece, False)):
+        expected = TextTokenizer(vocab, lower)(*texts)
+        run = tmp_path / f"run_{vocab.file_name}_{lower}"
+        config = ModelConfig(vocab_size=len(vocab), do_lower_case=lower)
+        run.mkdir()
+        write_run_record(str(run), vocab, config)
+        export = tmp_path / f"export_{run.name}" / "assets.extra"
+        export.mkdir(parents=True)
+        vocab.write(export / vocab.file_name)
+        card = {"vocab_size": len(vocab), "do_lower_case": lower}
+        (export / "bert_tf.json").write_text(json.dumps(card))
+        alone = [run / vocab.file_name] if vocab is bpe or lower else []
+        for path in (run, export, export.parent, *alone):
+            found = bert_tf.load_tokenizer(path)(*texts)
+            assert all((found[name] == expected[name]).all() for name in NAMES), path
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        bert_tf.load_tokenizer(tmp_path)
+
+
+def test_hugging_faces_small_tokenizers():
+    folder = shared_data("fixtures", "families", "roberta", "masked_lm")
+    golden = json.loads((folder / "tokenizer_golden.json").read_text(encoding="utf8"))
+    tokenizer = bert_tf.load_tokenizer(folder / "tokenizer.json")
+    assert read_vocab(folder / "tokenizer.json") == tokenizer.vocab
+    for row in golden:
+        made = tokenizer(row["text"], row.get("pair"))
+        assert made["input_word_ids"].tolist() == row.get("input_ids", row.get("ids"))
+
+
+def test_the_package_loads_no_tensorflow():
+    code = (
+        "import sys, bert_tf, pickle; assert set(bert_tf.__all__) <= set(dir(bert_tf));"
+        "assert callable(bert_tf.load_tokenizer); sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+    with pytest.raises(AttributeError, match="BertDecoder"):
+        bert_tf.BertDecoder  # noqa: B018
+    for name in bert_tf.__all__:
+        assert getattr(bert_tf, name).__name__ == name

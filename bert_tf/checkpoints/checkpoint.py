@@ -217,7 +217,7 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     e, d, start = config.table_width, config.hidden_size, HEADS[head]
     has_bias = config.has_bias("head")
     if head == "pooler":
-        return _dense(f"{start}dense", d, d, has_bias)
+        return _dense(f"{start}dense", d, d)
     if head == "transform":
         return _dense(f"{start}dense", d, d, has_bias) | _layer_norm(config, start.rstrip("/"), d)
     if head == "masked_lm":

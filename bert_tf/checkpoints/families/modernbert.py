@@ -142,8 +142,9 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
         every = fitting[0]
     every = 3 if every is None else every
     has_local = LOCAL in _layer_types(num_layers, every)
-    window = 128 if window is None else window
-    return {"local_attention": window if has_local else 0, EVERY: every}
+    if not has_local:
+        return {"local_attention": 0, EVERY: 3}
+    return {"local_attention": 128 if window is None else window, EVERY: every}
 
 
 def _layer_types(num_layers: int, every: int) -> list[str]:

@@ -32,6 +32,8 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
     if not config.type_vocab_size:
         return "type_vocab_size is 0, it has a table of types"
+    if "masked_lm" in heads and config.hidden_act != "gelu_exact":
+        return f"hidden_act is {config.hidden_act!r}, its masked LM computes 'gelu_exact' always"
     return first_difference(
         config,
         heads,

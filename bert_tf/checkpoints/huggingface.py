@@ -235,13 +235,13 @@ def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: path
 
     What `classifier.weight` is, the named class says, else the dense layer before it.
     """
+    names = json_field(values, "architectures", list, path) or []
     if "qa_outputs.weight" in theirs:
         return "squad"
     if "classifier.out_proj.weight" in theirs:
         return "classifier"
     if "classifier.weight" not in theirs:
         return "masked_lm"
-    names = json_field(values, "architectures", list, path) or []
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
         if family.classes.get(purpose) in names:
             return purpose

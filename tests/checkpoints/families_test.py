@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from bert_tf.checkpoints.adapt import POSITIONS, adapt, resize_positions
 from bert_tf.checkpoints.families import FAMILIES, find_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.start import read_start
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.models import BertClassifier, BertTokenClassifier
+from bert_tf.modeling.pretrained import checkpoint_variables
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import shared_data
@@ -315,3 +319,82 @@ def test_an_encoder_without_types_takes_the_usual_inputs():
     received = np.asarray(encoder(inputs)["sequence_output"]) * inputs["input_mask"][..., None]
     expected = golden["out_last_hidden_state"]
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_what_each_task_makes_anew_may_be_missing(tmp_path):
+    classifier = BertClassifier.from_pretrained(
+        golden_folder("roberta/masked_lm"), may_miss=["cls/"], num_labels=3
+    )
+    assert "bert/pooler/dense/kernel" in checkpoint_variables(classifier)
+    start = read_start(str(golden_folder("roberta/masked_lm")), {}, ("pooler",))
+    assert start.heads == ("masked_lm",)
+    bert = make_checkpoint("masked_lm", 1)
+    write_checkpoint(bert, tmp_path / "bert", "huggingface")
+    with pytest.raises(ValueError, match="missing.*bert/pooler/dense"):
+        BertClassifier.from_pretrained(tmp_path / "bert", may_miss=["cls/"], num_labels=3)
+
+
+def test_heads_of_tasks_begin_from_the_transformation_of_the_masked_lm():
+    folder = golden_folder("modernbert/masked_lm")
+    model = BertTokenClassifier.from_pretrained(folder, may_miss=["cls/tagger/"], num_labels=3)
+    variables = checkpoint_variables(model)
+    head = safetensors.numpy.load_file(folder / "model.safetensors")
+    kernel, gamma = (variables[f"cls/transform/{n}"] for n in ("dense/kernel", "LayerNorm/gamma"))
+    np.testing.assert_array_equal(kernel, head["head.dense.weight"].T)
+    np.testing.assert_array_equal(gamma, head["head.norm.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        (
+            "roberta/masked_lm",
+            {"position_type": "rotary"},
+            "--position_type=rotary, but .* lear",
+        ),
+        ("roberta/masked_lm", {"tokenizer": "wordpiece"}, "--tokenizer=wordpiece, but the checkp"),
+        ("roberta/masked_lm", {"do_lower_case": True}, "--do_lower_case=True, but the checkpoint"),
+        ("modernbert/masked_lm", {"position_type": "alibi"}, "--position_type=alibi, but .*rotary"),
+    ],
+)
+def test_flags_that_contradict_a_checkpoint(name, given, message):
+    with pytest.raises(ValueError, match=message):
+        read_start(str(golden_folder(name)), given, ())
+
+
+def test_positions_are_repeated_behind_the_row_of_padding():
+    checkpoint = read_checkpoint(golden_folder("roberta/masked_lm"))
+    table = checkpoint.weights[POSITIONS]  # [42, 48]: 40 positions from row 2 on
+    longer = resize_positions(checkpoint, 100)
+    longer.check()
+    assert longer.config.longest_row == 98
+    for row in (0, 1, 2, 41):
+        np.testing.assert_array_equal(longer.weights[POSITIONS][row], table[row])
+    for row in (42, 81, 82, 99):
+        expected = table[2 + (row - 2) % 40]
+        np.testing.assert_array_equal(longer.weights[POSITIONS][row], expected)
+    np.testing.assert_array_equal(resize_positions(checkpoint, 9).weights[POSITIONS], table[:9])
+
+
+def test_a_vocabulary_of_byte_bpe_is_not_exchanged(tmp_path):
+    checkpoint = read_checkpoint(golden_folder("roberta/masked_lm"))
+    same = golden_folder("roberta/masked_lm") / "tokenizer.json"
+    assert adapt(checkpoint, vocab_file=str(same)).vocab == checkpoint.vocab
+    other = make_checkpoint("masked_lm").vocab
+    other.write(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match="only one of WordPiece is exchanged"):
+        adapt(checkpoint, vocab_file=str(tmp_path / "vocab.txt"))
+    (tmp_path / "words.txt").write_text("word\n")
+    with pytest.raises(ValueError, match="no vocabulary of WordPiece"):
+        adapt(checkpoint, added_words_file=str(tmp_path / "words.txt"))
+
+
+def test_a_vocabulary_is_attached_to_weights_alone(tmp_path):
+    folder = copy_of("roberta/masked_lm", tmp_path)
+    for path in folder.iterdir():
+        if path.name not in ("config.json", "model.safetensors"):
+            path.unlink()
+    assert read_checkpoint(folder).vocab is None
+    vocab_file = str(golden_folder("roberta/masked_lm") / "tokenizer.json")
+    start = read_start(str(folder), {"tokenizer": "byte_bpe"}, (), vocab_file=vocab_file)
+    assert start.config == read_checkpoint(golden_folder("roberta/masked_lm")).config

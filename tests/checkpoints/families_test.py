@@ -142,7 +142,6 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("roberta/masked_lm", {"model_type": "xlnet"}, "'xlnet', expected one of .'bert', 'rob"),
         ("roberta/masked_lm", {"model_type": "distilbert"}, "named as those of 'roberta'"),
         ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),
-        ("roberta/masked_lm", {"hidden_act": "gelu_new"}, "hidden_act is 'gelu_tanh'.*masked LM"),
         ("roberta/masked_lm", {"pad_token_id": 3}, "pad_token_id is 3, but the vocabulary's .* 1"),
         ("roberta/question_answering", {"is_decoder": True}, "is_decoder is True, expected False"),
         ("distilbert/masked_lm", {"dim": "wide"}, "config.json: dim: expected int, received 'wi"),
@@ -155,7 +154,7 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("modernbert/masked_lm", {"local_attention": 500}, "local_attention 500 sees further"),
         ("modernbert/masked_lm", {"global_attn_every_n_layers": 0}, "_layers is 0, expected at le"),
         ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
-        ("modernbert/masked_lm", {"classifier_activation": "relu"}, "classifier_activation"),
+        ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),
         ("modernbert/masked_lm", {"classifier_pooling": "max"}, "classifier_pooling is 'max'"),
         ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
         ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
@@ -166,6 +165,23 @@ def test_configurations_that_are_refused_by_name(tmp_path, name, values, message
     with pytest.raises(ValueError, match=message) as error:
         read_checkpoint(folder).check()
     assert str(folder) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "head_act"),
+    [
+        # transformers' masked LM of RoBERTa computes GELU whatever the layers compute.
+        ("roberta/masked_lm", {"hidden_act": "relu"}, "gelu_exact"),
+        ("modernbert/masked_lm", {"classifier_activation": "relu"}, "relu"),
+    ],
+)
+def test_heads_with_an_activation_of_their_own(tmp_path, name, values, head_act):
+    checkpoint = read_checkpoint(copy_of(name, tmp_path, **values))
+    checkpoint.check()
+    assert checkpoint.config.transform_act == head_act
+    assert checkpoint.config.hidden_act == ("relu" if "hidden_act" in values else "gelu_exact")
+    written = write_checkpoint(checkpoint, tmp_path / "written", "huggingface")
+    assert written.config.transform_act == head_act
 
 
 def test_another_rope_is_refused(tmp_path):

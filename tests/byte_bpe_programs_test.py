@@ -120,6 +120,7 @@ def served_answers(folder: pathlib.Path, output: pathlib.Path, *columns: list[st
     return {name: value.numpy() for name, value in found.items()}
 
 
+@pytest.mark.slow
 def test_classification_and_its_export(pretrained, folder) -> None:
     write_table(folder / "train.csv", texts(12))
     path = folder / "classes"

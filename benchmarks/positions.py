@@ -6,19 +6,24 @@
 Data, steps, seeds, rate are the same; only --position_type differs. Each run is that of
 `run_pretraining`, its evaluations too: masked pieces of the held-out documents in rows of 128, 256,
 512 and 1,024 pieces. A learned table has no rows beyond those that it was trained with. A second
-call goes on where the first was stopped.
+call goes on where the first was stopped. The rates are those of forward and backward passes of the
+same networks, under XLA, taken in turn.
 """
 
 import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import matplotlib.pyplot as plt
+import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.timing import print_table
-from bert_tf.training.metrics_log import read_metrics
+from benchmarks.timing import in_turn, print_table
+from benchmarks.training_step import make_batch
+from bert_tf.modeling.models import BertPretrainer
 
 INPUT = flags.DEFINE_string("input_file", None, "Text; see run_pretraining.", required=True)
 OUTPUT = flags.DEFINE_string("output_dir", "/tmp/positions", "Folder of the runs.")
@@ -71,11 +76,28 @@ def judge(scheme: str, length: int) -> dict[str, float]:
     return json.loads(path.read_text())
 
 
-def rate(scheme: str) -> float:
-    """Returns pieces trained a second: the median of the logged steps."""
-    rows = read_metrics(folder_of(scheme) / "metrics.jsonl")
-    rates = sorted(row["tokens_per_second"] for row in rows if "tokens_per_second" in row)
-    return rates[len(rates) // 2]
+def rates() -> dict[str, float]:
+    """Returns pieces a second, forward and backward, of each scheme."""
+    calls = {scheme: make_pass(folder_of(scheme)) for scheme in SCHEMES}
+    return {name: 32 * TRAINED / seconds for name, (seconds, _) in in_turn(calls, 5).items()}
+
+
+def make_pass(folder: pathlib.Path) -> Callable[[], Any]:
+    """Returns a call that computes a run's model and its gradients on a batch."""
+    model = BertPretrainer.from_pretrained(folder)
+    values = make_batch(32, TRAINED, 20)
+    batch = {name: tf.constant(value) for name, value in values.items()}
+    batch["input_word_ids"] %= model.config.vocab_size
+    batch["masked_lm_ids"] %= model.config.vocab_size
+
+    @tf.function(jit_compile=True)
+    def compute() -> Any:
+        with tf.GradientTape() as tape:
+            losses = model.objective_losses(batch, model(batch, training=True)).values()
+            loss = sum(part.mean() for part in losses)
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])[-1]
+
+    return lambda: compute().numpy()
 
 
 def main(_: list[str]) -> None:
@@ -84,11 +106,11 @@ def main(_: list[str]) -> None:
         run(scheme, TRAINED, *RECIPE, f"--num_train_steps={STEPS.value}")
         lengths = LENGTHS[:1] if scheme == "learned" else LENGTHS
         losses[scheme] = [judge(scheme, length)["masked_lm_loss"] for length in lengths]
-    rows = []
+    rows, measured = [], rates()
     for scheme, values in losses.items():
         cells = [f"{value:.3f}" for value in values] + ["-"] * (len(LENGTHS) - len(values))
-        rows.append([scheme, *cells, f"{rate(scheme):,.0f}"])
-    print_table(["positions", *map(str, LENGTHS), "pieces/s in training"], rows)
+        rows.append([scheme, *cells, f"{measured[scheme]:,.0f}"])
+    print_table(["positions", *map(str, LENGTHS), "pieces/s"], rows)
     if PLOT.value:
         figure, axes = plt.subplots(figsize=(6, 4))
         for scheme, values in losses.items():

@@ -198,6 +198,11 @@ class ModelConfig(Config):
         choices=("pooler", "cls", "mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
+    head_act: str = option(
+        "",
+        "Activation of the dense layer before the heads, the masked LM's too; empty: hidden_act.",
+        choices=("", *ACTIVATIONS),
+    )
     head_transform: bool = option(
         False, "A dense layer, activation and LayerNorm before the head of every task (ModernBERT)."
     )
@@ -237,6 +242,11 @@ class ModelConfig(Config):
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def transform_act(self) -> str:
+        """Activation of the dense layer before the heads."""
+        return self.head_act or self.hidden_act
 
     @property
     def table_width(self) -> int:

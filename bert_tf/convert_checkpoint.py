@@ -1,4 +1,4 @@
-"""Converts a BERT between the forms of bert_tf, google-research/bert, Hugging Face and keras-hub.
+"""Converts a model between the forms of bert_tf, google-research/bert, Hugging Face and keras-hub.
 
     python -m bert_tf.convert_checkpoint --input=uncased_L-12_H-768_A-12.zip --to=huggingface \\
         --output=bert-base-uncased

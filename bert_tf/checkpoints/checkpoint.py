@@ -135,13 +135,13 @@ class Checkpoint:
             )
 
 
-def with_transform(weights: Weights) -> Weights:
+def with_transform(weights: Weights, config: ModelConfig) -> Weights:
     """Returns the weights with what the heads of tasks begin from, if they have none of their own.
 
     It is the transformation of the masked LM: ModernBERT's classes name both `head`.
     """
     start, own = f"{HEADS['masked_lm']}transform/", HEADS["transform"]
-    if any(name.startswith(own) for name in weights):
+    if not config.head_transform or any(name.startswith(own) for name in weights):
         return weights
     theirs = [name for name in weights if name.startswith(start)]
     return {**weights, **{own + name.removeprefix(start): weights[name] for name in theirs}}
@@ -198,17 +198,18 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
         shapes |= _dense("bert/embeddings_project", e, d)
     has_attention, has_wide = config.has_bias("attention"), config.has_bias("feed_forward")
     is_before = config.block_type == "pre_norm"
+    norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
     for index in range(config.num_hidden_layers):
         layer = f"bert/encoder/layer_{index}"
         for part in ("query", "key", "value"):
             shapes |= _dense(f"{layer}/attention/self/{part}", d, d, has_attention)
         shapes |= _dense(f"{layer}/attention/output/dense", d, d, has_attention)
+        if index or not is_before:
+            shapes |= _layer_norm(config, f"{layer}/{norms[0]}", d)
         wide = 2 * f if config.gated_feed_forward else f
         shapes |= _dense(f"{layer}/intermediate/dense", d, wide, has_wide)
         shapes |= _dense(f"{layer}/output/dense", f, d, has_wide)
-        norms = ("attention", "intermediate") if is_before else ("attention/output", "output")
-        for part in norms[1:] if is_before and index == 0 else norms:
-            shapes |= _layer_norm(config, f"{layer}/{part}", d)
+        shapes |= _layer_norm(config, f"{layer}/{norms[1]}", d)
     return shapes | (_layer_norm(config, "bert/encoder", d) if is_before else {})
 
 
@@ -217,7 +218,7 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     e, d, start = config.table_width, config.hidden_size, HEADS[head]
     has_bias = config.has_bias("head")
     if head == "pooler":
-        return _dense(f"{start}dense", d, d, has_bias)
+        return _dense(f"{start}dense", d, d)
     if head == "transform":
         return _dense(f"{start}dense", d, d, has_bias) | _layer_norm(config, start.rstrip("/"), d)
     if head == "masked_lm":

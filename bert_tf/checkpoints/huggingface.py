@@ -19,6 +19,7 @@ from bert_tf.checkpoints.checkpoint import (
     Weights,
     count_layers,
     encoder_shapes,
+    heads_of,
     table_rows,
     weight_names,
 )
@@ -108,6 +109,8 @@ def from_names(
         if row.name in possible
     ]
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
+    if reason := family.refusal(config, heads_of(weights)):
+        raise ValueError(f"{folder}: {reason}; this toolkit cannot compute this {family.title}.")
     tokenizer = read_tokenizer(folder, table_rows(weights, config))
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
@@ -232,13 +235,13 @@ def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: path
 
     What `classifier.weight` is, the named class says, else the dense layer before it.
     """
+    names = json_field(values, "architectures", list, path) or []
     if "qa_outputs.weight" in theirs:
         return "squad"
     if "classifier.out_proj.weight" in theirs:
         return "classifier"
     if "classifier.weight" not in theirs:
         return "masked_lm"
-    names = json_field(values, "architectures", list, path) or []
     for purpose in ("classifier", "multiple_choice", "tagger", "squad"):
         if family.classes.get(purpose) in names:
             return purpose

@@ -116,7 +116,8 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence
     What each task makes anew may be missing; see `families.made_by_tasks`.
     """
     names = set(encoder_shapes(checkpoint.config))
-    for head in heads:
+    is_pooled = "next_sentence" in heads or checkpoint.config.classifier_pooling == "pooler"
+    for head in heads if is_pooled else [head for head in heads if head != "pooler"]:
         names |= set(head_shapes(checkpoint.config, head))
     may_miss = (*may_miss, *made_by_tasks(checkpoint.config))
     missing = unnamed(sorted(names - set(checkpoint.weights)), may_miss)

@@ -67,7 +67,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         # The transformation before the heads of tasks begins from what is there.
         kept = {
             name: weight
-            for name, weight in with_transform(start.weights).items()
+            for name, weight in with_transform(start.weights, start.config).items()
             if not name.startswith("cls/") or name.startswith(HEADS["transform"])
         }
         start = dataclasses.replace(start, weights=kept, labels=())

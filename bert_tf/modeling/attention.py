@@ -37,6 +37,8 @@ class Sight:
       is_local: whether only pieces in the window are seen.
     """
 
+    cut_in_chunks = True  # LiteRT has no tensors of so many axes: false there.
+
     def __init__(self, layout: Padded, config: ModelConfig, is_local: bool) -> None:
         self.layout, self.length = layout, layout.length
         self.positions = make_positions(config, is_local)
@@ -48,6 +50,8 @@ class Sight:
     def _chunk(self) -> Any:
         """Returns C; None where rows are too short for chunks to save work."""
         chunk = max(self.reach, LEAST_CHUNK)
+        if not self.cut_in_chunks:
+            return None
         if isinstance(self.length, int):
             return chunk if self.length > 3 * chunk else None
         return ops.minimum(chunk, self.length)  # Known when it runs.
@@ -56,7 +60,7 @@ class Sight:
         """Returns float32 [R, 1 or N, 1 or T, T]."""
         bias, there = self.layout.attention_bias(), ops.arange(self.length, dtype="int32")
         if is_local or self.positions.sees_distance:
-            distances = ops.abs(there[:, None] - there[None])  # [T, T]
+            distances = ops.abs(ops.expand_dims(there, 1) - ops.expand_dims(there, 0))  # [T, T]
             if is_local:
                 is_far = ops.cast(distances > self.reach, "float32")
                 bias = ops.maximum(bias + is_far * layouts.PADDING_BIAS, layouts.PADDING_BIAS)

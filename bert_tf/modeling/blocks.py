@@ -42,8 +42,12 @@ class Block(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig | dict[str, Any], index: int, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        config, self.index = self.config, index
-        salt = 1 + 3 * index
+        self.index = index
+        self.activation = activation(self.config.hidden_act)
+
+    def build(self, input_shape: Any) -> None:
+        # Made here, not in the constructor: a seed gives its numbers in the order of the layers.
+        config, salt = self.config, 1 + 3 * self.index
         self.self_attention = SelfAttention(
             config.num_attention_heads,
             config.attention_probs_dropout_prob,
@@ -59,10 +63,14 @@ class Block(ConfiguredLayer):
         self.intermediate = self._dense("feed_forward", width)
         self.output_dense = self._dense("feed_forward", config.hidden_size, is_last=True)
         self.feed_forward_norm = self._norm()
-        self.activation = activation(config.hidden_act)
         self.attention_dropout, self.output_dropout = (
             Dropout(config.hidden_dropout_prob, salt + i, dtype=self.dtype_policy) for i in (1, 2)
         )
+        self.build_parts(input_shape)
+
+    @abc.abstractmethod
+    def build_parts(self, input_shape: Any) -> None:
+        """Makes the weights, each under its name."""
 
     @property
     def has_attention_norm(self) -> bool:
@@ -122,7 +130,7 @@ class Block(ConfiguredLayer):
 class PostNormBlock(Block):
     """LayerNorm after each half; see `Block`."""
 
-    def build(self, input_shape: Any) -> None:
+    def build_parts(self, input_shape: Any) -> None:
         wide = (None, self.config.intermediate_size)
         with keras.name_scope("attention"):
             self.self_attention.build(input_shape)
@@ -162,7 +170,7 @@ class PreNormBlock(Block):
         scale = (2 * self.config.num_hidden_layers) ** -0.5 if is_last else 1.0
         return self.config.initializer_range * scale
 
-    def build(self, input_shape: Any) -> None:
+    def build_parts(self, input_shape: Any) -> None:
         with keras.name_scope("attention"):
             if self.attention_norm:
                 self.attention_norm.build(input_shape)

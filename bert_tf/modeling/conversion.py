@@ -9,6 +9,7 @@ from absl import logging
 
 from bert_tf.checkpoints.adapt import adapt
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.families import find_family
 from bert_tf.checkpoints.formats import (
     as_computed,
     head_as_computed,
@@ -20,6 +21,7 @@ from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.config import ModelConfig
 from bert_tf.modeling import models
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.text.bpe_vocab import BpeVocab
 
 
 def convert(
@@ -56,19 +58,27 @@ def describe(checkpoint: Checkpoint) -> str:
     """Returns what was read: form, size, heads, tokenizer, notes, unused names."""
     config, weights = checkpoint.config, checkpoint.weights
     count = sum(value.size for value in weights.values())
-    casing = "uncased" if config.do_lower_case else "cased"
-    size = f"{len(checkpoint.vocab)} pieces, {casing}" if checkpoint.vocab else "none"
+    kind = "uncased" if config.do_lower_case else "cased"
+    if isinstance(checkpoint.vocab, BpeVocab):
+        kind = "byte BPE"
+    size = f"{len(checkpoint.vocab)} pieces, {kind}" if checkpoint.vocab else "none"
     lines = [
         f"read {checkpoint.source} ({checkpoint.form})",
         f"loaded: {len(weights)} weights, {count:,} parameters",
         f"shape: {config.num_hidden_layers} layers x {config.hidden_size}, "
         f"{config.num_attention_heads} heads, {config.hidden_act}, epsilon "
         f"{config.layer_norm_eps:g}",
+        f"family: {_family_of(checkpoint)}",
         f"heads: {', '.join(checkpoint.heads) or 'none'}",
         f"vocabulary: {size}",
         f"missing: none; mismatched: none; unused: {', '.join(checkpoint.unused) or 'none'}",
     ]
     return "\n".join([*lines, *(f"note: {note}" for note in checkpoint.notes)])
+
+
+def _family_of(checkpoint: Checkpoint) -> str:
+    family = find_family(checkpoint.config)
+    return family.title if family else "none that Hugging Face has"
 
 
 def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
@@ -142,14 +152,14 @@ def outputs_of(
 
 def fixed_batch(config: ModelConfig) -> dict[str, np.ndarray]:
     """Returns two rows of ids that spread over the vocabulary, the second padded by a half."""
-    length = min(16, config.max_position_embeddings)
+    length = min(16, config.max_position_embeddings, config.longest_row)
     ids = np.arange(2 * length).reshape(2, length) * 7919 % config.vocab_size
     mask = np.ones((2, length), np.int32)
     mask[1, (length + 1) // 2 :] = 0
     types = np.arange(length) * config.type_vocab_size // length
     positions = np.tile(np.arange(min(2, length)), (2, 1))
     return {
-        "input_word_ids": (ids * mask).astype(np.int32),
+        "input_word_ids": np.where(mask, ids, config.pad_token_id).astype(np.int32),
         "input_mask": mask,
         "input_type_ids": (types * mask).astype(np.int32),
         "masked_lm_positions": positions.astype(np.int32),

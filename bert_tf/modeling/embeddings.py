@@ -85,10 +85,13 @@ class BertEmbeddings(ConfiguredLayer):
             )
             places = own if places is None else places
         embeddings = ops.take(self.word_embeddings, input_word_ids, axis=0)  # [B, T, E] or [U, E]
-        if types := self.config.type_vocab_size:
+        types = self.config.type_vocab_size
+        if types == 1:  # Of all pieces: a second text may still be marked as one.
+            embeddings += self.token_type_embeddings[0]
+        elif types:
             # A product with one-hot rows: the gradient is a small product too, not a scatter.
-            types = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)
-            embeddings += ops.matmul(types, self.token_type_embeddings)
+            one_hot = ops.one_hot(input_type_ids, types, dtype=self.compute_dtype)
+            embeddings += ops.matmul(one_hot, self.token_type_embeddings)
         embeddings += ops.cast(self.positions.embed(places, length), embeddings.dtype)
         return self.dropout(self.layer_norm(embeddings), dropout_seed)
 

@@ -55,7 +55,7 @@ class HeadTransform(ConfiguredLayer):
         self.units = units
         self.dense = keras.layers.Dense(
             units,
-            activation=activation(self.config.hidden_act),
+            activation=activation(self.config.transform_act),
             use_bias=self.config.has_bias("head"),
             kernel_initializer=initializer(self.config.initializer_range),
             name="dense",

@@ -67,7 +67,7 @@ class Padded:
 
     def row_places(self) -> Any:
         """Returns the same of the places in attention's rows, int32 [1 or R, T]."""
-        return ops.arange(self.length, dtype="int32")[None]
+        return ops.expand_dims(ops.arange(self.length, dtype="int32"), 0)
 
     def texts(self) -> Any:
         """Returns which text of its row each place is of, int32 [R, T]; -1 for none."""

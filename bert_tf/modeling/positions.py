@@ -111,7 +111,9 @@ class Rotary(Positions):
     def rotate(self, query: Any, key: Any, places: Any) -> tuple[Any, Any]:
         config = self.config
         theta = (config.local_rotary_theta if self.is_local else 0.0) or config.rotary_theta
-        angles = _angles(places, config.head_size, theta)[:, :, None]  # [1 or R, T, 1, H / 2]
+        angles = ops.expand_dims(
+            _angles(places, config.head_size, theta), 2
+        )  # [1 or R, T, 1, H / 2]
         cos, sin = ops.cast(ops.cos(angles), query.dtype), ops.cast(ops.sin(angles), query.dtype)
         turn = turn_interleaved if config.position_type == "rotary_interleaved" else turn_halves
         return turn(query, cos, sin), turn(key, cos, sin)
@@ -156,7 +158,7 @@ def sinusoids(places: Any, width: int) -> Any:
 def _angles(places: Any, size: int, theta: float) -> Any:
     """Returns place * theta^(-2i / size), float32 [..., (size + 1) / 2]."""
     rates = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
-    return ops.cast(places, "float32")[..., None] * rates.astype(np.float32)
+    return ops.expand_dims(ops.cast(places, "float32"), -1) * rates.astype(np.float32)
 
 
 def turn_halves(x: Any, cos: Any, sin: Any) -> Any:

@@ -28,7 +28,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
@@ -162,7 +162,10 @@ def to_config(vocab: AnyVocab) -> Any:
 
 def vocab_from_config(config: Any) -> AnyVocab:
     """Makes a vocabulary of what `to_config` gave."""
-    return Vocab(tuple(config)) if isinstance(config, list) else BpeVocab(**config)
+    if isinstance(config, list):
+        return Vocab(tuple(config))
+    added = tuple(AddedToken(**token) for token in config["added_tokens"])
+    return BpeVocab(**{**config, "added_tokens": added})
 
 
 def _as_strings(texts: Any, name: str) -> Any:

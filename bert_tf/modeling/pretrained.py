@@ -113,7 +113,7 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     from bert_tf.checkpoints.families import made_by_tasks
 
     variables = checkpoint_variables(model)
-    weights = with_transform(checkpoint.weights)
+    weights = with_transform(checkpoint.weights, checkpoint.config)
     random = [name for name in variables if name not in weights]
     missing = unnamed(random, (*may_miss, *made_by_tasks(checkpoint.config)))
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}

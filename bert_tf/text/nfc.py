@@ -49,7 +49,7 @@ def composing_characters() -> frozenset[str]:
     """Returns the characters that may be sorted or composed with what is before them.
 
     These are the marks with a combining class, the second characters of canonical decompositions,
-    and Hangul's vowels and final consonants.
+    Hangul's vowels and final consonants, and what decomposes into one of these and others.
     """
     composing = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
     for char in map(chr, range(0x20000)):
@@ -58,6 +58,11 @@ def composing_characters() -> frozenset[str]:
             composing.add(char)
         if len(parts) == 2 and not parts[0].startswith("<"):
             composing.add(chr(int(parts[1], 16)))
+    composing |= {
+        char
+        for char in map(chr, range(0x20000))
+        if unicodedata.normalize("NFD", char)[0] in composing
+    }
     return frozenset(composing - unknown_characters())
 
 

@@ -18,7 +18,10 @@ from typing import Any
 import numpy as np
 
 LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
-OP_LIBRARIES = {"FastWordpieceTokenizeWithOffsets": "python/ops/_fast_wordpiece_tokenizer.so"}
+OP_LIBRARIES = {
+    "FastWordpieceTokenizeWithOffsets": "python/ops/_fast_wordpiece_tokenizer.so",
+    "NormalizeUTF8": "python/ops/_normalize_ops.so",
+}
 STRING, STRING_BYTES = 7, 24  # TF_STRING, sizeof(TF_TString)
 DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 10: np.bool_}
 TYPES = {"v": None, "p": c_void_p, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t}

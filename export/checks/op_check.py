@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 # The tokenizer's, and the first release of TensorFlow Serving known to have it built in.
-TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.18"}
+TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.18", "NormalizeUTF8": "2.18"}
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 MUST_COMPILE = "_XlaMustCompile"
 

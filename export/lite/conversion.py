@@ -30,6 +30,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import layout
 from bert_tf.modeling.activations import without_slope
+from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
 from export.lite.model import TEXT_SIGNATURE
 from export.lite.text_input import check_text_input, make_packer
@@ -132,13 +133,12 @@ def convert(
 def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
     """Lets a model's calls use operations that LiteRT has."""
 
-    bert = getattr(model, "bert", model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(layout, "PADDING_BIAS", padding_bias))
-        for layer in bert.encoder_layers:
-            if layer.activation:
-                act = without_slope(layer.activation)
-                stack.enter_context(mock.patch.object(layer, "activation", act))
+        stack.enter_context(mock.patch.object(Sight, "cut_in_chunks", False))
+        for layer in model._flatten_layers():
+            if act := getattr(layer, "activation", None):
+                stack.enter_context(mock.patch.object(layer, "activation", without_slope(act)))
         stack.enter_context(mock.patch.object(served_texts, "pool_tokens", _pool))
         yield
 

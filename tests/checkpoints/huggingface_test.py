@@ -217,14 +217,17 @@ def test_configurations_that_are_not_berts(tmp_path):
     _, folder = write(tmp_path)
     good = (folder / "config.json").read_text()
     for values, message in (
-        ({"model_type": "roberta"}, "model_type is 'roberta', expected 'bert'"),
+        (
+            {"model_type": "roberta"},
+            "model_type is 'roberta', but its weights are named as those of 'bert'",
+        ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder is True, expected False"),
-        ({"hidden_act": "swish"}, "hidden_act 'swish', expected one of"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish', expected one of"),
         ({"pruned_heads": {"0": [1]}}, "pruned heads"),
         ({"num_attention_heads": 7, "hidden_size": 12}, "not a multiple"),
         ({"vocab_size": 12}, r"instead of .12, .*configuration and weights are of two models"),
-        ({"hidden_act": []}, "hidden_act is .., expected a str"),
+        ({"hidden_act": []}, "hidden_act is .., expected one of"),
         ({"architectures": "BertModel"}, "architectures is 'BertModel', expected a list"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: received nan, expected a number"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers: received 1000000, expected at most"),

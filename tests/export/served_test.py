@@ -1,11 +1,13 @@
 """Served answers equal those of the Python programs: tokenizer, packing, model, answers."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
@@ -20,10 +22,14 @@ from bert_tf.tasks.squad_answers import make_predictions
 from bert_tf.tasks.squad_features import SquadQuestion, pad_features
 from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
+from bert_tf.text.kinds import with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.wordpiece import WordPiece
 from export.models import load
-from tests.export.made_models import TEXTS, write_model
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.export.made_models import SHAPE, TEXTS, write_model
+from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH = 24
 
@@ -262,3 +268,29 @@ def test_odd_requests(tmp_path) -> None:
     assert served.from_words(tf.zeros([2, 0], tf.string))["tags"].shape == (2, 0)
     many = answers(served, ["the river " * 1000])
     assert many["words"].shape == (1, 2000) and math.isfinite(many["scores"].sum())
+
+
+def test_masks_of_byte_level_bpe(tmp_path) -> None:
+    vocab = tiny_bpe_vocab()
+    shape = {**SHAPE, "vocab_size": len(vocab), "do_lower_case": False}
+    made = make_checkpoint("masked_lm", seed=5, **shape)
+    config = with_vocabulary(made.config, vocab)
+    made = dataclasses.replace(made, vocab=vocab, config=config, stated_casing=None)
+    write_checkpoint(made, tmp_path / "m", "bert_tf")
+    served = load(str(tmp_path / "m"), max_seq_length=LENGTH, top_k=3)
+    texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c", "no mask", ""]
+    found = answers(served, texts)
+    model = BertPretrainer.from_pretrained(
+        tmp_path / "m", use_next_sentence=False, use_pooler=False
+    )
+    tokenizer = make_tokenizer(vocab, False)
+    for text, pieces, values in zip(
+        texts[:3], found["pieces"], found["probabilities"], strict=False
+    ):
+        masks = fill_mask(model, tokenizer, text, 3)
+        assert len(masks) == text.count("[MASK]") + text.count("<mask>")
+        for index, candidates in enumerate(masks):
+            assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
+            expected = [candidate.probability for candidate in candidates]
+            np.testing.assert_allclose(values[index], expected, rtol=1e-4)
+    assert (found["pieces"][3:] == b"").all()

@@ -16,10 +16,12 @@ from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import shared_data
+from tests.tiny_bpe import tiny_bpe_vocab
 
 VOCAB = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcd", "##a", "##b", "E", "é", "."))
 FIRST = ["abcd a b.", "", "a", "d é E  ab\u0301", "x [SEP] a", "." * 40, "ab" * 40]
@@ -207,3 +209,20 @@ def test_a_saved_layer_is_small(tmp_path):
     assert (tmp_path / "model.keras").stat().st_size < 1 << 20
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.get_layer("bert_preprocessor").vocab == vocab
+
+
+def test_byte_level_bpe_equals_packing_also_when_saved(tmp_path):
+    vocab = tiny_bpe_vocab()
+    encode = make_tokenizer(vocab, False).encode
+    first = ["The mill <mask> stood", "", "a b", "x" * 30, "Caf\u00e9 \U0001f600\n now", "it's"]
+    second = ["on the river", "x", "", "y" * 30, " ", "10 o'clock"]
+    layer = BertPreprocessor(vocab, False, max_seq_length=14)
+    rows = [pack(vocab, encode(a), encode(b), 14) for a, b in zip(first, second, strict=True)]
+    assert_same(layer(first, second), pad_batch(rows, vocab.pad_id))
+    single = [pack(vocab, encode(a), [], 14) for a in first]
+    assert_same(layer(first), pad_batch(single, vocab.pad_id))
+    texts = keras.Input((), dtype="string")
+    keras.Model(texts, layer(texts)).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert_same(loaded(tf.constant(first)), pad_batch(single, vocab.pad_id))
+    assert loaded.layers[-1].vocab == vocab

@@ -8,6 +8,7 @@ import lzma
 import pathlib
 import pickle
 import random
+import unicodedata
 
 import pytest
 
@@ -151,6 +152,20 @@ def test_random_unicode_equals_tokenizers(tmp_path, name) -> None:
     rng = random.Random(5)
     vocab = modernbert_vocab() if name == "NFC" else roberta_vocab(name == "prefix")
     assert_equals_peer(vocab, [random_text(rng) for _ in range(1500)], tmp_path)
+
+
+def test_nfc_of_what_it_may_change_equals_tokenizers() -> None:
+    normalize = pytest.importorskip("tokenizers").normalizers.NFC().normalize_str
+    rng = random.Random(9)
+    composing, unknown = sorted(nfc.composing_characters()), sorted(nfc.unknown_characters())
+    whole = [chr(c) for c in range(0x30000) if unicodedata.decomposition(chr(c))[:1] not in "<"]
+    for _ in range(20_000):
+        pools = (composing, composing, whole, unknown, "abeouAEO가한\u1100 ")
+        text = "".join(rng.choice(rng.choice(pools)) for _ in range(rng.randrange(1, 9)))
+        assert nfc.normalize(text) == normalize(text), ascii(text)
+        segments = [text[start:end] for start, end in nfc.segment(text)]
+        assert "".join(segments) == text
+        assert "".join(map(nfc.normalize, segments)) == nfc.normalize(text), ascii(text)
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
         embedding_size=config.hidden_size,
         classifier_pooling="pooler",
         pooler_act="tanh",
+        transform_act=config.hidden_act,
     )
 
 

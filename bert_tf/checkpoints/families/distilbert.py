@@ -79,6 +79,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
         layer_norm_eps=EPSILON,
         classifier_pooling="pooler",
         pooler_act="relu",
+        transform_act=config.hidden_act,
     )
 
 

@@ -115,6 +115,8 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -
       held: a value, or a tuple of them, by the name of a field: what the family has.
     """
     unused = set()
+    if "masked_lm" not in heads:
+        unused.add("transform_act")
     if "pooler" not in heads:
         unused.add("pooler_act")
     if "classifier" not in heads:

@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.family import (
+    ACTIVATIONS,
     Family,
     expect,
     first_difference,
@@ -48,9 +49,13 @@ NUM_LAYERS = 22
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, tie_word_embeddings=True)
     # classifier_activation is that of every head, also of the masked LM's.
-    act = values.get("hidden_activation", "gelu")
-    expect(values, path, classifier_activation=act, tie_word_embeddings=True)
+    head_act = values.get("classifier_activation", "gelu")
+    if head_act not in ACTIVATIONS:
+        raise ValueError(
+            f"{path}: classifier_activation is {head_act!r}, expected one of {list(ACTIVATIONS)}."
+        )
     if values.get("classifier_pooling", "cls") not in ("cls", "mean"):
         raise ValueError(
             f"{path}: classifier_pooling is {values['classifier_pooling']!r}, expected 'cls' or "
@@ -75,6 +80,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         block_type="pre_norm",
         gated_feed_forward=True,
         biases=_read_biases(values, path),
+        head_act=ACTIVATIONS[head_act],
         head_transform=True,
     )
     expect(values, path, head_dim=config.head_size)
@@ -142,8 +148,9 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
         every = fitting[0]
     every = 3 if every is None else every
     has_local = LOCAL in _layer_types(num_layers, every)
-    window = 128 if window is None else window
-    return {"local_attention": window if has_local else 0, EVERY: every}
+    if not has_local:
+        return {"local_attention": 0, EVERY: 3}
+    return {"local_attention": 128 if window is None else window, EVERY: every}
 
 
 def _layer_types(num_layers: int, every: int) -> list[str]:
@@ -152,13 +159,12 @@ def _layer_types(num_layers: int, every: int) -> list[str]:
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     values = {theirs: getattr(config, ours) for ours, theirs in FIELDS.items()}
-    act = written_activation(config.hidden_act)
     pooling = config.classifier_pooling
     return {
         **values,
         **{field: config.has_bias(part) for part, (field, _) in BIAS_FIELDS.items()},
-        "hidden_activation": act,
-        "classifier_activation": act,
+        "hidden_activation": written_activation(config.hidden_act),
+        "classifier_activation": written_activation(config.transform_act),
         "classifier_pooling": "cls" if pooling == "pooler" else pooling,  # of no use without a head
         "embedding_dropout": config.hidden_dropout_prob,
         "classifier_dropout": config.hidden_dropout_prob,

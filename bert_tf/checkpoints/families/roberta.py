@@ -14,12 +14,15 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, position_embedding_type="absolute")
     pad_id = json_field(values, "pad_token_id", int, path)
     pad_id = 1 if pad_id is None else pad_id
+    # Its masked LM computes GELU whatever hidden_act says.
+    head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
     return read_fields(
         values,
         path,
         FIELDS,
         vocab_size=50265,
         hidden_act="gelu_exact",
+        head_act=head_act,
         pad_token_id=pad_id,
         position_offset=pad_id + 1,
     )
@@ -41,6 +44,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
         embedding_size=config.hidden_size,
         classifier_pooling="pooler",
         pooler_act="tanh",
+        transform_act="gelu_exact",
     )
 
 

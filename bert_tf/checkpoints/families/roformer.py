@@ -65,6 +65,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
         rotary_theta=THETA,
         classifier_pooling="pooler",
         pooler_act=config.hidden_act,
+        transform_act=config.hidden_act,
     )
 
 

@@ -1,0 +1,416 @@
+"""Families of encoders: golden outputs of transformers, there and back, what is refused."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_tf.checkpoints.adapt import POSITIONS, adapt, resize_positions
+from bert_tf.checkpoints.families import FAMILIES, find_family
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.start import read_start
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.models import BertClassifier, BertTokenClassifier
+from bert_tf.modeling.pretrained import checkpoint_variables
+from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.shared_data import shared_data
+
+GOLDENS = [
+    "roberta/masked_lm",
+    "roberta/sequence_classification",
+    "roberta/token_classification",
+    "roberta/question_answering",
+    "distilbert/masked_lm",
+    "distilbert/sequence_classification",
+    "distilbert/token_classification",
+    "distilbert/question_answering",
+    "modernbert/masked_lm",
+    "modernbert/sequence_classification_mean",
+    "modernbert/sequence_classification_cls",
+    "modernbert/token_classification",
+    "positions/roformer_masked_lm",
+]
+
+
+def golden_folder(name: str) -> pathlib.Path:
+    return shared_data("fixtures", "families", *name.split("/"))
+
+
+def copy_of(name: str, tmp_path: pathlib.Path, **values) -> pathlib.Path:
+    """Copies a golden folder; `values` replace those of its config.json, None deletes one."""
+    folder = tmp_path / "copy"
+    shutil.copytree(golden_folder(name), folder, dirs_exist_ok=True)
+    config = {**json.loads((folder / "config.json").read_text()), **values}
+    config = {key: value for key, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def rewrite(folder: pathlib.Path, change) -> None:
+    path = folder / "model.safetensors"
+    safetensors.numpy.save_file(change(safetensors.numpy.load_file(path)), path)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_outputs_loss_and_gradients_are_the_golden_ones(name):
+    folder = golden_folder(name)
+    golden = dict(np.load(folder / "golden.npz"))
+    received, model = family_outputs(folder, golden)
+    limit = 2e-5 if "modernbert" in name else 1e-5
+    for key, difference in differences(received, golden, model.config.pad_token_id).items():
+        assert difference < (1e-4 if key.startswith("grad_") else limit), (key, difference)
+    if "in_left_padded_input_ids" in golden:
+        inputs = encoder_inputs(golden, "in_left_padded_")
+        expected = golden["out_left_padded_last_hidden_state"]
+        output = np.asarray(model.bert(inputs)["sequence_output"])
+        output = output * inputs["input_mask"][..., None]
+        assert np.abs(output - expected).max() < limit * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_written_back_the_tensors_are_the_same_bits(tmp_path, name):
+    folder = golden_folder(name)
+    before = read_checkpoint(folder)
+    after = write_checkpoint(before, tmp_path / "again", "huggingface")
+    assert (after.config, after.vocab, after.family) == (before.config, before.vocab, before.family)
+    own = write_checkpoint(before, tmp_path / "own", "bert_tf")
+    assert (own.config, own.vocab) == (before.config, before.vocab)
+    theirs, ours = (
+        safetensors.numpy.load_file(path / "model.safetensors")
+        for path in (folder, tmp_path / "again")
+    )
+    assert set(ours) == set(theirs)
+    for key, value in theirs.items():
+        assert value.shape == ours[key].shape and value.tobytes() == ours[key].tobytes(), key
+    # All that says something of the numbers is as it was.
+    theirs, ours = (
+        json.loads((path / "config.json").read_text()) for path in (folder, tmp_path / "again")
+    )
+    free = ("_id", "_dropout", "label", "id2")  # Without a tokenizer not all is known.
+    for key in set(theirs) & set(ours):
+        if not any(part in key for part in free) and key != "architectures":
+            assert ours[key] == theirs[key], key
+    assert ours["architectures"] == theirs["architectures"]
+
+
+def test_a_bare_encoder_has_no_prefix(tmp_path):
+    for name, start in (("roberta/masked_lm", "roberta."), ("modernbert/masked_lm", "model.")):
+        folder = copy_of(name, tmp_path / start)
+        whole = read_checkpoint(folder)
+        rewrite(
+            folder,
+            lambda weights, start=start: {
+                key.removeprefix(start): value
+                for key, value in weights.items()
+                if key.startswith(start)
+            },
+        )
+        bare = read_checkpoint(folder)
+        assert bare.heads == () and not bare.unused
+        assert all(np.array_equal(bare.weights[key], whole.weights[key]) for key in bare.weights)
+        again = write_checkpoint(bare, tmp_path / start / "again", "huggingface")
+        keys = safetensors.numpy.load_file(tmp_path / start / "again" / "model.safetensors")
+        assert not any(key.startswith(start) for key in keys) and again.family == whole.family
+
+
+def test_newer_configurations_say_the_same(tmp_path):
+    name = "modernbert/masked_lm"
+    expected = read_checkpoint(golden_folder(name)).config
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"] * 2
+    rope = {
+        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+    newer = {"layer_types": kinds, "rope_parameters": rope}
+    older = dict.fromkeys(("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"))
+    assert read_checkpoint(copy_of(name, tmp_path, **newer, **older)).config == expected
+    assert read_checkpoint(copy_of(name, tmp_path, **newer)).config == expected
+    rope["sliding_attention"]["rope_theta"] = 500.0
+    received = read_checkpoint(copy_of(name, tmp_path, rope_parameters=rope, **older)).config
+    assert (received.rotary_theta, received.local_rotary_theta) == (160000.0, 500.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("roberta/masked_lm", {"model_type": "xlnet"}, "'xlnet', expected one of .'bert', 'rob"),
+        ("roberta/masked_lm", {"model_type": "distilbert"}, "named as those of 'roberta'"),
+        ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),
+        ("roberta/masked_lm", {"pad_token_id": 3}, "pad_token_id is 3, but the vocabulary's .* 1"),
+        ("roberta/question_answering", {"is_decoder": True}, "is_decoder is True, expected False"),
+        ("distilbert/masked_lm", {"dim": "wide"}, "config.json: dim: expected int, received 'wi"),
+        ("distilbert/masked_lm", {"hidden_size": 8}, "dim is 48, but hidden_size.*is 8"),
+        ("distilbert/masked_lm", {"activation": "swish"}, "activation is 'swish', expected one"),
+        ("positions/roformer_masked_lm", {"rotary_value": True}, "rotary_value is True"),
+        ("positions/roformer_masked_lm", {"num_attention_heads": 16}, "make it even"),
+        ("positions/roformer_masked_lm", {"max_position_embeddings": 9}, "embed_positions.weight"),
+        ("modernbert/masked_lm", {"layer_types": ["full_attention"] * 6}, "layer_types is .*n = 3"),
+        ("modernbert/masked_lm", {"local_attention": 500}, "local_attention 500 sees further"),
+        ("modernbert/masked_lm", {"global_attn_every_n_layers": 0}, "_layers is 0, expected at le"),
+        ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
+        ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),
+        ("modernbert/masked_lm", {"classifier_pooling": "max"}, "classifier_pooling is 'max'"),
+        ("modernbert/masked_lm", {"norm_bias": True}, "missing .*LayerNorm/beta"),
+        ("modernbert/token_classification", {"mlp_bias": False}, "not understood .*mlp.Wi.bias"),
+    ],
+)
+def test_configurations_that_are_refused_by_name(tmp_path, name, values, message):
+    folder = copy_of(name, tmp_path, **values)
+    with pytest.raises(ValueError, match=message) as error:
+        read_checkpoint(folder).check()
+    assert str(folder) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "head_act"),
+    [
+        # transformers' masked LM of RoBERTa computes GELU whatever the layers compute.
+        ("roberta/masked_lm", {"hidden_act": "relu"}, "gelu_exact"),
+        ("modernbert/masked_lm", {"classifier_activation": "relu"}, "relu"),
+    ],
+)
+def test_heads_with_an_activation_of_their_own(tmp_path, name, values, head_act):
+    checkpoint = read_checkpoint(copy_of(name, tmp_path, **values))
+    checkpoint.check()
+    assert checkpoint.config.transform_act == head_act
+    assert checkpoint.config.hidden_act == ("relu" if "hidden_act" in values else "gelu_exact")
+    written = write_checkpoint(checkpoint, tmp_path / "written", "huggingface")
+    assert written.config.transform_act == head_act
+
+
+def test_another_rope_is_refused(tmp_path):
+    rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 160000.0}}
+    with pytest.raises(ValueError, match="rope_type is 'yarn'"):
+        read_checkpoint(copy_of("modernbert/masked_lm", tmp_path, rope_parameters=rope))
+    rope = {"full_attention": {"rope_theta": 5.0}}
+    with pytest.raises(ValueError, match="global_rope_theta is 160000.0, but rope_parameters has"):
+        read_checkpoint(copy_of("modernbert/masked_lm", tmp_path, rope_parameters=rope))
+
+
+@pytest.mark.parametrize("name", ["merges.txt", "vocab.json"])
+def test_half_a_byte_bpe_tokenizer_is_refused(tmp_path, name):
+    folder = copy_of("roberta/masked_lm", tmp_path)
+    (folder / name).unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        read_checkpoint(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        read_checkpoint(folder)
+
+
+def test_merges_and_vocabulary_that_disagree(tmp_path):
+    folder = copy_of("roberta/masked_lm", tmp_path)
+    merges = (folder / "merges.txt").read_text().splitlines()
+    (folder / "merges.txt").write_text("\n".join([*merges[:5], *merges[6:]]) + "\n")
+    with pytest.raises(ValueError, match=r"merges.txt has other merges than tokenizer.json"):
+        read_checkpoint(folder)
+    (folder / "merges.txt").write_text("\n".join([*merges, "zq qz"]) + "\n")
+    with pytest.raises(ValueError, match="needs the piece 'zq'"):
+        read_checkpoint(folder)
+
+
+def test_byte_bpe_is_the_same_from_each_of_its_files(tmp_path):
+    folder = copy_of("roberta/masked_lm", tmp_path)
+    expected = read_checkpoint(folder)
+    assert expected.config.tokenizer == "byte_bpe" and expected.config.pad_token_id == 1
+    for path in (folder / "vocab.json", folder / "merges.txt"):
+        path.unlink()
+    assert read_checkpoint(folder).vocab == expected.vocab
+    folder = copy_of("roberta/masked_lm", tmp_path)
+    (folder / "tokenizer.json").unlink()
+    received = read_checkpoint(folder).vocab
+    assert (received.tokens, received.merges) == (expected.vocab.tokens, expected.vocab.merges)
+
+
+def fairseq_names(weights: dict, prefix: str, is_oldest: bool) -> dict:
+    """Undoes the translation, by a table of its own."""
+    parts = {
+        "embeddings.word_embeddings": "embed_tokens",
+        "embeddings.position_embeddings": "embed_positions",
+        "embeddings.LayerNorm": "emb_layer_norm" if is_oldest else "layernorm_embedding",
+        "encoder.layer": "layers",
+        "attention.self.query": "self_attn.q_proj",
+        "attention.self.key": "self_attn.k_proj",
+        "attention.self.value": "self_attn.v_proj",
+        "attention.output.dense": "self_attn.out_proj",
+        "attention.output.LayerNorm": "self_attn_layer_norm",
+        "intermediate.dense": "fc1",
+        "output.dense": "fc2",
+        "output.LayerNorm": "final_layer_norm",
+    }
+    result = {}
+    for name, value in weights.items():
+        if "token_type" in name:
+            continue
+        for ours, theirs in parts.items():
+            name = name.replace(ours, theirs)
+        name = name.replace("roberta.", f"{prefix}.sentence_encoder.")
+        name = name.replace("lm_head.", f"{prefix}.lm_head.")
+        result[name.replace("classifier.", "classification_heads.mnli.")] = value
+    if is_oldest:
+        for name in [name for name in result if ".q_proj." in name]:
+            blocks = [result.pop(name.replace(".q_", f".{part}_")) for part in "qkv"]
+            result[name.replace(".q_proj.", ".in_proj_")] = np.concatenate(blocks)
+    table = result[f"{prefix}.sentence_encoder.embed_tokens.weight"]
+    if f"{prefix}.lm_head.bias" in result:
+        result[f"{prefix}.lm_head.weight"] = table
+    return {**result, f"{prefix}.sentence_encoder.version": np.ones(1, np.float32)}
+
+
+@pytest.mark.parametrize("is_oldest", [True, False])
+@pytest.mark.parametrize("name", ["roberta/masked_lm", "roberta/sequence_classification"])
+def test_names_of_fairseq(tmp_path, name, is_oldest):
+    folder = copy_of(name, tmp_path)
+    expected = read_checkpoint(folder)
+    prefix = "decoder" if is_oldest else "encoder"
+    rewrite(folder, lambda weights: fairseq_names(weights, prefix, is_oldest))
+    received = read_checkpoint(folder)
+    received.check()
+    assert set(received.weights) == set(expected.weights)
+    for key, value in expected.weights.items():
+        if "token_type" in key:  # fairseq's has none: zeros, as in transformers' conversion.
+            value = np.zeros_like(value)
+        np.testing.assert_array_equal(received.weights[key], value, err_msg=key)
+
+
+MODERN = {
+    "block_type": "pre_norm",
+    "gated_feed_forward": True,
+    "type_vocab_size": 0,
+    "position_type": "rotary",
+    "biases": "output",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "family"),
+    [
+        ({}, "bert"),
+        ({"position_offset": 2, "pad_token_id": 1}, "roberta"),
+        ({"type_vocab_size": 0}, "distilbert"),
+        ({"position_type": "rotary_interleaved", "embedding_size": 20}, "roformer"),
+        (MODERN, "modernbert"),
+        ({"position_type": "alibi"}, ""),
+        ({"position_type": "sinusoidal"}, ""),
+        ({"position_offset": 2, "pad_token_id": 0}, ""),
+        ({**MODERN, "gated_feed_forward": False}, ""),
+        ({**MODERN, "type_vocab_size": 2}, ""),
+    ],
+)
+def test_the_structure_tells_the_family(tmp_path, fields, family):
+    fields = {"hidden_size": 24, "num_attention_heads": 3, "layer_norm_eps": 1e-12, **fields}
+    fields["hidden_act"] = "gelu_exact"
+    found = find_family(ModelConfig(**fields))
+    assert found == FAMILIES.get(family)
+    made = make_checkpoint("masked_lm", 3, num_hidden_layers=2, **fields)
+    if fields.get("position_offset"):  # Its padding is another.
+        made = dataclasses.replace(made, vocab=None)
+    made.check()
+    if family:
+        write_checkpoint(made, tmp_path / "model", "huggingface")
+        assert (tmp_path / "model" / "config.json").read_text().count(f'"{family}"')
+    if not family:
+        with pytest.raises(ValueError, match="huggingface cannot hold this model: bert: .*Write"):
+            write_checkpoint(made, tmp_path / "model", "huggingface")
+    if family != "bert":
+        for form in ("google", "keras_hub"):
+            with pytest.raises(ValueError, match=f"{form} cannot hold this model: "):
+                write_checkpoint(made, tmp_path / form, form)
+    own = write_checkpoint(made, tmp_path / "own", "bert_tf")
+    assert own.config.position_type == made.config.position_type
+
+
+def test_an_encoder_without_types_takes_the_usual_inputs():
+    folder = golden_folder("distilbert/masked_lm")
+    golden = dict(np.load(folder / "golden.npz"))
+    encoder = BertEncoder.from_pretrained(folder)
+    inputs = encoder_inputs(golden)
+    inputs.pop("masked_lm_positions")
+    received = np.asarray(encoder(inputs)["sequence_output"]) * inputs["input_mask"][..., None]
+    expected = golden["out_last_hidden_state"]
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_what_each_task_makes_anew_may_be_missing(tmp_path):
+    classifier = BertClassifier.from_pretrained(
+        golden_folder("roberta/masked_lm"), may_miss=["cls/"], num_labels=3
+    )
+    assert "bert/pooler/dense/kernel" in checkpoint_variables(classifier)
+    start = read_start(str(golden_folder("roberta/masked_lm")), {}, ("pooler",))
+    assert start.heads == ("masked_lm",)
+    bert = make_checkpoint("masked_lm", 1)
+    write_checkpoint(bert, tmp_path / "bert", "huggingface")
+    with pytest.raises(ValueError, match="missing.*bert/pooler/dense"):
+        BertClassifier.from_pretrained(tmp_path / "bert", may_miss=["cls/"], num_labels=3)
+
+
+def test_heads_of_tasks_begin_from_the_transformation_of_the_masked_lm():
+    folder = golden_folder("modernbert/masked_lm")
+    model = BertTokenClassifier.from_pretrained(folder, may_miss=["cls/tagger/"], num_labels=3)
+    variables = checkpoint_variables(model)
+    head = safetensors.numpy.load_file(folder / "model.safetensors")
+    kernel, gamma = (variables[f"cls/transform/{n}"] for n in ("dense/kernel", "LayerNorm/gamma"))
+    np.testing.assert_array_equal(kernel, head["head.dense.weight"].T)
+    np.testing.assert_array_equal(gamma, head["head.norm.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        (
+            "roberta/masked_lm",
+            {"position_type": "rotary"},
+            "--position_type=rotary, but .* lear",
+        ),
+        ("roberta/masked_lm", {"tokenizer": "wordpiece"}, "--tokenizer=wordpiece, but the checkp"),
+        ("roberta/masked_lm", {"do_lower_case": True}, "--do_lower_case=True, but the checkpoint"),
+        ("modernbert/masked_lm", {"position_type": "alibi"}, "--position_type=alibi, but .*rotary"),
+    ],
+)
+def test_flags_that_contradict_a_checkpoint(name, given, message):
+    with pytest.raises(ValueError, match=message):
+        read_start(str(golden_folder(name)), given, ())
+
+
+def test_positions_are_repeated_behind_the_row_of_padding():
+    checkpoint = read_checkpoint(golden_folder("roberta/masked_lm"))
+    table = checkpoint.weights[POSITIONS]  # [42, 48]: 40 positions from row 2 on
+    longer = resize_positions(checkpoint, 100)
+    longer.check()
+    assert longer.config.longest_row == 98
+    for row in (0, 1, 2, 41):
+        np.testing.assert_array_equal(longer.weights[POSITIONS][row], table[row])
+    for row in (42, 81, 82, 99):
+        expected = table[2 + (row - 2) % 40]
+        np.testing.assert_array_equal(longer.weights[POSITIONS][row], expected)
+    np.testing.assert_array_equal(resize_positions(checkpoint, 9).weights[POSITIONS], table[:9])
+
+
+def test_a_vocabulary_of_byte_bpe_is_not_exchanged(tmp_path):
+    checkpoint = read_checkpoint(golden_folder("roberta/masked_lm"))
+    same = golden_folder("roberta/masked_lm") / "tokenizer.json"
+    assert adapt(checkpoint, vocab_file=str(same)).vocab == checkpoint.vocab
+    other = make_checkpoint("masked_lm").vocab
+    other.write(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match="only one of WordPiece is exchanged"):
+        adapt(checkpoint, vocab_file=str(tmp_path / "vocab.txt"))
+    (tmp_path / "words.txt").write_text("word\n")
+    with pytest.raises(ValueError, match="no vocabulary of WordPiece"):
+        adapt(checkpoint, added_words_file=str(tmp_path / "words.txt"))
+
+
+def test_a_vocabulary_is_attached_to_weights_alone(tmp_path):
+    folder = copy_of("roberta/masked_lm", tmp_path)
+    for path in folder.iterdir():
+        if path.name not in ("config.json", "model.safetensors"):
+            path.unlink()
+    assert read_checkpoint(folder).vocab is None
+    vocab_file = str(golden_folder("roberta/masked_lm") / "tokenizer.json")
+    start = read_start(str(folder), {"tokenizer": "byte_bpe"}, (), vocab_file=vocab_file)
+    assert start.config == read_checkpoint(golden_folder("roberta/masked_lm")).config

@@ -1,0 +1,105 @@
+"""What our models compute on the inputs of a golden file, under that file's names.
+
+The files are described in the README of the fixtures: Hugging Face transformers' own outputs.
+"""
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints.families import FAMILIES
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.weight_names import to_theirs
+from bert_tf.modeling import models
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.pretrained import checkpoint_variables
+
+MODELS = {
+    "masked_lm": models.BertPretrainer,
+    "classifier": models.BertClassifier,
+    "tagger": models.BertTokenClassifier,
+    "squad": models.BertSpanLabeler,
+}
+IGNORED = -100
+
+
+def encoder_inputs(golden: dict, start: str = "in_") -> dict[str, np.ndarray]:
+    ids = golden[f"{start}input_ids"]
+    return {
+        "input_word_ids": ids,
+        "input_mask": golden[f"{start}attention_mask"],
+        "input_type_ids": golden.get(f"{start}token_type_ids", np.zeros_like(ids)),
+        "masked_lm_positions": np.tile(np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1)),
+    }
+
+
+def cross_entropy(logits: tf.Tensor, labels: np.ndarray) -> tf.Tensor:
+    """Returns the mean over the labels that are not ignored."""
+    kept = labels != IGNORED
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(np.where(kept, labels, 0), logits)
+    return tf.reduce_sum(tf.where(kept, losses, 0.0)) / float(kept.sum())
+
+
+def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], Any]:
+    """Returns outputs, loss and gradients by the names of the golden file, and the model."""
+    checkpoint = read_checkpoint(folder)
+    checkpoint.check()
+    purpose = next((head for head in reversed(MODELS) if head in checkpoint.heads), "encoder")
+    model = {**MODELS, "encoder": BertEncoder}[purpose].from_checkpoint(checkpoint)
+    inputs = encoder_inputs(golden)
+    encoder = getattr(model, "bert", model)
+    encoded = encoder(inputs)
+    received = {
+        "out_hidden_states": np.stack([np.asarray(x) for x in encoded["encoder_outputs"]]),
+        "out_last_hidden_state": np.asarray(encoded["sequence_output"]),
+    }
+    if "pooled_output" in encoded:
+        received["out_pooler_output"] = np.asarray(encoded["pooled_output"])
+    if purpose == "encoder":
+        return received, model
+    variables = checkpoint_variables(model)
+    with tf.GradientTape() as tape:
+        outputs = model(inputs)
+        if purpose == "squad":
+            start, end = outputs["start_logits"], outputs["end_logits"]
+            received |= {"out_start_logits": start, "out_end_logits": end}
+            loss = cross_entropy(start, golden["in_start_positions"])
+            loss = (loss + cross_entropy(end, golden["in_end_positions"])) / 2
+        else:
+            logits = outputs["masked_lm_logits"] if purpose == "masked_lm" else outputs
+            received["out_logits"] = logits
+            loss = cross_entropy(logits, golden["in_labels"])
+    found = tape.gradient(loss, {name: variable.value for name, variable in variables.items()})
+    gradients = {k: tf.convert_to_tensor(v).numpy() for k, v in found.items() if v is not None}
+    config = json.loads((folder / "config.json").read_text())
+    rows = FAMILIES[config["model_type"]].rows(model.config.num_hidden_layers, purpose)
+    received |= {f"grad_{name}": value for name, value in to_theirs(rows, gradients).items()}
+    received["out_loss"] = loss
+    return {name: np.asarray(value) for name, value in received.items()}, model
+
+
+def differences(received: dict, golden: dict, pad_id: int) -> dict[str, float]:
+    """Returns the largest difference by name, as part of the largest expected value."""
+    real = golden["in_attention_mask"].astype(bool)
+    result = {}
+    for name, expected in golden.items():
+        if not name.startswith(("out_", "grad_")) or "left_padded" in name:
+            continue
+        if name == "out_loss_valid_positions_only":  # No output of ours.
+            continue
+        value = received[name]
+        is_table = re.search(r"(word|position|tok)_embeddings.weight$", name)
+        if is_table and name.startswith("grad_") and not expected[pad_id].any():
+            # PyTorch's tables have no gradient in the row of padding, whose scores count here.
+            value = np.where(np.arange(len(value))[:, None] == pad_id, 0, value)
+        assert value.shape == expected.shape, name
+        if "out_start" not in name and "out_end" not in name and name.startswith("out_"):
+            where = 1 if name == "out_hidden_states" else 0
+            if expected.shape[where : where + 2] == real.shape:
+                value = value * real.reshape(*[1] * where, *real.shape, 1)
+        result[name] = float(np.abs(value - expected).max() / np.abs(expected).max())
+    return result

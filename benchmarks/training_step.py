@@ -3,10 +3,10 @@
   python -m benchmarks.training_step --garden_python=/path/to/garden/bin/python
 
 4 layers x 512 (8 heads, 2,048 inside), batch 32 x 128, 20 predictions, vocabulary 30,522, dropout
-0.1: forward, backward, clipping, update; in float32 under XLA, and in bfloat16, where it is faster on a
-CPU without: bert_tf's has its parts compiled. Every contestant is a process of its own
-that makes one step when asked; they are asked in turn, so that a change of the machine's load or
-clock meets them alike. Medians over the rounds. Peers that are not installed are left out.
+0.1: forward, backward, clipping, update. In float32 under XLA; in bfloat16 without, which is faster
+on a CPU, and with bert_tf's parts compiled. Every contestant is a process of its own that makes one
+step when asked; they are asked in turn, so that a change of the machine's load or clock meets them
+alike. Medians over the rounds. Peers that are not installed are left out.
 
 keras-hub's BertMaskedLM trains no next-sentence head and clips no gradients: it does less.
 """

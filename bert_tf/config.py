@@ -466,7 +466,7 @@ class OptimizerConfig(Config):
 
 BAD_LOSS_POLICIES = ("stop", "skip", "rewind")
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -558,7 +558,12 @@ class TrainingConfig(Config):
         may_change=True,
     )
     num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0, may_change=True)
-    precision: str = option("float32", "Keras' dtype policy.", choices=PRECISIONS)
+    precision: str = option(
+        "float32",
+        "Keras' dtype policy; auto: mixed_bfloat16 where the machine has units for it and a short "
+        "test shows them to be faster, else float32.",
+        choices=PRECISIONS,
+    )
     jit_compile: bool = option(True, "Compile the step with XLA.", may_change=True)
     pack_rows: bool = option(
         False, "Put several short texts in one row: less padding, the same losses.", may_change=True

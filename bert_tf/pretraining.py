@@ -36,6 +36,7 @@ from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chie
 from bert_tf.training.flops import training_flops
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
 from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import (
     Progress,
     parameter_table,
@@ -130,6 +131,7 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
 def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Trainer:
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
     prepared = prepare(configs, start, strategy)
+    configs = configs._replace(training=choose_precision(configs.training))
     configs = configs._replace(training=choose_sizes(configs, strategy))
     training = configs.training
     if training.do_eval and not prepared.eval_files:

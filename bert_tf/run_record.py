@@ -10,7 +10,7 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:
-    """Refuses a run directory that another configuration made.
+    """Refuses a run directory that another configuration made; `auto` goes on with what it found.
 
     Raises:
       ValueError: with every field that differs and both its values.
@@ -23,7 +23,7 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
     differences = [
         f"--{name} is {value}, was {before[name]}"
         for name, value in _values(*configs).items()
-        if name not in free and before.get(name, value) != value
+        if name not in free and before.get(name, value) != value != "auto"
     ]
     if differences:
         raise ValueError(

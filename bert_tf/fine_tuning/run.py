@@ -32,6 +32,7 @@ from bert_tf.training.distribution import is_chief, make_strategy
 from bert_tf.training.fine_tuner import FineTuner, Outputs
 from bert_tf.training.freezing import freeze
 from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import Progress
 from bert_tf.training.seeds import write_summary
 from bert_tf.training.stopping import Stopped
@@ -112,6 +113,8 @@ class Run:
         examples = self.program.read(tokenizer, labels)
         check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
+        training = choose_precision(self.configs.training)
+        self.configs = self.configs._replace(training=training)
         configs = self.configs = with_sizes(self.configs, num_rows, strategy)
         model, data, optimization, training, tuning, _ = configs
         if training.do_train:

@@ -7,6 +7,8 @@ from typing import Any
 
 from keras import ops
 
+from bert_tf.modeling.fusion import part
+
 # Both forms of GELU find their slope on the way: the backward pass keeps that one tensor and
 # multiplies by it, where it would keep each step of the formula.
 
@@ -17,19 +19,31 @@ def gelu_tanh(x: Any) -> Any:
 
     Written out, because TensorFlow's own takes the cube with a slow general power.
     """
+    value, slope = _gelu_tanh(x)
+    return value, lambda upstream: upstream * slope
+
+
+@part
+def _gelu_tanh(x: Any) -> tuple[Any, Any]:
     scale, square = math.sqrt(2.0 / math.pi), 0.044715 * x * x
     tanh = ops.tanh(scale * x * (1.0 + square))
     share = 0.5 * (1.0 + tanh)
     slope = share + 0.5 * x * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * square)
-    return x * share, lambda upstream: upstream * slope
+    return x * share, slope
 
 
 @ops.custom_gradient
 def gelu_exact(x: Any) -> Any:
     """Computes GELU with the error function, the form of Hugging Face's `gelu`."""
+    value, slope = _gelu_exact(x)
+    return value, lambda upstream: upstream * slope
+
+
+@part
+def _gelu_exact(x: Any) -> tuple[Any, Any]:
     share = 0.5 * (1.0 + ops.erf(x * math.sqrt(0.5)))
     slope = share + x * ops.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
-    return x * share, lambda upstream: upstream * slope
+    return x * share, slope
 
 
 # The forms that TensorFlow's optimizer and LiteRT's converter know, and join with the dense layer.

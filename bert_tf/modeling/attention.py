@@ -20,6 +20,7 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.modeling import layout as layouts
 from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.fusion import are_parts_compiled, part
 from bert_tf.modeling.layout import Padded
 from bert_tf.modeling.positions import initializer, make_positions
 
@@ -94,8 +95,7 @@ class Sight:
         query, key, value = (self._in_chunks(x) for x in (query, key, value))
         key, value = with_neighbours(key), with_neighbours(value)  # [R, K, 3*C, N, H]
         scores = ops.einsum("RKTNH,RKSNH->RKNTS", query * query.shape[-1] ** -0.5, key)
-        probs = ops.softmax(ops.cast(scores, "float32") + self.bias)
-        probs = dropout(ops.cast(probs, value.dtype))
+        probs = dropout(softmax(scores, self.bias))
         context = ops.einsum("RKNTS,RKSNH->RKTNH", probs, value)
         shape = ops.shape(context)
         return ops.reshape(context, (shape[0], -1, *shape[3:]))[:, : self.length]
@@ -106,6 +106,31 @@ def with_neighbours(chunks: Any) -> Any:
     none = ops.zeros_like(chunks[:, :1])
     filled = ops.concatenate([none, chunks, none], axis=1)
     return ops.concatenate([filled[:, :-2], chunks, filled[:, 2:]], axis=2)
+
+
+def softmax(scores: Any, bias: Any) -> Any:
+    """Returns the probabilities of scores + bias, in float32, as the type of the scores."""
+    if not are_parts_compiled():
+        return _probabilities(scores, bias)
+
+    @tf.custom_gradient
+    def probabilities(scores: tf.Tensor) -> Any:
+        probs = _probabilities(scores, bias)
+        return probs, lambda upstream: _slope_of_scores(probs, upstream)
+
+    return probabilities(scores)
+
+
+@part
+def _probabilities(scores: Any, bias: Any) -> Any:
+    return ops.cast(ops.softmax(ops.cast(scores, "float32") + bias), scores.dtype)
+
+
+@part
+def _slope_of_scores(probs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    wide, slope = tf.cast(probs, tf.float32), tf.cast(upstream, tf.float32)
+    slope = (slope - tf.reduce_sum(slope * wide, -1, keepdims=True)) * wide
+    return tf.cast(slope, probs.dtype)
 
 
 def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: Any = None) -> Any:
@@ -123,8 +148,7 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any, dropout: 
     """
     scale = query.shape[-1] ** -0.5
     scores = ops.einsum("BTNH,BSNH->BNTS", query * scale, key)
-    scores = ops.cast(scores, "float32") + ops.cast(bias, "float32")
-    probs = ops.cast(ops.softmax(scores), value.dtype)
+    probs = softmax(scores, ops.cast(bias, "float32"))
     if dropout is not None:
         probs = dropout(probs)
     return ops.einsum("BNTS,BSNH->BTNH", probs, value)

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.modeling.fusion import are_parts_compiled, part
+
 
 def _int32(value: int) -> int:
     """Reads the low 32 bits of `value` as a signed number."""
@@ -88,6 +90,18 @@ def dropout(inputs: Any, rate: float, seed: Any, salt: int) -> Any:
     """
     if not rate:
         return inputs
+    if not are_parts_compiled():
+        return _drop(inputs, seed, rate, salt)
+
+    @tf.custom_gradient
+    def dropped(inputs: tf.Tensor) -> Any:  # The mask is drawn again rather than kept.
+        return _drop(inputs, seed, rate, salt), lambda upstream: _drop(upstream, seed, rate, salt)
+
+    return dropped(inputs)
+
+
+@part
+def _drop(inputs: Any, seed: Any, rate: float, salt: int) -> Any:
     # The lowest share `rate` of all int32 values is dropped.
     threshold = min(round(rate * 2**32) - 2**31, 2**31 - 1)
     kept = random_bits(tf.shape(inputs), seed, salt) >= threshold

@@ -16,41 +16,67 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
+from bert_tf.modeling.fusion import part
 
 
 def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Normalizes rows.
+    """Normalizes rows, in float32.
 
     Args:
-      inputs: float32 [..., D].
-      gamma: float32 [D].
-      beta: float32 [D].
+      inputs: float [..., D].
+      gamma: float [D].
+      beta: float [D].
       epsilon: added to the variance.
 
     Returns:
-      float32 [..., D].
+      [..., D], of the type of `inputs`.
     """
 
     @tf.custom_gradient
     def normalized(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-        mean = tf.reduce_mean(inputs, -1, keepdims=True)
-        variance = tf.reduce_mean(tf.math.squared_difference(inputs, mean), -1, keepdims=True)
-        inverse = tf.math.rsqrt(variance + epsilon)
-        # Summed up as Keras does it, to the same last digit.
-        scale = inverse * gamma
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            rows = list(range(len(inputs.shape) - 1))
-            normal = (inputs - mean) * inverse
-            product = upstream * normal
-            inner = upstream * gamma
-            along = tf.reduce_mean(inner * normal, -1, keepdims=True)
-            slope = (inner - tf.reduce_mean(inner, -1, keepdims=True) - normal * along) * inverse
-            return slope, tf.reduce_sum(product, rows), tf.reduce_sum(upstream, rows)
-
-        return inputs * scale + (beta - mean * scale), gradient
+        outputs, mean, inverse = _forward(inputs, gamma, beta, epsilon)
+        return outputs, lambda upstream: _backward(inputs, gamma, beta, mean, inverse, upstream)
 
     return normalized(inputs, gamma, beta)
+
+
+@part
+def _forward(
+    inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, ...]:
+    """Returns the result, and mean and 1 / deviation of each row."""
+    rows, gamma, beta = (tf.cast(x, tf.float32) for x in (inputs, gamma, beta))
+    mean = tf.reduce_mean(rows, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(rows, mean), -1, keepdims=True)
+    inverse = tf.math.rsqrt(variance + epsilon)
+    # Summed up as Keras does it, to the same last digit.
+    scale = inverse * gamma
+    return tf.cast(rows * scale + (beta - mean * scale), inputs.dtype), mean, inverse
+
+
+@part
+def _backward(
+    inputs: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    mean: tf.Tensor,
+    inverse: tf.Tensor,
+    upstream: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Returns the slopes of inputs, gamma and beta."""
+    wide = (tf.cast(x, tf.float32) for x in (inputs, gamma, upstream))
+    rows, weights, upstream = wide
+    axes = list(range(len(rows.shape) - 1))
+    normal = (rows - mean) * inverse
+    product = upstream * normal
+    inner = upstream * weights
+    along = tf.reduce_mean(inner * normal, -1, keepdims=True)
+    slope = (inner - tf.reduce_mean(inner, -1, keepdims=True) - normal * along) * inverse
+    return (
+        tf.cast(slope, inputs.dtype),
+        tf.cast(tf.reduce_sum(product, axes), gamma.dtype),
+        tf.cast(tf.reduce_sum(upstream, axes), beta.dtype),
+    )
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -61,7 +87,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         if not training:
             return super().call(inputs)
         beta = tf.zeros_like(self.gamma) if self.beta is None else self.beta
-        inputs, gamma, beta = (tf.cast(x, tf.float32) for x in (inputs, self.gamma, beta))
+        inputs, gamma, beta = (tf.convert_to_tensor(x) for x in (inputs, self.gamma, beta))
         return tf.cast(normalize(inputs, gamma, beta, self.epsilon), self.compute_dtype)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.rows import Rows, Shares, evaluation_batches
+from bert_tf.training.precision import compilation
 from bert_tf.training.task import Batch, Task
 from bert_tf.training.train_step import ReplicaFunction
 from bert_tf.training.trainer import Trainer
@@ -43,7 +44,7 @@ class FineTuner(Trainer):
 
     def __init__(self, task: FineTuningTask, *arguments: Any, **keywords: Any) -> None:
         super().__init__(task, *arguments, **keywords)
-        self._predict_batch = PredictStep(task, self.strategy, self.config.jit_compile)
+        self._predict_batch = PredictStep(task, self.strategy, *compilation(self.config))
 
     def evaluate(self) -> dict[str, float]:
         """Returns loss and metrics over the task's evaluation examples."""
@@ -91,14 +92,21 @@ class PredictStep:
       task: see `FineTuningTask`.
       strategy: as made by `make_strategy`.
       jit_compile: compile with XLA.
+      compile_parts: compile the parts of `fusion.py` alone.
     """
 
     def __init__(
-        self, task: FineTuningTask, strategy: tf.distribute.Strategy, jit_compile: bool
+        self,
+        task: FineTuningTask,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        compile_parts: bool = False,
     ) -> None:
         self.task = task
         self.strategy = strategy
-        self._run_predictions = ReplicaFunction(self._predictions, strategy, jit_compile)
+        self._run_predictions = ReplicaFunction(
+            self._predictions, strategy, jit_compile, compile_parts
+        )
 
     @tf.function
     def __call__(self, iterator: Any) -> Mapping[str, tf.Tensor]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.modeling.fusion import parts_compiled
 from bert_tf.training.bad_steps import LossGuard
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
@@ -35,19 +36,27 @@ class ReplicaFunction:
       function: takes and returns tensors.
       strategy: as made by `make_strategy`.
       jit_compile: compile with XLA.
+      compile_parts: compile the parts of `fusion.py` alone.
     """
 
     def __init__(
-        self, function: Callable[..., Any], strategy: tf.distribute.Strategy, jit_compile: bool
+        self,
+        function: Callable[..., Any],
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        compile_parts: bool = False,
     ) -> None:
         # A TPU compiles whatever its replicas run; asking again is neither needed nor allowed.
         is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         options = {"jit_compile": True} if jit_compile and not is_tpu else {}
         # On a TPU one trace serves all replicas, and their number is a tensor.
         replicas = 1 if is_tpu else strategy.num_replicas_in_sync
-        self._functions = [
-            tf.function(function, autograph=False, **options) for _ in range(replicas)
-        ]
+
+        def traced(*args: Any) -> Any:
+            with parts_compiled(compile_parts):
+                return function(*args)
+
+        self._functions = [tf.function(traced, autograph=False, **options) for _ in range(replicas)]
 
     def __call__(self, *args: Any) -> Any:
         if len(self._functions) == 1:
@@ -100,6 +109,7 @@ class TrainStep:
       random_seed: seed of dropout.
       accumulation_steps: micro-batches a step; divides a replica's batch.
       jit_compile: compile with XLA.
+      compile_parts: compile the parts of `fusion.py` alone.
       loss_scale: for float16.
       guard: leaves out updates whose loss or gradients are bad.
     """
@@ -113,6 +123,7 @@ class TrainStep:
         random_seed: int,
         accumulation_steps: int = 1,
         jit_compile: bool = True,
+        compile_parts: bool = False,
         loss_scale: LossScale | None = None,
         guard: LossGuard | None = None,
     ) -> None:
@@ -130,8 +141,12 @@ class TrainStep:
             "gradient_norm",
             *(("loss_limit", "is_good") if guard else ()),
         )
-        self._run_micro_batch = ReplicaFunction(self._micro_batch, strategy, jit_compile)
-        self._run_one_device = ReplicaFunction(self._whole_step, strategy, jit_compile)
+        self._run_micro_batch = ReplicaFunction(
+            self._micro_batch, strategy, jit_compile, compile_parts
+        )
+        self._run_one_device = ReplicaFunction(
+            self._whole_step, strategy, jit_compile, compile_parts
+        )
         optimizer.jit_compile = not jit_compile  # The shapes of the update never change.
 
     @tf.function
@@ -278,11 +293,15 @@ class EvalStep:
     """Sums losses and metrics over batches, without dropout."""
 
     def __init__(
-        self, task: Task, strategy: tf.distribute.Strategy, jit_compile: bool = True
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool = True,
+        compile_parts: bool = False,
     ) -> None:
         self.task = task
         self.strategy = strategy
-        self._run_sums = ReplicaFunction(self._sums, strategy, jit_compile)
+        self._run_sums = ReplicaFunction(self._sums, strategy, jit_compile, compile_parts)
 
     @tf.function(autograph=False)
     def __call__(self, batch: Any) -> tf.Tensor:

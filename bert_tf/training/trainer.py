@@ -36,6 +36,7 @@ from bert_tf.training.metrics_log import (
     ratios,
     read_metrics,
 )
+from bert_tf.training.precision import compilation
 from bert_tf.training.reporting import Progress, Scalars
 from bert_tf.training.stopping import Stopped, StopRequest
 from bert_tf.training.task import Task
@@ -92,20 +93,22 @@ class Trainer:
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
         self.bad_steps = BadSteps(config, self.directory.path, task.loss_names)
+        jit_compile, compile_parts = compilation(config)
         self._make_train_step = functools.partial(
             TrainStep,
             task,
             optimizer,
             strategy,
             random_seed=random_seed,
-            jit_compile=config.jit_compile,
+            jit_compile=jit_compile,
+            compile_parts=compile_parts,
             loss_scale=loss_scale,
             guard=self.guard,
         )
         self.train_step = self._make_train_step(
             accumulation_steps=config.gradient_accumulation_steps
         )
-        self.eval_step = EvalStep(task, strategy, config.jit_compile)
+        self.eval_step = EvalStep(task, strategy, jit_compile, compile_parts)
         self.step = 0
         self._loop_state: dict[str, Any] = {}
         self._stop: StopRequest | None = None

@@ -1,0 +1,97 @@
+"""Which numbers a machine computes fast with, and how a step is then compiled.
+
+bfloat16 has float32's range and 8 bits of precision. Weights, sums, LayerNorm, softmax and losses
+stay float32; products and what lies between them are bfloat16. On a CPU with units for it (AVX512
+BF16, AMX, ARM's BF16) that takes half the time of float32; without them it is slower.
+"""
+
+import dataclasses
+import pathlib
+import time
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.config import TrainingConfig
+from bert_tf.run_record import recorded
+from bert_tf.training.flops import has_accelerator
+
+CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+LEAST_GAIN = 1.3  # Of a product: what else a step does gains less.
+
+
+def choose_precision(training: TrainingConfig) -> TrainingConfig:
+    """Returns the configuration with a precision in the place of `auto`; says which and why.
+
+    A run that goes on keeps what it began with.
+
+    Raises:
+      ValueError: if several workers, whose machines may differ, are to find out.
+    """
+    asked = training.precision
+    if asked == "mixed_bfloat16" and not has_accelerator() and not has_bfloat16_units():
+        logging.warning(
+            "--precision=mixed_bfloat16, but this CPU has no units for bfloat16: float32 is faster "
+            "here, and --precision=auto takes it."
+        )
+    if asked != "auto":
+        return training
+    before = recorded(training.output_dir, "precision")
+    if before not in ("", "auto"):
+        return dataclasses.replace(training, precision=before)
+    if training.distribution == "multi_worker":
+        raise ValueError(
+            "--precision=auto looks at one machine, and the workers' may differ: give float32 or "
+            "mixed_bfloat16."
+        )
+    precision, reason = find_precision()
+    logging.info("Precision: %s, %s.", precision, reason)
+    return dataclasses.replace(training, precision=precision)
+
+
+def find_precision() -> tuple[str, str]:
+    """Returns the fastest precision that needs no loss scale, and why."""
+    if has_accelerator():
+        gpus = tf.config.list_physical_devices("GPU")
+        if not gpus:
+            return "mixed_bfloat16", "which a TPU computes with"
+        details = tf.config.experimental.get_device_details(gpus[0])
+        if details.get("compute_capability", (0, 0)) >= (8, 0):
+            return "mixed_bfloat16", "which this GPU has units for"
+        return "float32", "as this GPU has no units for bfloat16"
+    if not has_bfloat16_units():
+        return "float32", "as this CPU has no units for bfloat16"
+    gain = measure_gain()
+    if gain < LEAST_GAIN:
+        return "float32", f"as a product in bfloat16 takes {1 / gain:.2f} times its time here"
+    return "mixed_bfloat16", f"with which a product is {gain:.1f} times as fast here"
+
+
+def has_bfloat16_units() -> bool:
+    """True if the CPU multiplies bfloat16, as Linux tells."""
+    path = pathlib.Path("/proc/cpuinfo")
+    words = path.read_text(errors="replace").split() if path.exists() else ()
+    return not CPU_FLAGS.isdisjoint(words)
+
+
+def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
+    """Returns how many times as fast a product is in bfloat16 as in float32.
+
+    The best of each, taken in turn: what else the machine does now counts for neither.
+    """
+    matrices = [tf.random.stateless_normal([size, size], [0, 0])]
+    matrices.append(tf.cast(matrices[0], tf.bfloat16))
+    best, end = [float("inf")] * 2, 0.0
+    while not end or time.perf_counter() < end:
+        for index, matrix in enumerate(matrices):
+            start = time.perf_counter()
+            tf.linalg.matmul(matrix, matrix)[0, 0].numpy()
+            best[index] = min(best[index], time.perf_counter() - start)
+        end = end or time.perf_counter() + seconds  # The first round only warms up.
+    return best[0] / best[1]
+
+
+def compilation(training: TrainingConfig) -> tuple[bool, bool]:
+    """Returns whether XLA compiles a step as a whole, and whether its parts; see `fusion.py`."""
+    in_parts = training.precision == "mixed_bfloat16" and not has_accelerator()
+    return training.jit_compile and not in_parts, training.jit_compile and in_parts

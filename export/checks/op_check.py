@@ -52,11 +52,11 @@ def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:
     Raises:
       ValueError: if one is not allowed.
     """
-    allowed = set(TEXT_OPS) if takes_texts else set()
+    allowed = sorted(TEXT_OPS) if takes_texts else []
     if extra := sorted(set(foreign) - allowed):
         raise ValueError(
             f"The model needs {', '.join(extra)}, not among TensorFlow's own operations; a model "
-            f"of {'texts' if takes_texts else 'ids'} may need {', '.join(sorted(allowed)) or 'no other'}."
+            f"of {'texts' if takes_texts else 'ids'} may need {', '.join(allowed) or 'no other'}."
         )
     needed = [
         f"{name} of tensorflow-text (in TensorFlow Serving {TEXT_OPS[name]} and later)"

@@ -53,7 +53,7 @@ def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:
       ValueError: if one is not allowed.
     """
     allowed = sorted(TEXT_OPS) if takes_texts else []
-    if extra := sorted(set(foreign) - allowed):
+    if extra := sorted(set(foreign).difference(allowed)):
         raise ValueError(
             f"The model needs {', '.join(extra)}, not among TensorFlow's own operations; a model "
             f"of {'texts' if takes_texts else 'ids'} may need {', '.join(allowed) or 'no other'}."

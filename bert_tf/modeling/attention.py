@@ -41,11 +41,11 @@ class Sight:
 
     def __init__(self, layout: Padded, config: ModelConfig, is_local: bool) -> None:
         self.layout, self.length = layout, layout.length
-        self.positions = make_positions(config, is_local)
+        self.positions, self.is_local = make_positions(config, is_local), is_local
         self.places = layout.row_places()
         self.reach = config.local_attention // 2 if is_local else 0
         self.chunk: Any = self._chunk() if is_local else None
-        self.bias = self._bias(is_local) if self.chunk is None else self._bias_of_chunks()
+        self.bias = self.whole_bias() if self.chunk is None else self._bias_of_chunks()
 
     def _chunk(self) -> Any:
         """Returns C; None where rows are too short for chunks to save work."""
@@ -56,12 +56,12 @@ class Sight:
             return chunk if self.length > 3 * chunk else None
         return ops.minimum(chunk, self.length)  # Known when it runs.
 
-    def _bias(self, is_local: bool) -> Any:
-        """Returns float32 [R, 1 or N, 1 or T, T]."""
+    def whole_bias(self) -> Any:
+        """Returns what is added to the scores of all pieces: float32 [R, 1 or N, 1 or T, T]."""
         bias, there = self.layout.attention_bias(), ops.arange(self.length, dtype="int32")
-        if is_local or self.positions.sees_distance:
+        if self.is_local or self.positions.sees_distance:
             distances = ops.abs(ops.expand_dims(there, 1) - ops.expand_dims(there, 0))  # [T, T]
-            if is_local:
+            if self.is_local:
                 is_far = ops.cast(distances > self.reach, "float32")
                 bias = ops.maximum(bias + is_far * layouts.PADDING_BIAS, layouts.PADDING_BIAS)
             bias += self.positions.bias(distances)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.modeling import attention
 from export.models import load
 from export.page import attention_view
 from export.page.attention_view import AttentionView, find_clear_head, view_attention
@@ -43,6 +44,24 @@ def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
     first, others = np.split(np.array(twin.seen)[:, :, :4], [4], axis=-1)
     expected = np.concatenate([first, others.sum(-1, keepdims=True)], -1)
     np.testing.assert_allclose(cut.probabilities, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("block_type", ["post_norm", "pre_norm"])
+def test_what_is_shown_is_what_the_model_computes(tmp_path, monkeypatch, block_type) -> None:
+    """With turned queries, a window, and LayerNorm before: kept while the model runs."""
+    shape = {"position_type": "rotary", "local_attention": 4, "block_type": block_type}
+    served = load(str(write_model(tmp_path / "pairs", "next_sentence", **shape)), "next_sentence")
+    seen, softmax_of_model = [], attention.softmax
+
+    def keep(*arguments):
+        seen.append(softmax_of_model(*arguments)[0].numpy())
+        return softmax_of_model(*arguments)
+
+    monkeypatch.setattr(attention, "softmax", keep)
+    view = view_attention(served, TEXTS)
+    np.testing.assert_allclose(view.probabilities, seen, atol=1e-6)
+    is_far = abs(np.subtract.outer(np.arange(11), np.arange(11))) > 2
+    assert view.probabilities[0][:, is_far].any() and not view.probabilities[1][:, is_far].any()
 
 
 TO_CLS, TO_SELF, SPREAD = np.eye(4)[[0, 0, 0, 0]], np.eye(4), np.full([4, 4], 0.25)

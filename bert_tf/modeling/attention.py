@@ -26,6 +26,8 @@ from bert_tf.modeling.positions import initializer, make_positions
 
 # The least pieces of a chunk: smaller products would be slower, whatever the window.
 LEAST_CHUNK = 32
+# The chunks of the longest row that is not cut: shorter rows are faster whole.
+MOST_WHOLE = 16
 
 
 class Sight:
@@ -44,17 +46,16 @@ class Sight:
         self.positions, self.is_local = make_positions(config, is_local), is_local
         self.places = layout.row_places()
         self.reach = config.local_attention // 2 if is_local else 0
-        self.chunk: Any = self._chunk() if is_local else None
-        self.bias = self.whole_bias() if self.chunk is None else self._bias_of_chunks()
-
-    def _chunk(self) -> Any:
-        """Returns C; None where rows are too short for chunks to save work."""
-        chunk = max(self.reach, LEAST_CHUNK)
-        if not self.cut_in_chunks:
-            return None
-        if isinstance(self.length, int):
-            return chunk if self.length > 3 * chunk else None
-        return ops.minimum(chunk, self.length)  # Known when it runs.
+        self.chunk = max(self.reach, LEAST_CHUNK)
+        # Whether rows are cut; None: their length is known only when it runs.
+        self.is_cut: bool | None = False
+        if is_local and self.cut_in_chunks:
+            is_known = isinstance(self.length, int)
+            self.is_cut = self.length > MOST_WHOLE * self.chunk if is_known else None
+        # One for all layers, unless each finds out in its own turn.
+        self._bias = None
+        if self.is_cut is not None:
+            self._bias = self._bias_of_chunks() if self.is_cut else self.whole_bias()
 
     def whole_bias(self) -> Any:
         """Returns what is added to the scores of all pieces: float32 [R, 1 or N, 1 or T, T]."""
@@ -90,12 +91,24 @@ class Sight:
     def attend(self, query: Any, key: Any, value: Any, dropout: Any) -> Any:
         """Attends from every piece to those that it sees: float [R, T, N, H]."""
         query, key = self.positions.rotate(query, key, self.places)
-        if self.chunk is None:
-            return dot_product_attention(query, key, value, self.bias, dropout)
+
+        def whole() -> Any:
+            bias = self.whole_bias() if self._bias is None else self._bias
+            return dot_product_attention(query, key, value, bias, dropout)
+
+        def in_chunks() -> Any:
+            return self._attend_in_chunks(query, key, value, dropout)
+
+        if self.is_cut is None:
+            return tf.cond(self.length > MOST_WHOLE * self.chunk, in_chunks, whole)
+        return in_chunks() if self.is_cut else whole()
+
+    def _attend_in_chunks(self, query: Any, key: Any, value: Any, dropout: Any) -> Any:
+        bias = self._bias_of_chunks() if self._bias is None else self._bias
         query, key, value = (self._in_chunks(x) for x in (query, key, value))
         key, value = with_neighbours(key), with_neighbours(value)  # [R, K, 3*C, N, H]
         scores = ops.einsum("RKTNH,RKSNH->RKNTS", query * query.shape[-1] ** -0.5, key)
-        probs = dropout(softmax(scores, self.bias))
+        probs = dropout(softmax(scores, bias))
         context = ops.einsum("RKNTS,RKSNH->RKTNH", probs, value)
         shape = ops.shape(context)
         return ops.reshape(context, (shape[0], -1, *shape[3:]))[:, : self.length]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.attention import LEAST_CHUNK
+from bert_tf.modeling.attention import LEAST_CHUNK, MOST_WHOLE
 
 
 class Device(NamedTuple):
@@ -72,9 +72,9 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
 
 
 def seen_pieces(config: ModelConfig, layer: int, length: int) -> int:
-    """Returns with how many pieces a layer compares each: T, or three chunks of a window."""
+    """Returns with how many pieces a layer compares each: T, or three chunks of a long row."""
     chunk = max(config.local_attention // 2, LEAST_CHUNK)
-    return min(length, 3 * chunk) if config.is_local(layer) else length
+    return 3 * chunk if config.is_local(layer) and length > MOST_WHOLE * chunk else length
 
 
 def training_flops(config: ModelConfig, length: int, predictions: int) -> float:

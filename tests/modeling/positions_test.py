@@ -110,6 +110,7 @@ def outputs_and_gradients(model: BertEncoder, batch: dict, real: np.ndarray) -> 
 @EVERY_NETWORK
 def test_layouts_and_recomputation_change_nothing(config, monkeypatch):
     monkeypatch.setattr(attention, "LEAST_CHUNK", 4)
+    monkeypatch.setattr(attention, "MOST_WHOLE", 3)
     batch = make_batch(BATCH, 17, holes=False)
     batch["input_word_ids"] = np.where(batch["input_mask"], batch["input_word_ids"] % 51 + 2, 1)
     batch["input_type_ids"] %= max(1, config.type_vocab_size)
@@ -135,6 +136,7 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
     """Against the whole matrix of scores; three chunks or fewer are not cut when known."""
     config = config_of(**LOCAL, position_type=scheme)
     monkeypatch.setattr(attention, "LEAST_CHUNK", 4)
+    monkeypatch.setattr(attention, "MOST_WHOLE", 3)
     batch = {k: tf.constant(v) for k, v in make_batch(BATCH, length, holes=False).items()}
     batch = pack_batch(batch) if packed else batch
     rows, width = (batch["packed_places"] if packed else batch["input_mask"]).shape
@@ -143,7 +145,7 @@ def test_chunks_see_what_the_window_shows(scheme, length, packed, in_graph, monk
 
     def attend(batch: dict, *parts: tf.Tensor) -> tf.Tensor:
         sight = Sight(find_layout(batch, unpad=False), config, is_local=True)
-        assert (sight.chunk is not None) == (in_graph or length > 12)
+        assert sight.is_cut is (None if in_graph else length > 12)
         return sight.attend(*parts, lambda probs: probs)
 
     if in_graph:  # The length is not known when it is traced.

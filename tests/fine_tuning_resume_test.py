@@ -90,6 +90,7 @@ def test_stopped_then_killed_then_finished(folder, whole):
     assert read_metrics(log)[-1]["step"] == NUM_STEPS // 7 * 7
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_the_run_is_refused(folder):
     short, copy = {"num_train_steps": 4, "save_checkpoints_steps": 3}, folder / "copy"
     assert fine_tune("run_classifier", **flags_of(folder, "copy", **short)) == 0

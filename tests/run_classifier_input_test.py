@@ -136,6 +136,7 @@ def test_columns_that_are_swapped(folder):
     assert "is none of the known ones" in message  # of dev.csv: nothing else is wrong
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(folder):
     flags = {"learning_rate": 1e30, "num_train_steps": 40, "output_dir": folder / "lost"}
     message = refuse("run_classifier", **flags_of(folder, **flags, clip_norm=0))

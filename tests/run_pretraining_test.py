@@ -79,6 +79,7 @@ def test_text_becomes_a_trained_model(one_device):
     assert "step 30/30" in printed and "examples/s" in printed and "left" in printed
 
 
+@pytest.mark.slow
 def test_run_flags_repeat_the_run(one_device, folder):
     """In a process of its own: the same numbers to the bit."""
     record = f"--flagfile={one_device[0] / 'run.flags'}"
@@ -100,6 +101,7 @@ def test_masks_are_filled_in(one_device):
         assert probabilities == sorted(probabilities, reverse=True) and sum(probabilities) <= 1
 
 
+@pytest.mark.slow
 def test_a_second_phase_starts_from_the_first(one_device, folder):
     first = read_metrics(one_device[0] / "metrics.jsonl")
     finish(
@@ -131,6 +133,7 @@ def test_weights_are_evaluated_in_a_fresh_directory(one_device, folder):
     assert "mistyped has no vocab.txt" in printed
 
 
+@pytest.mark.slow
 def test_changed_input_is_refused(folder):
     corpus = folder / "growing.txt"
     corpus.write_text(CORPUS, encoding="utf8")

@@ -132,6 +132,7 @@ def test_nothing_to_tokenize(texts) -> None:
         assert ragged.shape[1:] == [None, None] and ragged.flat_values.dtype == tf.int32
 
 
+@pytest.mark.slow
 def test_tables_cover_every_code_point() -> None:
     tables = unicode_tables.code_point_tables(do_lower_case=True)
     for paged in (tables.expansion, tables.kind, tables.combining_class, tables.casing):

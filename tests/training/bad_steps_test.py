@@ -98,6 +98,7 @@ def test_skip_leaves_out_one_update(tmp_path):
     assert steps == [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
 
 
+@pytest.mark.slow
 def test_rewind_goes_on_with_the_batches_after(tmp_path):
     trainer = trainer_of(tmp_path, {7: NAN}, on_bad_loss="rewind")
     trainer.train()

@@ -192,6 +192,7 @@ def test_the_lowest_loss_is_the_best():
     assert task.score({"accuracy": 0.5, "loss": float("nan")}) == float("-inf")
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_ends_with_the_same_bits(tmp_path):
     """Rows of mixed length, dropout, and a stop in the middle of an epoch."""
     options = {"config": DROPPING, "steps": 8, "save_checkpoints_steps": 3}

@@ -16,7 +16,7 @@ EMBEDDINGS, LAYER_0, LAYER_1 = "bert/embeddings/", "bert/encoder/layer_0/", "ber
 @pytest.mark.parametrize(
     ("frozen_layers", "frozen"),
     [
-        (-1, ()),
+        pytest.param(-1, (), marks=pytest.mark.slow),
         (0, (EMBEDDINGS,)),
         (1, (EMBEDDINGS, LAYER_0)),
         (2, (EMBEDDINGS, LAYER_0, LAYER_1)),

@@ -72,7 +72,7 @@ def whole_batch():
     ("strategy", "options"),
     [
         pytest.param(tf.distribute.get_strategy, {"accumulation_steps": 4}, id="4x8"),
-        pytest.param(tf.distribute.get_strategy, {"jit_compile": True}, id="xla"),
+        pytest.param(tf.distribute.get_strategy, {"jit_compile": True}, id="xla", marks=SLOW),
         pytest.param(two_devices, {}, id="2_devices"),
         pytest.param(two_devices, {"accumulation_steps": 2}, id="2_devices_2x8", marks=SLOW),
         pytest.param(two_devices, {"jit_compile": True}, id="2_devices_xla", marks=SLOW),
@@ -112,7 +112,7 @@ def test_cut_batch_trains_like_the_whole_batch(whole_batch, strategy, options):
         np.testing.assert_allclose(value, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=SLOW)])
 @pytest.mark.parametrize(
     "strategy", [tf.distribute.get_strategy, pytest.param(two_devices, marks=SLOW)]
 )
@@ -163,6 +163,7 @@ def test_dropout_seeds_differ_by_step_and_part_and_repeat():
     assert int(step_seed(1, tf.constant(3), tf.constant(2))) == seeds[16 + 3 * 4 + 2]
 
 
+@pytest.mark.slow
 def test_dropout_repeats_with_the_seed_and_differs_between_cuts():
     dropping = TOY.from_dict({**TOY.to_dict(), "hidden_dropout_prob": 0.5})
     one, _ = run(tf.distribute.get_strategy(), 12, config=dropping)
@@ -183,6 +184,7 @@ def test_loss_scale_skips_an_overflow_and_halves():
     assert int(scale.good_steps.numpy()) == 0
 
 
+@pytest.mark.slow
 def test_overflow_changes_no_weight():
     """A scale of 2 ** 127 and a large head: infinite gradients; 2 ** 10 is divided out again."""
     keras.utils.set_random_seed(3)

@@ -203,6 +203,7 @@ def table_of(folder, name, suffix, rows):
     return dict.fromkeys(["train_file", "eval_file", "predict_file"], path)
 
 
+@pytest.mark.slow
 def test_several_labels_of_each_text(folder):
     words = {"good": "praise", "bad": "blame", "very": "strong"}
     rows = []

@@ -58,6 +58,7 @@ def stderr_of_program(level):
 
 
 @pytest.mark.skipif(has_gpu(), reason="is about machines without one")
+@pytest.mark.slow
 def test_the_first_line_is_the_program_s_own():
     first, second = stderr_of_program("")
     assert "begun with 3" in first and second.endswith("Real.")

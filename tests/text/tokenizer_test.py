@@ -81,6 +81,7 @@ def test_a_hundred_thousand_random_strings_equal_twin(lower, seed) -> None:
         assert_equals_twin(tokenizer, twin, [random_text(rng) for _ in range(500)])
 
 
+@pytest.mark.slow
 def test_pieces_that_no_word_holds_are_never_found() -> None:
     pieces = ("a", "##a", "a a", "##a a", "a,a", "##,a", "a]", "[a", "##]", "é a", "#", "##")
     vocab = Vocab((*SPECIAL_TOKENS, *pieces))

@@ -11,6 +11,7 @@ from bert_tf.data.packed_rows import pack_batch
 from bert_tf.modeling import attention, positions
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.heads import HeadTransform
 from bert_tf.modeling.layout import find_layout
 from tests.modeling.toy_heads import BATCH, CLOSE, CONFIG, make_batch, with_random_weights
 from tests.shared_data import shared_data
@@ -179,6 +180,32 @@ def test_padding_takes_no_position():
     np.testing.assert_allclose(sequence[0, :4], sequence[1, [1, 3, 4, 5]], **CLOSE)
     table = model.embeddings._places_of_ids(ids)
     np.testing.assert_array_equal(table, [[2, 3, 4, 5, 1, 1], [1, 2, 1, 3, 4, 5]])
+
+
+def test_with_one_type_all_pieces_have_it():
+    """RoBERTa: a second text that is marked as one changes nothing; without a row it would."""
+    model = with_random_weights(BertEncoder(config_of(type_vocab_size=1), use_pooler=False))
+    batch = make_batch(BATCH, 9)
+    marked, unmarked = (
+        model({**batch, "input_type_ids": np.full_like(batch["input_mask"], kind)})
+        for kind in (1, 0)
+    )
+    np.testing.assert_array_equal(marked["sequence_output"], unmarked["sequence_output"])
+    model.embeddings.token_type_embeddings.assign([np.linspace(-1, 1, 24)])
+    other = model({**batch, "input_type_ids": batch["input_mask"] * 0})["sequence_output"]
+    assert np.abs(other - unmarked["sequence_output"]).max() > 0.1
+
+
+def test_a_head_has_its_own_activation():
+    """RoBERTa's masked LM computes GELU on top of layers with another activation."""
+    config = config_of(hidden_act="relu", head_act="gelu_exact")
+    head = HeadTransform(config, 24)
+    head.build()
+    with_random_weights(head)
+    x = np.random.default_rng(2).normal(size=(5, 24)).astype(np.float32)
+    inner = tf.nn.gelu(x @ head.dense.kernel + head.dense.bias, approximate=False)
+    np.testing.assert_allclose(head(x), head.layer_norm(inner), rtol=1e-4, atol=1e-5)
+    assert (inner.numpy() < 0).any()
 
 
 def test_rows_may_be_longer_than_any_before_but_for_a_table():

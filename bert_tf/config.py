@@ -394,6 +394,7 @@ SCHEDULE_OPTIONS = {
     "end_learning_rate": ("polynomial", "cosine", "trapezoid"),
     "decay_power": ("polynomial",),
     "num_cooldown_steps": ("trapezoid",),
+    "cooldown_proportion": ("trapezoid",),
 }
 
 
@@ -408,8 +409,29 @@ class OptimizerConfig(Config):
         choices=OPTIMIZERS,
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)
-    num_train_steps: int = option(100000, "Optimizer steps.", lower=1)
+    num_train_steps: int = option(
+        100000, "Optimizer steps; 0: as many as train_minutes allows.", lower=0
+    )
     num_warmup_steps: int = option(10000, "Steps of linear warm-up.", lower=0)
+    train_minutes: float = option(
+        0.0,
+        "Minutes for training, compilation, evaluations and saves; the schedule is one of the "
+        "clock, and num_train_steps is left out. 0: no such budget.",
+        lower=0.0,
+    )
+    warmup_proportion: float = option(
+        0.1,
+        "Share of the run with rising learning rate, where num_warmup_steps does not say it: in "
+        "fine-tuning and with train_minutes.",
+        lower=0.0,
+        upper=1.0,
+    )
+    cooldown_proportion: float = option(
+        0.0,
+        "With train_minutes, share of the trapezoid's run in which the rate falls.",
+        lower=0.0,
+        upper=1.0,
+    )
     learning_rate_schedule: str = option(
         "linear",
         "After the warm-up: linear to 0 (google-research/bert's); polynomial (NVIDIA's and "
@@ -446,6 +468,8 @@ class OptimizerConfig(Config):
     )
 
     def check(self) -> None:
+        if not self.num_train_steps and not self.train_minutes:
+            raise ValueError("num_train_steps is 0; give a number, or --train_minutes.")
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name, schedules in SCHEDULE_OPTIONS.items():
             value = getattr(self, name)
@@ -455,7 +479,7 @@ class OptimizerConfig(Config):
                     f"leave it out, or give learning_rate_schedule as one of {list(schedules)}."
                 )
         if self.num_cooldown_steps + self.num_warmup_steps > self.num_train_steps and (
-            self.num_cooldown_steps
+            self.num_cooldown_steps and self.num_train_steps
         ):
             raise ValueError(
                 f"num_warmup_steps {self.num_warmup_steps} and num_cooldown_steps "

@@ -23,9 +23,6 @@ class FineTuningConfig(Config):
     num_train_epochs: float = option(
         3.0, "Times every example is shown; num_train_steps, if given, decides instead.", lower=0.0
     )
-    warmup_proportion: float = option(
-        0.1, "Share of the steps with rising learning rate.", lower=0.0, upper=1.0
-    )
     num_seeds: int = option(
         1,
         "Runs with seeds random_seed, random_seed + 1, ..., each in a folder.",

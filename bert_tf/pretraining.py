@@ -27,10 +27,12 @@ from bert_tf.files import exclusive
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer, decays
+from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import recorded, write_run_record
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
+from bert_tf.training.clock import Clock
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
 from bert_tf.training.flops import training_flops
@@ -75,7 +77,9 @@ def train_and_evaluate(configs: PretrainingConfigs, start: Checkpoint | None, st
         if training.do_train:
             trainer.train()
         if training.do_eval:
-            results = trainer.evaluate()
+            judged = trainer.last_evaluation
+            is_judged = judged and judged[0] == trainer.step
+            results = judged[1] if judged and is_judged else trainer.evaluate()
             if is_chief(strategy):
                 report_results(trainer, configs, results)
     except Stopped as stop:
@@ -148,12 +152,16 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     with strategy.scope():
         use_pooler = data.use_next_sentence or has_pooler(training.output_dir, start)
         model = BertPretrainer(model_config, data.use_next_sentence, training.recompute, use_pooler)
-        optimizer = build_optimizer(optimization)
+        schedule = build_schedule(optimization)
+        optimizer = build_optimizer(optimization, schedule)
         optimizer.build(model.trainable_variables)
     logging.info("%s", parameter_table(model.trainable_variables, decays))
 
     train_records = RecordFiles(prepared.train_files)
     eval_records = RecordFiles(prepared.eval_files) if prepared.eval_files else None
+    clock = None
+    if isinstance(schedule, ByShare):
+        clock = Clock(optimization.train_minutes, schedule, training)
     trainer = Trainer(
         PretrainingTask(model, train_records, eval_records, vocab, data, masking),
         optimizer,
@@ -163,6 +171,7 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
         random_seed=data.random_seed,
         progress=make_progress(configs, strategy),
         data_fingerprint=prepared.fingerprint,
+        clock=clock,
     )
     load_weights(trainer, start, training)
     return trainer

@@ -59,6 +59,7 @@ def read_configs() -> PretrainingConfigs:
     configs = PretrainingConfigs(
         *map(config_flags.from_flags, PretrainingConfigs.__annotations__.values())
     )
+    configs = configs._replace(optimizer=with_length(configs.optimizer))
     data, training = configs.data, configs.training
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, say runs/my_bert.")
@@ -73,6 +74,35 @@ def read_configs() -> PretrainingConfigs:
         cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
     return configs if training.init_checkpoint else fit_to_vocabulary(configs)
+
+
+def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
+    """Lets --train_minutes take the place of steps, and --warmup_proportion that of warm-up steps.
+
+    Raises:
+      ValueError: if both are given.
+    """
+    given = config_flags.given(OptimizerConfig)
+    if not optimization.train_minutes:
+        if "warmup_proportion" in given and "num_warmup_steps" not in given:
+            warmup = int(optimization.warmup_proportion * optimization.num_train_steps)
+            return dataclasses.replace(optimization, num_warmup_steps=warmup)
+        return optimization
+    in_steps = {
+        "num_train_steps": "leave one of them out",
+        "num_warmup_steps": "give --warmup_proportion",
+        "num_cooldown_steps": "give --cooldown_proportion",
+    }
+    for name, remedy in in_steps.items():
+        if given.get(name):
+            minutes = optimization.train_minutes
+            raise ValueError(
+                f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; a flagfile's "
+                f"is taken back by --{name}=0."
+            )
+    return dataclasses.replace(
+        optimization, num_train_steps=0, num_warmup_steps=0, num_cooldown_steps=0
+    )
 
 
 def fit_to_vocabulary(configs: PretrainingConfigs) -> PretrainingConfigs:

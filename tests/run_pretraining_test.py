@@ -6,6 +6,7 @@ import math
 import shutil
 import signal
 import socket
+import time
 
 import numpy as np
 import pytest
@@ -145,6 +146,34 @@ def test_changed_input_is_refused(folder):
     corpus.write_text(CORPUS + "\n\n" + CORPUS.replace("river", "lake"), encoding="utf8")
     assert "was trained on other examples" in fail(pretrain(folder, "grown", **flags))
     assert {path: path.read_bytes() for path in (folder / "grown").glob("*.*")} == before
+
+
+def test_minutes_and_steps_exclude_each_other(folder):
+    for name, remedy in {"num_train_steps": "leave one", "num_warmup_steps": "proportion"}.items():
+        others = {"num_train_steps": 0, "num_warmup_steps": 0, name: 7}
+        printed = fail(pretrain(folder, "refused", train_minutes=5, **others))
+        assert f"--train_minutes=5 with --{name}=7" in printed and remedy in printed
+    assert "num_train_steps is 0" in fail(pretrain(folder, "refused", num_train_steps=0))
+    assert not (folder / "refused").exists()
+
+
+@pytest.mark.slow
+def test_a_run_with_minutes_ends_in_time_and_goes_on_after_a_kill(folder):
+    minutes = {"train_minutes": 0.5, "num_train_steps": 0, "num_warmup_steps": 0}
+    flags = flags_of(folder, "timed", do_eval="true", save_checkpoints_steps=50, **minutes)
+    process = start("run_pretraining", **flags)
+    path = folder / "timed/metrics.jsonl"
+    while not list((folder / "timed").glob("model.ckpt-*.index")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.communicate()
+    printed = finish(run("run_pretraining", **flags))
+    assert "Evaluation at step" in printed
+    lines = read_metrics(path)
+    rates = [line["learning_rate"] for line in lines]
+    assert rates[-1] < 0.1 * max(rates) and rates.index(max(rates)) < 0.3 * len(rates)
+    assert lines[-1]["masked_lm_loss"] < lines[0]["masked_lm_loss"]
 
 
 def free_ports(count):

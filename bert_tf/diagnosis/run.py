@@ -62,6 +62,13 @@ class Run:
             return default
 
     @property
+    def num_train_steps(self) -> float:
+        """Steps of the whole run; of one with a budget of minutes those that it has done."""
+        if self.number("train_minutes", 0.0) and self.steps:
+            return self.steps[-1]["step"]
+        return self.number("num_train_steps")
+
+    @property
     def is_pretraining(self) -> bool:
         return "masked_lm_prob" in self.flags or any("masked_lm_loss" in row for row in self.steps)
 
@@ -84,7 +91,7 @@ def diagnose_run(folder: pathlib.Path) -> Diagnosis:
     kind = "pre-training run" if run.is_pretraining else "fine-tuning run"
     found = Diagnosis(str(folder), kind)
     if run.steps:
-        found.facts["steps"] = f"{run.steps[-1]['step']:,} of {run.number('num_train_steps'):,.0f}"
+        found.facts["steps"] = f"{run.steps[-1]['step']:,} of {run.num_train_steps:,.0f}"
     hidden = ("global_step", "unigram_masked_lm_accuracy", "unigram_next_sentence")
     shown = {name: value for name, value in run.results.items() if not name.startswith(hidden)}
     found.facts |= {name: f"{value:.4g}" for name, value in shown.items()}
@@ -120,7 +127,9 @@ def _judge_rate(run: Run, found: Diagnosis) -> None:
             "The learning rate is high for fine-tuning",
             "Take 2e-5 to 5e-5.",
         )
-    warm_up, steps = run.number("num_warmup_steps", 0.0), run.number("num_train_steps")
+    warm_up, steps = run.number("num_warmup_steps", 0.0), run.num_train_steps
+    if run.number("train_minutes", 0.0):
+        warm_up = steps * run.number("warmup_proportion")
     found.judge(
         thresholds.WARM_UP,
         warm_up / steps,

@@ -23,9 +23,10 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.fine_tuning import RowsTask
     from bert_tf.training.fine_tuner import Outputs
 
-# Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces.
+# Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces,
+# epochs say how long a run is.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
-WITHOUT_EFFECT = ("max_eval_steps", "peak_flops")
+WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
 # With bias correction. Without it the first hundred steps are up to six times as long, as those of
 # google-research/bert: configs/google_fine_tuning.flags. Both are compared in docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"

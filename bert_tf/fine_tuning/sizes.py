@@ -44,7 +44,7 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
     steps = max(1, int(epoch * tuning.num_train_epochs))
     if "num_train_steps" in given:
         steps = optimization.num_train_steps
-    warmup = int(steps * tuning.warmup_proportion)
+    warmup = int(steps * optimization.warmup_proportion)
     if "num_warmup_steps" in given:
         warmup = optimization.num_warmup_steps
     optimization = dataclasses.replace(optimization, num_train_steps=steps, num_warmup_steps=warmup)

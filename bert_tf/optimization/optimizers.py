@@ -359,10 +359,10 @@ class LAMB(AdamW):
 _CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}
 
 
-def build_optimizer(config: OptimizerConfig) -> AdamWeightDecay:
-    """Makes the optimizer and its schedule from a configuration."""
+def build_optimizer(config: OptimizerConfig, schedule: Any = None) -> AdamWeightDecay:
+    """Makes the optimizer from a configuration, and its schedule unless one is given."""
     return _CLASSES[config.optimizer](
-        build_schedule(config),
+        schedule or build_schedule(config),
         config.adam_beta_1,
         config.adam_beta_2,
         config.adam_epsilon,

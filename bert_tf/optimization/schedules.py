@@ -8,10 +8,12 @@
 The first step is number 0, so with warm-up it changes nothing.
 """
 
+import dataclasses
 import math
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import OptimizerConfig
@@ -181,8 +183,43 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
         return {**super().get_config(), "num_cooldown_steps": self.num_cooldown_steps}
 
 
-def build_schedule(config: OptimizerConfig) -> Warmup:
+class ByShare(keras.optimizers.schedules.LearningRateSchedule):
+    """Another schedule, run through by the share of the run that is done, not by steps.
+
+    Args:
+      schedule: of UNITS steps.
+    """
+
+    UNITS = 10_000
+
+    def __init__(self, schedule: Warmup) -> None:
+        self.schedule = schedule
+        self._plan = tf.Variable([0.0, 0.0, 1.0], trainable=False, name="plan")
+
+    def set_plan(self, first_step: int, first_share: float, last_step: int) -> None:
+        """Lets the share go from `first_share` at `first_step` to 1 at `last_step`."""
+        self._plan.assign([float(first_step), first_share, float(max(first_step + 1, last_step))])
+
+    def __call__(self, step: Any) -> Any:
+        first, share, last = (self._plan[index] for index in range(3))
+        share += (1.0 - share) * (ops.cast(step, "float32") - first) / (last - first)
+        return self.schedule(self.UNITS * ops.minimum(share, 1.0))
+
+    def get_config(self) -> dict[str, Any]:
+        raise NotImplementedError("The plan of a run belongs to its checkpoints.")
+
+
+def build_schedule(config: OptimizerConfig) -> Warmup | ByShare:
     """Makes the schedule that the configuration names."""
+    if config.train_minutes:
+        whole = dataclasses.replace(
+            config,
+            train_minutes=0.0,
+            num_train_steps=ByShare.UNITS,
+            num_warmup_steps=int(ByShare.UNITS * config.warmup_proportion),
+            num_cooldown_steps=int(ByShare.UNITS * config.cooldown_proportion),
+        )
+        return ByShare(build_schedule(whole))
     steps = (config.learning_rate, config.num_train_steps, config.num_warmup_steps)
     end = config.end_learning_rate
     match config.learning_rate_schedule:

@@ -187,6 +187,13 @@ def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     return bool(_sum(strategy, [float(flag)])[0] > 0)
 
 
+def from_chief(strategy: tf.distribute.Strategy, number: float) -> float:
+    """Returns on every host the number that the chief gave."""
+    is_ours = float(is_chief(strategy))
+    total, replicas = _sum(strategy, [is_ours * number, is_ours])
+    return total / replicas
+
+
 def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
     """Raises ValueError on every host if the hosts are at different steps."""
     if not _is_same(strategy, step):

@@ -20,7 +20,7 @@ class Progress:
     """Says how a run goes: a line a logged step, and at least one every `PATIENCE_SECONDS`.
 
     Args:
-      total_steps: steps of the whole run.
+      total_steps: steps of the whole run; 0 if not known yet.
       batch_size: examples a step.
       tokens: positions an example, padding included.
       flops: floating-point operations an example.
@@ -88,7 +88,8 @@ class Progress:
     def show(self, step: int, values: dict[str, Any]) -> None:
         """Prints one line."""
         self._last_line = time.monotonic()
-        parts = [f"step {step}/{self.total_steps}"]
+        # Of a run with a budget of minutes the total is known after some steps.
+        parts = [f"step {step}/{self.total_steps}" if self.total_steps else f"step {step}"]
         for key, label in SHOWN.items():
             if key in values:
                 parts.append(f"{label} {values[key]:.4g}")

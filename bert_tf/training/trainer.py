@@ -20,11 +20,13 @@ from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.bad_steps import BadSteps, LossGuard
 from bert_tf.training.batch_ramp import Stage, stage_of
 from bert_tf.training.checkpointing import RunDirectory, model_variables
+from bert_tf.training.clock import Clock
 from bert_tf.training.distribution import (
     any_worker,
     check_same_data,
     check_same_step,
     distribute,
+    from_chief,
     is_chief,
     worker_of,
 )
@@ -55,10 +57,11 @@ class Trainer:
       optimizer: built on the model's trainable variables.
       strategy: the one under whose scope both were made.
       config: the loop's numbers.
-      num_train_steps: optimizer steps of the whole run.
+      num_train_steps: optimizer steps of the whole run; with a clock it is found out.
       random_seed: seed of dropout.
       progress: what reports the rate.
       data_fingerprint: changes with the training examples; kept in the checkpoints.
+      clock: says which step is the last, where a run has a budget of minutes.
     """
 
     def __init__(
@@ -72,12 +75,14 @@ class Trainer:
         random_seed: int,
         progress: Progress,
         data_fingerprint: str = "",
+        clock: Clock | None = None,
     ) -> None:
         self.task = task
         self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
-        self.num_train_steps = num_train_steps
+        self.clock = clock
+        self.num_train_steps = clock.plan.last_step if clock else num_train_steps
         self.progress = progress
         self.data_fingerprint = data_fingerprint
         self.is_chief = is_chief(strategy)
@@ -110,6 +115,8 @@ class Trainer:
         )
         self.eval_step = EvalStep(task, strategy, jit_compile, compile_parts)
         self.step = 0
+        self.last_evaluation: tuple[int, dict[str, float]] | None = None
+        self._evaluation_seconds = 0.0
         self._loop_state: dict[str, Any] = {}
         self._stop: StopRequest | None = None
 
@@ -125,6 +132,9 @@ class Trainer:
         self.bad_steps.restore(self._loop_state.get("bad_steps", {}))
         if self.guard:
             self.guard.restore(self._loop_state.get("guard", {}))
+        if self.clock:
+            self.clock.restore(self._loop_state.get("clock", {}))
+            self.num_train_steps = self.clock.plan.last_step
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
 
@@ -151,6 +161,8 @@ class Trainer:
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
                 self._evaluate_and_note(scalars)
             iterator = None
+            if self.clock:
+                self.clock.start(skips_compilation=self.step > 0)
             while not self.is_finished():
                 if iterator is None or self._next_batch == self._stage.first_batch:
                     iterator = iter(self._train_data())
@@ -158,6 +170,7 @@ class Trainer:
                     self._rewind()
                     iterator = None
                     continue
+                self._plan()
                 is_stopped = any_worker(self.strategy, bool(self._stop.number))
                 at_end = self.step == self.num_train_steps
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
@@ -166,6 +179,8 @@ class Trainer:
                     raise Stopped(self._stop.number or signal.SIGTERM)
                 if self._evaluation_is_due():
                     self._evaluate_and_note(scalars)
+                if self.clock:
+                    self.clock.lap(0.0)
         self._stop = None
 
     def is_finished(self) -> bool:
@@ -195,6 +210,7 @@ class Trainer:
                 "marks": {path.name: mark_lines(path) for path in self._line_files()},
                 "bad_steps": self.bad_steps.state(),
                 "guard": self.guard.state() if self.guard else {},
+                "clock": self.clock.state() if self.clock else {},
             }
             with self.progress.timed("save_seconds"):
                 self.directory.start_save(self.step, state)
@@ -286,7 +302,10 @@ class Trainer:
         start = time.monotonic()
         with self.progress.timed("step_seconds"):
             rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
-        self.progress.add(time.monotonic() - start, num_steps)
+        seconds = time.monotonic() - start
+        if self.clock:
+            seconds = self.clock.lap(self.progress.step_seconds * num_steps)
+        self.progress.add(seconds, num_steps)
         for values in rows:
             row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
             if fault := self.bad_steps.find(row):
@@ -309,6 +328,28 @@ class Trainer:
             scalars.write(self.step, {**line, **rates})
         elif self.progress.is_due():
             self.progress.show(self.step, ratios(row, self.task.sum_names, self.task.loss_names))
+
+    def _plan(self) -> None:
+        """Lets the clock say which step is to be the last; the chief's says it for all hosts."""
+        if not self.clock:
+            return
+        seconds = self.progress.step_seconds
+        last = self.clock.last_step(self.step, self._next_batch, seconds, self._reserve())
+        last = int(from_chief(self.strategy, float(last)))
+        self.num_train_steps = self.progress.total_steps = last
+
+    def _reserve(self) -> float:
+        """Returns the seconds that evaluation and save after the last step may need."""
+        if not (self.config.do_eval or self.config.eval_steps):
+            return 1.0
+        if self._evaluation_seconds:
+            return 1.0 + self._evaluation_seconds
+        config, progress = self.config, self.progress
+        rows = config.max_eval_steps * config.eval_batch_size
+        return 1.0 + (
+            0.5 * progress.compile_seconds
+            + 0.5 * rows * progress.step_seconds / config.train_batch_size
+        )
 
     def _steps_of_call(self) -> int:
         """Returns how many steps fit in a call: to the next save or evaluation at most."""
@@ -375,8 +416,11 @@ class Trainer:
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # Written meanwhile.
+        start = time.monotonic()
         with self.progress.timed("evaluation_seconds"):
             results = self.evaluate()
+        self._evaluation_seconds = time.monotonic() - start
+        self.last_evaluation = self.step, results
         if not self.is_chief or scalars is None:
             return
         self.directory.mark_best(self.step, self.task.score(results))

@@ -1,0 +1,148 @@
+"""A run that is given minutes in place of steps.
+
+    rate at a step = schedule at its share of the run, from 0 at the first step to 1 at the last
+
+How many steps the minutes hold is found out by the first ones, and again whenever the machine turns
+out faster or slower. From then on the share of the run goes up evenly from where it is to 1 at the
+new last step: the rate never jumps, and the decay ends with the budget.
+
+    plan (s, a, e): share(step) = a + (1 - a) * (step - s) / (e - s)
+
+The plan is part of a checkpoint, and so are the seconds that were used. A run that is resumed goes
+on with both, so it takes the steps that it would have taken, as long as the machine keeps its pace.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from bert_tf.config import TrainingConfig
+from bert_tf.optimization.schedules import ByShare
+from bert_tf.training.batch_ramp import stage_of
+
+TOLERANCE = 0.02  # A last step that is off by less of what is left stays.
+FAR_AWAY = 1 << 24  # Of the last step while nothing was measured: the share stands still.
+PATIENCE_SECONDS = 60.0  # Beside ten times what a lap should take.
+
+
+class Plan(NamedTuple):
+    """From `first_step`, at `first_share` of the run, to the share 1 at `last_step`."""
+
+    first_step: int
+    first_share: float
+    last_step: int
+
+    def share(self, step: int) -> float:
+        """Returns how much of the run is done before a step, 0 to 1."""
+        way = (step - self.first_step) / max(1, self.last_step - self.first_step)
+        return min(1.0, self.first_share + (1.0 - self.first_share) * way)
+
+
+class Clock:
+    """Counts the seconds of a run and says which step is to be the last.
+
+    Args:
+      minutes: the budget.
+      schedule: of the optimizer; gets each plan.
+      training: for the sizes of batches.
+      now: returns seconds that only go up.
+
+    Attributes:
+      used: seconds that are counted, those of earlier processes included.
+      plan: the one in force.
+    """
+
+    def __init__(
+        self,
+        minutes: float,
+        schedule: ByShare,
+        training: TrainingConfig,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.budget = 60.0 * minutes
+        self._schedule, self._training, self._now = schedule, training, now
+        self.used = 0.0
+        self._last, self._skips_lap = now(), False
+        self._set(Plan(0, 0.0, FAR_AWAY))
+
+    def _set(self, plan: Plan) -> None:
+        self.plan = plan
+        self._schedule.set_plan(*plan)
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint must hold."""
+        return {"used": self.used, "plan": list(self.plan)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes up what `state` returned; {} begins anew."""
+        self.used = state.get("used", 0.0)
+        self._set(Plan(*state.get("plan", (0, 0.0, FAR_AWAY))))
+
+    def start(self, skips_compilation: bool = False) -> None:
+        """Begins to count, in a resumed run after the first lap: compiling again is for free."""
+        self._last, self._skips_lap = self._now(), skips_compilation
+
+    def lap(self, expected: float) -> float:
+        """Counts the seconds since the last lap and returns them.
+
+        Args:
+          expected: how long it should have taken. If it was far longer the process has slept, and
+            only this is counted. 0: nobody knows.
+        """
+        now = self._now()
+        seconds, self._last = now - self._last, now
+        if self._skips_lap:
+            self._skips_lap = False
+            return seconds
+        if expected and seconds > 10 * expected + PATIENCE_SECONDS:
+            logging.warning(
+                "%.0f s went by where %.0f s were to be expected: was the machine asleep, or the "
+                "process stopped? They do not count for --train_minutes.",
+                *(seconds, expected),
+            )
+            seconds = expected
+        self.used += seconds
+        return seconds
+
+    def last_step(self, step: int, batch: int, step_seconds: float, reserve: float) -> int:
+        """Returns the step that is to be the last, after making a new plan if it must.
+
+        Args:
+          step: optimizer steps done.
+          batch: number of the next batch.
+          step_seconds: that a step takes now; 0 if not known.
+          reserve: seconds that evaluation and save at the end need.
+
+        Raises:
+          ValueError: if the first step used up the budget.
+        """
+        left = self.budget - self.used - reserve
+        if not step_seconds:
+            if self.plan.last_step == FAR_AWAY and step and left <= 0:
+                raise ValueError(
+                    f"--train_minutes={self.budget / 60:g} is over after step {step}: compiling "
+                    f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
+                    f"Give at least {(self.used + reserve) / 30:.1f} minutes."
+                )
+            return self.plan.last_step
+        last = step + self._steps_within(left, batch, step_seconds)
+        planned = self.plan.last_step
+        if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):
+            self._set(Plan(step, self.plan.share(step), last))
+            if planned == FAR_AWAY:
+                logging.info("--train_minutes=%g: about %d steps.", self.budget / 60, last)
+        return self.plan.last_step
+
+    def _steps_within(self, seconds: float, batch: int, step_seconds: float) -> int:
+        """Returns how many steps `seconds` hold, as batches grow."""
+        steps, stage = 0, stage_of(self._training, batch)
+        seconds_a_row = step_seconds / stage.batch_size
+        while stage.end is not None and seconds > 0:
+            count = min(stage.end - batch, int(seconds / (seconds_a_row * stage.batch_size)))
+            steps, seconds = steps + count, seconds - count * seconds_a_row * stage.batch_size
+            if batch + count < stage.end:
+                return steps
+            batch, stage = stage.end, stage_of(self._training, stage.end)
+        return steps + max(0, int(seconds / (seconds_a_row * stage.batch_size)))

@@ -1,0 +1,171 @@
+"""Runs with a budget of minutes, on a clock that the test moves."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import OptimizerConfig, TrainingConfig
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.optimization.schedules import ByShare, LinearWarmupLinearDecay, build_schedule
+from bert_tf.training.clock import Clock
+from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.reporting import Progress
+from bert_tf.training.trainer import Trainer
+from tests.training.toy_task import TOY, ToyTask
+
+OPTIMIZER = OptimizerConfig(
+    learning_rate=1e-2, train_minutes=1.0, num_train_steps=0, warmup_proportion=0.2
+)
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def simulate(seconds_of, minutes=1.0, steps_a_call=3, **training):
+    """Runs a clock without a model; returns it, the rates by step and the seconds it took."""
+    hands, schedule = Hands(), build_schedule(OPTIMIZER)
+    clock = Clock(minutes, schedule, TrainingConfig(train_batch_size=32, **training), hands)
+    rates, step, pace = [], 0, 0.0
+    clock.start()
+    while step < clock.plan.last_step:
+        count = min(steps_a_call if pace else 1, clock.plan.last_step - step)
+        rates += [float(schedule(step + index)) for index in range(count)]
+        taken = sum(seconds_of(step + index) for index in range(count))
+        hands.seconds += taken
+        counted = clock.lap(pace * count)
+        pace = counted / count if step else 0.0
+        step += count
+        clock.last_step(step, step, pace, 2.0)
+    return clock, np.array(rates), hands.seconds - 1000.0
+
+
+def test_of_a_steady_machine():
+    """20 s of compilation, then 38 s of steps of 0.1 s, 2 s kept back."""
+    clock, rates, seconds = simulate(lambda step: 0.1 if step else 20.0)
+    assert clock.plan.last_step == len(rates) == pytest.approx(1 + 380, abs=1)
+    assert seconds == pytest.approx(58.0, abs=0.15)
+    # After the first step that was measured the share goes up evenly, and so the rate.
+    share = np.arange(len(rates) - 2) / (len(rates) - 2)
+    expected = [LinearWarmupLinearDecay(1e-2, 1000, 200)(1000 * value) for value in share]
+    np.testing.assert_allclose(rates[2:], expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(rates[:2], 0.0, atol=1e-7)
+
+
+def test_a_machine_that_gets_slower_ends_in_time_without_a_jump_of_the_rate():
+    clock, rates, seconds = simulate(lambda step: 0.1 if step < 250 else 0.3)
+    assert 57.0 < seconds < 58.7
+    assert clock.plan.share(len(rates)) == 1.0
+    # The schedule's own jump, where warm-up ends, aside; rising takes 0.2 of the way at most.
+    falling = np.diff(rates[np.argmax(rates) + 2 :])
+    assert (falling <= 0).all() and falling.min() > -1e-2 * 5 / 250
+
+
+def test_growing_batches_are_reckoned_with():
+    def seconds_of(step):
+        return 0.1 * (8 if step < 40 else 16 if step < 80 else 32) / 32
+
+    ramp = {"batch_ramp_start": 8, "batch_ramp_steps": 80}
+    clock, _, seconds = simulate(seconds_of, **ramp)
+    assert 57.0 < seconds < 58.2
+    # 40 steps of 0.025 s, 40 of 0.05 s, and what is left of 58 s in steps of 0.1 s.
+    assert clock.plan.last_step == pytest.approx(80 + (58 - 3) / 0.1, abs=15)
+
+
+def test_a_process_that_slept_goes_on_as_if_it_had_not():
+    clock, rates, seconds = simulate(lambda step: 5000.0 if step == 100 else 0.1)
+    assert seconds > 5000
+    assert clock.used == pytest.approx(58.0, abs=0.4) and len(rates) == pytest.approx(580, abs=5)
+
+
+def test_minutes_that_compilation_uses_up():
+    with pytest.raises(ValueError, match=r"train_minutes=1 .*after step 1.*59 s.*at least 2\.\d"):
+        simulate(lambda step: 0.1 if step else 59.0)
+
+
+def make_trainer(path, hands, seconds=0.5):
+    """Makes a trainer whose steps take `seconds` each by the clock."""
+    keras.utils.set_random_seed(5)
+    task = ToyTask(TOY.from_dict({**TOY.to_dict(), "num_hidden_layers": 1}))
+    schedule = build_schedule(OPTIMIZER)
+    assert isinstance(schedule, ByShare)
+    optimizer = build_optimizer(OPTIMIZER, schedule)
+    optimizer.build(task.model.trainable_variables)
+    config = TrainingConfig(
+        output_dir=str(path),
+        train_batch_size=8,
+        eval_batch_size=8,
+        max_eval_steps=2,
+        gradient_accumulation_steps=1,
+        save_checkpoints_steps=40,
+        log_steps=4,
+        jit_compile=False,
+    )
+    trainer = Trainer(
+        task,
+        optimizer,
+        tf.distribute.get_strategy(),
+        config,
+        num_train_steps=0,
+        random_seed=5,
+        progress=Progress(0, 8, 12, 1e6, 0.0),
+        clock=Clock(1.0, schedule, config, hands),
+    )
+    step = trainer.train_step
+
+    def timed(iterator, first, count):
+        hands.seconds += seconds * int(count)
+        return step(iterator, first, count)
+
+    timed.columns = step.columns
+    trainer.train_step = timed
+    trainer.restore()
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clock")
+    trainer = make_trainer(path, Hands())
+    trainer.train()
+    return path, trainer.step
+
+
+def test_a_run_ends_by_the_clock(whole_run):
+    path, steps = whole_run
+    assert steps == pytest.approx(118, abs=1)  # Of half a second each, one second kept back.
+    assert not make_trainer(path, Hands()).num_train_steps - steps  # It is known to be finished.
+    rates = [line["learning_rate"] for line in read_metrics(path / "metrics.jsonl")]
+    assert 8e-3 < max(rates) < 1e-2 and rates[-1] < 3e-4
+
+
+def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
+    hands = Hands()
+    trainer = make_trainer(tmp_path, hands)
+    add = trainer.log.add
+
+    def die(step, row):
+        if step == 57:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = die
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    hands.seconds += 9999.0  # Nobody counts what lies between.
+    again = make_trainer(tmp_path, hands)
+    assert again.step == 40
+    again.train()
+    assert again.step == whole_run[1]
+    ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
+    assert ours.read_bytes() == expected.read_bytes()
+    shutil.rmtree(tmp_path)

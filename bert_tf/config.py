@@ -387,7 +387,7 @@ class MaskingConfig(Config):
     do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
 
 
-OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb")
+OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")
 SCHEDULES = ("linear", "polynomial", "cosine", "trapezoid")
 # The options of schedules, and the schedules that have them.
 SCHEDULE_OPTIONS = {
@@ -405,7 +405,8 @@ class OptimizerConfig(Config):
     optimizer: str = option(
         "adam_weight_decay",
         "adam_weight_decay: google-research/bert's (no bias correction); adamw: with bias "
-        "correction, what fine-tuning takes; lamb: You et al. 2020.",
+        "correction, what fine-tuning takes; lamb: You et al. 2020; muon: adamw, but the "
+        "layers' matrices take orthogonalized steps.",
         choices=OPTIMIZERS,
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)

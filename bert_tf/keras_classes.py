@@ -25,7 +25,7 @@ CLASSES = {
     "modeling.models": "BertClassifier BertPretrainer BertSpanLabeler BertTokenClassifier",
     "modeling.multiple_choice": "BertMultipleChoice",
     "modeling.preprocessor": "BertPreprocessor",
-    "optimization.optimizers": "AdamW AdamWeightDecay LAMB",
+    "optimization.optimizers": "AdamW AdamWeightDecay LAMB Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "
         "LinearWarmupTrapezoid"

@@ -1,15 +1,20 @@
-"""Adam with decoupled weight decay in three forms, one class each, one formula.
+"""Adam with decoupled weight decay in four forms, one class each, one formula.
 
-                     bias correction   trust ratio
-  AdamWeightDecay    no                no            google-research/bert's
-  AdamW              yes               no            Loshchilov and Hutter 2019
-  LAMB               yes               yes           You et al. 2020
+                     bias correction   trust ratio   the layers' matrices
+  AdamWeightDecay    no                no            as all            google-research/bert's
+  AdamW              yes               no            as all            Loshchilov and Hutter 2019
+  LAMB               yes               yes           as all            You et al. 2020
+  Muon               yes               no            orthogonalized    Jordan et al. 2024
 
   m = beta_1 m + (1 - beta_1) g          v = beta_2 v + (1 - beta_2) g^2
   update = m^ / (sqrt(v^) + epsilon) + weight_decay * x        (m^, v^: bias-corrected or not)
   x = x - learning_rate * ratio * update    ratio = |x| / |update| in LAMB, else 1
 
 LayerNorm and bias variables are neither decayed nor given a trust ratio.
+
+Muon's step of a matrix [R, C] of a layer, with the learning rate and decay of all others:
+
+  m = 0.95 m + g      update = 0.2 sqrt(max(R, C)) * orthogonalized(g + 0.95 m) + weight_decay * x
 
 Each can keep an exponential moving average of the weights beside them, in float32:
 
@@ -23,7 +28,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -34,6 +39,15 @@ from bert_tf.optimization.schedules import build_schedule
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+_MATRIX_OF_LAYER = re.compile(r"/layer_\d+/.*kernel$")
+_MOMENTUM = 0.95  # Muon's.
+
+
+class Rule(NamedTuple):
+    """What a variable's update depends on beside its shape."""
+
+    is_decayed: bool
+    is_orthogonal: bool
 
 
 def decays(path: str) -> bool:
@@ -98,6 +112,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     bias_correction = False
     trust_ratio = False
+    orthogonalizes = False
 
     def __init__(
         self,
@@ -127,7 +142,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         variables = list(variables)
         super().build(variables)
         paths = [variable.path for variable in variables]
-        self._decayed = [decays(path) for path in paths]
+        is_matrix = _MATRIX_OF_LAYER.search if self.orthogonalizes else lambda _: None
+        self._rules = [Rule(decays(path), is_matrix(path) is not None) for path in paths]
         self._rates = layer_rates(paths, self.layerwise_lr_decay)
         self._moments, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
         self._averages = self.add_optimizer_variables(variables, AVERAGE) if self.ema_decay else []
@@ -227,12 +243,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _update_function(self, index: int) -> Callable[..., None]:
         """Returns `_update_variable`; on one device traced once for all variables of a shape."""
-        is_decayed = self._decayed[index]
-        update = functools.partial(self._update_variable, is_decayed)
+        rule = self._rules[index]
+        update = functools.partial(self._update_variable, rule)
         if tf.distribute.has_strategy():  # A trace would hold the first replica's slots.
             return update
         variable = self._trainable_variables[index]
-        key = (is_decayed, self.jit_compile, variable.dtype, *variable.shape)
+        key = (rule, self.jit_compile, variable.dtype, *variable.shape)
         if key not in self._updates:
             self._updates[key] = tf.function(
                 update, autograph=False, jit_compile=self.jit_compile or None
@@ -241,7 +257,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _update_variable(
         self,
-        is_decayed: bool,
+        rule: Rule,
         variable: tf.Variable,
         gradient: tf.Tensor,
         scale: tf.Tensor,
@@ -256,22 +272,33 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         gradient = tf.cast(gradient, dtype) * tf.cast(scale, dtype)
         rate = tf.cast(learning_rate, dtype)
         value = tf.convert_to_tensor(variable)
-        new_moment = self.beta_1 * moment + (1.0 - self.beta_1) * gradient
-        new_square = self.beta_2 * square + (1.0 - self.beta_2) * tf.square(gradient)
-        moment.assign(new_moment)
-        square.assign(new_square)
-        if self.bias_correction:
-            step = tf.cast(done + 1, dtype)
-            new_moment /= 1.0 - tf.pow(tf.cast(self.beta_1, dtype), step)
-            new_square /= 1.0 - tf.pow(tf.cast(self.beta_2, dtype), step)
-        update = new_moment / (tf.sqrt(new_square) + self.epsilon)
-        if is_decayed:
+        if rule.is_orthogonal:
+            moment.assign(_MOMENTUM * moment + gradient)
+            update = orthogonalized(gradient + _MOMENTUM * moment)
+            update *= 0.2 * max(variable.shape) ** 0.5
+        else:
+            update = self._adam_update(gradient, done, moment, square)
+        if rule.is_decayed:
             update += self.weight_decay_rate * value
             if self.trust_ratio:
                 rate *= _trust_ratio(value, update)
         variable.assign_sub(rate * update)
         if average is not None:
             self._update_average(average, tf.convert_to_tensor(variable), done)
+
+    def _adam_update(
+        self, gradient: tf.Tensor, done: tf.Tensor, moment: tf.Variable, square: tf.Variable
+    ) -> tf.Tensor:
+        """Moves the moments on; returns their quotient."""
+        new_moment = self.beta_1 * moment + (1.0 - self.beta_1) * gradient
+        new_square = self.beta_2 * square + (1.0 - self.beta_2) * tf.square(gradient)
+        moment.assign(new_moment)
+        square.assign(new_square)
+        if self.bias_correction:
+            step = tf.cast(done + 1, gradient.dtype)
+            new_moment /= 1.0 - tf.pow(tf.cast(self.beta_1, gradient.dtype), step)
+            new_square /= 1.0 - tf.pow(tf.cast(self.beta_2, gradient.dtype), step)
+        return new_moment / (tf.sqrt(new_square) + self.epsilon)
 
     def _update_average(self, average: tf.Variable, value: tf.Tensor, done: tf.Tensor) -> None:
         updates = tf.cast(done, average.dtype)
@@ -356,7 +383,42 @@ class LAMB(AdamW):
     trust_ratio = True
 
 
-_CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Muon(AdamW):
+    """`AdamW`, but for the matrices of the encoder's layers, whose momentum is orthogonalized.
+
+    A matrix's update then moves all directions alike, those too that few gradients point to. Its
+    entries have a root mean square of 0.2, as AdamW's usually have, so all variables share a rate.
+
+    Differs from Keras' Muon: that leaves what is not of two dimensions to AdamW, Keras' attention
+    among it; here all matrices of the layers are taken, and embeddings and heads are not. Slots
+    are those of AdamW, of which a matrix does not use the second.
+
+    Reference: Jordan et al. 2024 (the iteration); Liu et al. 2025, equation 4 (the factor 0.2).
+    """
+
+    orthogonalizes = True
+
+
+def orthogonalized(matrix: tf.Tensor) -> tf.Tensor:
+    """Returns about U V^T of the matrix U S V^T: singular values between 0.7 and 1.2.
+
+    Args:
+      matrix: float32 [R, C].
+
+    Reference: Jordan et al. 2024, five steps of a Newton-Schulz iteration of degree 5.
+    """
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = tf.transpose(matrix) if is_tall else matrix  # The smaller square is the cheaper one.
+    x /= tf.norm(x) + 1e-7
+    for _ in range(5):
+        square = tf.matmul(x, x, transpose_b=True)
+        polynomial = -4.7750 * square + 2.0315 * tf.matmul(square, square)
+        x = 3.4445 * x + tf.matmul(polynomial, x)
+    return tf.transpose(x) if is_tall else x
+
+
+_CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
 
 
 def build_optimizer(config: OptimizerConfig, schedule: Any = None) -> AdamWeightDecay:

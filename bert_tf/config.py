@@ -367,6 +367,12 @@ class DataConfig(Config):
     num_workers: int = option(
         0, "Processes that prepare data; 0: one a core.", lower=0, may_change=True
     )
+    show_masks: str = option(
+        "",
+        "Sentences with [MASK], separated by |, to fill in at every evaluation; at the end the "
+        "first answers stand beside the last.",
+        may_change=True,
+    )
 
 
 MASKINGS = ("dynamic", "static", "tf_text")

@@ -29,9 +29,10 @@ from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import recorded, write_run_record
+from bert_tf.tasks.mask_samples import MaskSamples
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
-from bert_tf.text.tokenization import read_vocab
+from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 from bert_tf.training.clock import Clock
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
@@ -172,9 +173,21 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
         progress=make_progress(configs, strategy),
         data_fingerprint=prepared.fingerprint,
         clock=clock,
+        samples=make_samples(configs, model, vocab, strategy),
     )
     load_weights(trainer, start, training)
     return trainer
+
+
+def make_samples(
+    configs: PretrainingConfigs, model: BertPretrainer, vocab: AnyVocab, strategy: Any
+) -> MaskSamples | None:
+    """Makes what fills in the sentences of --show_masks; None without any."""
+    texts = [text.strip() for text in configs.data.show_masks.split("|") if text.strip()]
+    if not (texts and configs.training.do_train and is_chief(strategy)):
+        return None
+    tokenizer = make_tokenizer(vocab, configs.model.do_lower_case)
+    return MaskSamples(pathlib.Path(configs.training.output_dir), model, tokenizer, texts)
 
 
 def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingConfig) -> None:
@@ -289,5 +302,9 @@ def report_results(
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""
         logging.info("  %-24s %.4f%s", name, value, beside)
+    if trainer.samples and training.do_train:
+        trainer.samples.note(trainer.step)
+        for line in trainer.samples.report():
+            logging.info("%s", line)
     if steps:
         logging.info("Curves: %s", folder / "curves.png")

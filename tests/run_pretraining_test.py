@@ -53,7 +53,8 @@ def pretrain(folder, output_dir, **changed):
 @pytest.fixture(scope="module")
 def one_device(folder):
     """A run with evaluations; returns (its directory, what it printed)."""
-    printed = finish(pretrain(folder, "one", do_eval="true", eval_steps=15))
+    shown = {"show_masks": "The [MASK] stood. | A [MASK] and a [MASK]."}
+    printed = finish(pretrain(folder, "one", do_eval="true", eval_steps=15, **shown))
     return folder / "one", printed
 
 
@@ -77,6 +78,12 @@ def test_text_becomes_a_trained_model(one_device):
     evaluations = read_metrics(path / "eval_metrics.jsonl")
     assert [line["step"] for line in evaluations] == [15, 30]
     assert float(results["masked_lm_loss"]) == evaluations[-1]["masked_lm_loss"]
+    filled = read_metrics(path / "filled_masks.jsonl")
+    assert [line["step"] for line in filled] == [15, 30]
+    assert filled[0]["texts"] == ["The [MASK] stood.", "A [MASK] and a [MASK]."]
+    assert [answer.count(",") for answer in filled[1]["filled"]] == [2, 4]
+    for line in filled:
+        assert f"step {line['step']}: {line['filled'][0]}" in printed
     assert "step 30/30" in printed and "examples/s" in printed and "left" in printed
 
 

@@ -7,7 +7,7 @@ import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -49,6 +49,16 @@ EVALUATIONS = "eval_metrics.jsonl"
 CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
 
 
+class Samples(Protocol):
+    """What a run shows of itself beside numbers."""
+
+    def note(self, step: int) -> None:
+        """Makes and keeps what is to be shown of a step."""
+
+    def report(self) -> list[str]:
+        """Returns lines to read at the end."""
+
+
 class Trainer:
     """Trains and evaluates a task in a run directory.
 
@@ -62,6 +72,7 @@ class Trainer:
       progress: what reports the rate.
       data_fingerprint: changes with the training examples; kept in the checkpoints.
       clock: says which step is the last, where a run has a budget of minutes.
+      samples: is told the step of each evaluation while training.
     """
 
     def __init__(
@@ -76,12 +87,13 @@ class Trainer:
         progress: Progress,
         data_fingerprint: str = "",
         clock: Clock | None = None,
+        samples: Samples | None = None,
     ) -> None:
         self.task = task
         self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
-        self.clock = clock
+        self.clock, self.samples = clock, samples
         self.num_train_steps = clock.plan.last_step if clock else num_train_steps
         self.progress = progress
         self.data_fingerprint = data_fingerprint
@@ -427,6 +439,8 @@ class Trainer:
         note_evaluation(self.directory.path, self.step, results)
         scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
         logging.info("evaluation at step %d: %s", self.step, _text(results))
+        if self.samples:
+            self.samples.note(self.step)
 
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:

@@ -21,6 +21,7 @@ What that program has no name for:
     bert/encoder/layer_0/intermediate/LayerNorm         before the feed-forward part
     bert/encoder/LayerNorm                              after the last of these blocks
     cls/transform/{dense,LayerNorm}                     before the head of every task (ModernBERT)
+    cls/discriminator/{dense,dense_1}                   says which pieces were replaced (ELECTRA)
 
 A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
 positions, and the biases of parts that have none, are absent. The heads of fine-tuned models stand
@@ -45,6 +46,7 @@ HEADS = {
     "pooler": "bert/pooler/",
     "masked_lm": "cls/predictions/",
     "next_sentence": "cls/seq_relationship/",
+    "discriminator": "cls/discriminator/",
     "transform": "cls/transform/",
     "classifier": "cls/classifier/",
     "tagger": "cls/tagger/",
@@ -219,6 +221,8 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     has_bias = config.has_bias("head")
     if head == "pooler":
         return _dense(f"{start}dense", d, d)
+    if head == "discriminator":
+        return _dense(f"{start}dense", d, d) | _dense(f"{start}dense_1", d, 1)
     if head == "transform":
         return _dense(f"{start}dense", d, d, has_bias) | _layer_norm(config, start.rstrip("/"), d)
     if head == "masked_lm":

@@ -43,6 +43,7 @@ DENSE_BEFORE = {
     "pooler.dense.weight": "multiple_choice",
     "pre_classifier.weight": "classifier",
     "head.dense.weight": "classifier",
+    "sequence_summary.summary.weight": "multiple_choice",
 }
 
 
@@ -288,7 +289,8 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
       ValueError: if none can, with what stands against each.
     """
     reasons = []
-    for family in FAMILIES.values():
+    # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
+    for family in sorted(FAMILIES.values(), key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
@@ -296,6 +298,8 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
         if not any(name.startswith(HEADS["pooler"]) for name in names):
             heads = tuple(head for head in heads if head != "pooler")
         reason = family.refusal(checkpoint.config, heads)
+        if "discriminator" in heads and "discriminator" not in family.classes:
+            reason = "it has no discriminator"
         if not reason:
             return family, heads
         reasons.append(f"{family.model_type}: {reason}")
@@ -305,7 +309,7 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
 
 
 def _written_purpose(heads: tuple[str, ...]) -> str:
-    for head in ("classifier", "tagger", "squad"):
+    for head in ("classifier", "tagger", "squad", "discriminator"):
         if head in heads:
             return head
     pretrained = {"masked_lm", "next_sentence"} & set(heads)

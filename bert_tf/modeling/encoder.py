@@ -75,6 +75,7 @@ class BertEncoder(FromPretrained, keras.Model):
         Costs a second forward pass; the masks are the same, so the gradients are.
       unpad: whether the layers work on the pieces alone, see `layout.py`. Not under XLA. Output
         at padding is then 0. Without effect on packed rows.
+      embeddings: those of another encoder, to share; None: its own.
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
@@ -99,13 +100,16 @@ class BertEncoder(FromPretrained, keras.Model):
         use_pooler: bool = True,
         unpad: bool = False,
         name: str = "bert",
+        embeddings: BertEmbeddings | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
         self.unpad = unpad
         self.autocast = False  # Ids are never rounded, in whatever type they come.
-        self.embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
+        if embeddings is None:
+            embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
+        self.embeddings = embeddings
         if config.table_width != config.hidden_size:
             self.embeddings_project = keras.layers.Dense(
                 config.hidden_size,
@@ -138,7 +142,8 @@ class BertEncoder(FromPretrained, keras.Model):
 
     def build(self, input_shape: Any = None) -> None:
         size = self.config.hidden_size
-        self.embeddings.build()
+        if not self.embeddings.built:
+            self.embeddings.build()
         if self.config.table_width != size:
             self.embeddings_project.build((None, self.config.table_width))
         with keras.name_scope("encoder"):

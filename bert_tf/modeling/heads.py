@@ -117,6 +117,45 @@ class MaskedLMHead(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class DiscriminatorHead(ConfiguredLayer):
+    """Scores each piece: was it replaced? (ELECTRA)
+
+    Args:
+      config: shape of the network.
+
+    Call arguments:
+      inputs: float [B, T, D].
+
+    Returns:
+      float32 [B, T], unnormalised.
+    """
+
+    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        initial = self.config.initializer_range
+        self.dense, self.dense_1 = (
+            keras.layers.Dense(
+                units,
+                activation=activation(act),
+                kernel_initializer=initializer(initial),
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for units, act, name in (
+                (self.config.hidden_size, self.config.hidden_act, "dense"),
+                (1, "linear", "dense_1"),
+            )
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        for layer in (self.dense, self.dense_1):
+            layer.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Any) -> Any:
+        return ops.cast(self.dense_1(self.dense(inputs)), "float32")[..., 0]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class LabelHead(keras.layers.Layer):
     """Scores classes: of a text, of each of its positions, or of positions as start and end.
 

@@ -19,14 +19,45 @@ from bert_tf.modeling.heads import HeadTransform, label_head
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.pooling import pool_tokens
 from bert_tf.modeling.pretrained import FromPretrained
-from bert_tf.objectives import make_objectives
+from bert_tf.objectives import Objective, make_objectives
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
+class WithObjectives:
+    """What lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
+
+    objectives: tuple[Objective, ...]
+    _aggregate_additional_loss: Any
+
+    def objective_losses(
+        self, batch: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, WeightedSum]:
+        """Returns the losses of all objectives by name; their means add up to the loss."""
+        return {
+            name: sums[name]
+            for objective in self.objectives
+            for sums in [objective.sums(batch, outputs)]
+            for name in objective.loss_names
+        }
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Adds the means of the batch's losses; `fit` and `evaluate` call this."""
+        total = sum(loss.mean() for loss in self.objective_losses(x, y_pred).values())
+        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
+        return self._aggregate_additional_loss(total)
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(FromPretrained, keras.Model):
+class BertPretrainer(WithObjectives, FromPretrained, keras.Model):
     """The encoder with a head for each objective: MLM and, unless switched off, NSP.
 
     Works with Keras' own loop as it is: `compile(optimizer=...)` and `fit` on a dataset of whole
@@ -80,30 +111,6 @@ class BertPretrainer(FromPretrained, keras.Model):
         for objective in self.objectives:
             outputs |= objective.outputs(self, encoded, inputs)
         return outputs
-
-    def objective_losses(
-        self, batch: dict[str, Any], outputs: dict[str, Any]
-    ) -> dict[str, WeightedSum]:
-        """Returns the losses of all objectives by name; their means add up to the loss."""
-        return {
-            name: sums[name]
-            for objective in self.objectives
-            for sums in [objective.sums(batch, outputs)]
-            for name in objective.loss_names
-        }
-
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
-        """Adds the means of the batch's losses; `fit` and `evaluate` call this."""
-        total = sum(loss.mean() for loss in self.objective_losses(x, y_pred).values())
-        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
-        return self._aggregate_additional_loss(total)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -35,6 +35,11 @@ GOLDENS = [
     "modernbert/sequence_classification_cls",
     "modernbert/token_classification",
     "positions/roformer_masked_lm",
+    "electra/discriminator",
+    "electra/generator",
+    "electra/sequence_classification",
+    "electra/token_classification",
+    "electra/question_answering",
 ]
 
 

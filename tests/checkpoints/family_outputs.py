@@ -15,11 +15,13 @@ from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.weight_names import to_theirs
 from bert_tf.modeling import models
+from bert_tf.modeling.electra import ElectraDiscriminator
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pretrained import checkpoint_variables
 
 MODELS = {
     "masked_lm": models.BertPretrainer,
+    "discriminator": ElectraDiscriminator,
     "classifier": models.BertClassifier,
     "tagger": models.BertTokenClassifier,
     "squad": models.BertSpanLabeler,
@@ -69,6 +71,11 @@ def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], 
             received |= {"out_start_logits": start, "out_end_logits": end}
             loss = cross_entropy(start, golden["in_start_positions"])
             loss = (loss + cross_entropy(end, golden["in_end_positions"])) / 2
+        elif purpose == "discriminator":
+            logits = received["out_logits"] = outputs["replaced_logits"]
+            labels, is_real = golden["in_labels"], golden["in_attention_mask"].astype("float32")
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(labels.astype("float32"), logits)
+            loss = tf.reduce_sum(losses * is_real) / is_real.sum()
         else:
             logits = outputs["masked_lm_logits"] if purpose == "masked_lm" else outputs
             received["out_logits"] = logits
@@ -100,6 +107,7 @@ def differences(received: dict, golden: dict, pad_id: int) -> dict[str, float]:
         if "out_start" not in name and "out_end" not in name and name.startswith("out_"):
             where = 1 if name == "out_hidden_states" else 0
             if expected.shape[where : where + 2] == real.shape:
-                value = value * real.reshape(*[1] * where, *real.shape, 1)
+                rest = [1] * (expected.ndim - where - real.ndim)
+                value = value * real.reshape(*[1] * where, *real.shape, *rest)
         result[name] = float(np.abs(value - expected).max() / np.abs(expected).max())
     return result

@@ -3,6 +3,7 @@
 from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.families.distilbert import DISTILBERT
+from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.families.modernbert import MODERNBERT
 from bert_tf.checkpoints.families.roberta import ROBERTA
@@ -16,6 +17,7 @@ FAMILIES: dict[str, Family] = {
     "distilbert": DISTILBERT,
     "roformer": ROFORMER,
     "modernbert": MODERNBERT,
+    "electra": ELECTRA,
 }
 
 
@@ -31,5 +33,5 @@ def made_by_tasks(config: ModelConfig) -> tuple[str, ...]:
     BERT's next-sentence prediction trains the pooler. In the others it belongs to the head of each
     task, and a model that is only pre-trained has none.
     """
-    family = find_family(config)
+    family = find_family(config, ("pooler",))
     return () if family and family.pretrains_pooler else (HEADS["pooler"],)

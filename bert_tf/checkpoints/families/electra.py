@@ -1,0 +1,106 @@
+"""ELECTRA: BERT's blocks with exact GELU, tables of their own width, no pooler.
+
+A folder holds one of its two towers: the discriminator, which tells replaced pieces, or the
+generator, a masked language model. The head for sentences has a dense layer with GELU.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.families.bert import FIELDS, POST_NORM, encoder_rows, same_fields
+from bert_tf.checkpoints.families.family import Family, expect, first_difference, read_fields
+from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
+from bert_tf.config import ModelConfig
+from bert_tf.files import json_field
+
+
+def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+    expect(values, path, position_embedding_type="absolute")
+    if "ElectraForMultipleChoice" in (json_field(values, "architectures", list, path) or []):
+        expect(values, path, summary_type="first", summary_use_proj=True, summary_activation="gelu")
+    # Its masked LM computes GELU whatever hidden_act says, and so does its head for sentences.
+    head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
+    config = read_fields(
+        values,
+        path,
+        FIELDS,
+        vocab_size=30522,
+        hidden_size=256,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        hidden_act="gelu_exact",
+        head_act=head_act,
+        pooler_act="gelu_exact",
+    )
+    width = json_field(values, "embedding_size", int, path) or 128
+    return dataclasses.replace(config, embedding_size=0 if width == config.hidden_size else width)
+
+
+def write_config(config: ModelConfig) -> dict[str, Any]:
+    return {
+        **same_fields(config),
+        "embedding_size": config.table_width,
+        "position_embedding_type": "absolute",
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+    }
+
+
+def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
+    if not config.type_vocab_size:
+        return "type_vocab_size is 0, it has a table of types"
+    return first_difference(
+        config,
+        heads,
+        **POST_NORM,
+        position_type="learned",
+        position_offset=0,
+        classifier_pooling="pooler",
+        pooler_act="gelu_exact",
+        transform_act="gelu_exact",
+    )
+
+
+def rows(num_layers: int, purpose: str) -> list[Row]:
+    result = encoder_rows("electra.", num_layers)
+    result += dense("bert/embeddings_project", "electra.embeddings_project")
+    if purpose == "classifier":
+        result += dense("bert/pooler/dense", "classifier.dense")
+        result += scores("classifier", "classifier.out_proj")
+    if purpose == "multiple_choice":
+        result += dense("bert/pooler/dense", "sequence_summary.summary")
+        result += scores("classifier", "classifier")
+    if purpose == "tagger":
+        result += scores("tagger", "classifier")
+    return [
+        *result,
+        *dense("cls/discriminator/dense", "discriminator_predictions.dense"),
+        *dense("cls/discriminator/dense_1", "discriminator_predictions.dense_prediction"),
+        *dense("cls/predictions/transform/dense", "generator_predictions.dense"),
+        *norm("cls/predictions/transform", "generator_predictions.LayerNorm"),
+        Row("cls/predictions/output_bias", "generator_lm_head.bias"),
+        *scores("squad", "qa_outputs"),
+    ]
+
+
+ELECTRA = Family(
+    title="ELECTRA",
+    model_type="electra",
+    prefix="electra.",
+    classes={
+        "encoder": "ElectraModel",
+        "discriminator": "ElectraForPreTraining",
+        "masked_lm": "ElectraForMaskedLM",
+        "classifier": "ElectraForSequenceClassification",
+        "multiple_choice": "ElectraForMultipleChoice",
+        "tagger": "ElectraForTokenClassification",
+        "squad": "ElectraForQuestionAnswering",
+    },
+    read_config=read_config,
+    write_config=write_config,
+    rows=rows,
+    copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    refusal=refusal,
+)

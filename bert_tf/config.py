@@ -391,6 +391,51 @@ class MaskingConfig(Config):
     masked_lm_prob: float = option(0.15, "Share of pieces predicted.", lower=0.0, upper=1.0)
     max_predictions_per_seq: int = option(20, "Most predictions in a sequence.", lower=1)
     do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
+    masked_share: float = option(
+        0.8, "Of the pieces selected, share replaced by [MASK].", lower=0.0, upper=1.0
+    )
+    random_share: float = option(
+        0.1,
+        "Of the pieces selected, share replaced by any piece; what is left stays as it is.",
+        lower=0.0,
+        upper=1.0,
+    )
+
+    def check(self) -> None:
+        shares = self.masked_share, self.random_share
+        if sum(shares) > 1.0 + 1e-9:
+            raise ValueError(
+                f"masked_share {shares[0]:g} and random_share {shares[1]:g} are above 1 together."
+            )
+        if self.masking != "dynamic" and shares != (0.8, 0.1):
+            raise ValueError(
+                f"masked_share {shares[0]:g} and random_share {shares[1]:g} need masking=dynamic; "
+                f"{self.masking} masks 80 % and takes any piece for 10 %."
+            )
+
+
+OBJECTIVE_NAMES = ("masked_lm", "replaced_tokens")
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig(Config):
+    """What pre-training learns."""
+
+    objective: str = option(
+        "masked_lm",
+        "masked_lm: BERT's; replaced_tokens: ELECTRA's, a small generator fills in masks and the "
+        "encoder finds the pieces that are not the text's.",
+        choices=OBJECTIVE_NAMES,
+    )
+    generator_hidden_size: float = option(
+        0.25, "Width of the generator as part of the encoder's.", lower=0.01, upper=1.0
+    )
+    generator_layers: float = option(
+        1.0, "Layers of the generator as part of the encoder's.", lower=0.01, upper=1.0
+    )
+    discriminator_weight: float = option(
+        50.0, "Factor of the replaced-token loss beside the generator's.", lower=0.0
+    )
 
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")
@@ -630,10 +675,11 @@ class TrainingConfig(Config):
 
 
 class PretrainingConfigs(NamedTuple):
-    """The five groups of a pre-training run."""
+    """The groups of a pre-training run."""
 
     model: ModelConfig
     data: DataConfig
     masking: MaskingConfig
     optimizer: OptimizerConfig
     training: TrainingConfig
+    objective: ObjectiveConfig

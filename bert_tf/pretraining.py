@@ -11,6 +11,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG
 from bert_tf.checkpoints.start import (
     check_output_dir,
     has_pooler,
@@ -23,7 +24,8 @@ from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, Training
 from bert_tf.data.pipeline import raise_input_fault
 from bert_tf.data.preparation import prepare_pretraining_data
 from bert_tf.data.tfrecords import RecordFiles
-from bert_tf.files import exclusive
+from bert_tf.files import atomic_write, exclusive
+from bert_tf.modeling.electra import ElectraPretrainer, generator_config
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer, decays
@@ -143,7 +145,7 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
     vocab = read_vocab(prepared.vocab_file)
     configs = configs._replace(model=with_vocabulary(configs.model, vocab))
-    model_config, data, masking, optimization, training = configs
+    model_config, data, masking, optimization, training, _ = configs
     check_vocabulary(len(vocab), model_config.vocab_size, prepared.vocab_file)
     if training.do_train and is_chief(strategy):
         write_run_record(training.output_dir, vocab, *configs)
@@ -151,8 +153,7 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     keras.utils.set_random_seed(data.random_seed)
     keras.mixed_precision.set_global_policy(training.precision)
     with strategy.scope():
-        use_pooler = data.use_next_sentence or has_pooler(training.output_dir, start)
-        model = BertPretrainer(model_config, data.use_next_sentence, training.recompute, use_pooler)
+        model = make_model(configs, start)
         schedule = build_schedule(optimization)
         optimizer = build_optimizer(optimization, schedule)
         optimizer.build(model.trainable_variables)
@@ -177,6 +178,23 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     )
     load_weights(trainer, start, training)
     return trainer
+
+
+def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Any:
+    """Makes the model of the objective; of ELECTRA's the run keeps the generator's shape, too."""
+    config, training, objective = configs.model, configs.training, configs.objective
+    if objective.objective == "replaced_tokens":
+        sizes = objective.generator_hidden_size, objective.generator_layers
+        generator = generator_config(config, *sizes)
+        if training.do_train:
+            path = pathlib.Path(training.output_dir, GENERATOR_CONFIG)
+            with atomic_write(path) as file:
+                file.write(generator.to_json())
+        weight = objective.discriminator_weight
+        return ElectraPretrainer(config, generator, weight, training.recompute)
+    is_paired = configs.data.use_next_sentence
+    use_pooler = is_paired or has_pooler(training.output_dir, start)
+    return BertPretrainer(config, is_paired, training.recompute, use_pooler)
 
 
 def make_samples(
@@ -261,11 +279,20 @@ def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
         )
 
 
+def towers(configs: PretrainingConfigs) -> list[tuple[ModelConfig, int]]:
+    """Returns the shape of each encoder that a step runs, and the pieces that it predicts."""
+    predictions, objective = configs.masking.max_predictions_per_seq, configs.objective
+    if objective.objective != "replaced_tokens":
+        return [(configs.model, predictions)]
+    sizes = objective.generator_hidden_size, objective.generator_layers
+    return [(generator_config(configs.model, *sizes), predictions), (configs.model, 0)]
+
+
 def choose_sizes(configs: PretrainingConfigs, strategy: Any) -> TrainingConfig:
     """Returns the loop's configuration with the run's number of micro-batches."""
     training, length = configs.training, configs.data.max_seq_length
-    predictions = configs.masking.max_predictions_per_seq
-    example = activation_bytes(configs.model, length, predictions, training.recompute)
+    parts = [activation_bytes(one, length, n, training.recompute) for one, n in towers(configs)]
+    example = sum(parts)
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     return choose_micro_batches(training, example, strategy.num_replicas_in_sync, before)
 
@@ -273,12 +300,11 @@ def choose_sizes(configs: PretrainingConfigs, strategy: Any) -> TrainingConfig:
 def make_progress(configs: PretrainingConfigs, strategy: Any) -> Progress:
     """Makes the report of rates, with the work of an example and the machine's peak."""
     data, training = configs.data, configs.training
-    predictions = configs.masking.max_predictions_per_seq
     return Progress(
         configs.optimizer.num_train_steps,
         training.train_batch_size,
         data.max_seq_length,
-        training_flops(configs.model, data.max_seq_length, predictions),
+        sum(training_flops(one, data.max_seq_length, n) for one, n in towers(configs)),
         strategy_peak(training, strategy),
     )
 

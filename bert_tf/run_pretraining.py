@@ -10,12 +10,9 @@ import pathlib
 
 from bert_tf import config_flags
 from bert_tf.config import (
-    DataConfig,
-    MaskingConfig,
     ModelConfig,
     OptimizerConfig,
     PretrainingConfigs,
-    TrainingConfig,
 )
 from bert_tf.run_record import check_same_run, shared_values
 from bert_tf.text.kinds import BYTE_BPE, check_kind, find_vocabulary, with_vocabulary
@@ -23,7 +20,7 @@ from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
 
-config_flags.define_flags(ModelConfig, DataConfig, MaskingConfig, OptimizerConfig, TrainingConfig)
+config_flags.define_flags(*PretrainingConfigs.__annotations__.values())
 
 
 def main(_: list[str]) -> int:
@@ -68,12 +65,32 @@ def read_configs() -> PretrainingConfigs:
     if training.bert_config_file and not training.init_checkpoint:
         model = ModelConfig.read(training.bert_config_file, others=configs.model)
         configs = configs._replace(model=model)
+    check_objective(configs)
     if data.added_words_file and not training.init_checkpoint:
         raise ValueError("--added_words_file adds to the vocabulary of an --init_checkpoint: none.")
     if not data.cache_dir:
         cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
     return configs if training.init_checkpoint else fit_to_vocabulary(configs)
+
+
+def check_objective(configs: PretrainingConfigs) -> None:
+    """Raises ValueError if the objective does not go with other flags."""
+    if configs.objective.objective != "replaced_tokens":
+        return
+    others = {
+        "--use_next_sentence": (configs.data.use_next_sentence, "--use_next_sentence=false"),
+        "--init_checkpoint": (configs.training.init_checkpoint, "no --init_checkpoint"),
+        "--show_masks": (configs.data.show_masks, "no --show_masks"),
+        "--masking": (configs.masking.masking != "dynamic", "--masking=dynamic"),
+        "--pack_rows": (configs.training.pack_rows, "--pack_rows=false"),
+    }
+    for name, (is_wrong, remedy) in others.items():
+        if is_wrong:
+            raise ValueError(
+                f"--objective=replaced_tokens trains both towers from nothing on masks drawn anew, "
+                f"without sentence pairs or packed rows; it does not go with {name}: give {remedy}."
+            )
 
 
 def with_length(optimization: OptimizerConfig) -> OptimizerConfig:

@@ -89,6 +89,29 @@ def test_phases_add_up_to_the_papers_steps(parsed):
     assert sum(phase["num_train_steps"] for phase in phases) == 1_000_000
 
 
+# Width, layers, heads, embedding, generator's width, batch, T, rate: Clark et al. 2020, table 6.
+ELECTRAS = {
+    "electra_small": (256, 12, 4, 128, 64, 128, 128, 5e-4),
+    "electra_small_owt": (256, 12, 4, 128, 64, 128, 128, 5e-4),
+    "electra_base": (768, 12, 12, 768, 256, 256, 512, 2e-4),
+    "electra_large": (1024, 24, 16, 1024, 256, 2048, 512, 2e-4),
+}
+
+
+@pytest.mark.parametrize("name", ELECTRAS)
+def test_electras_are_those_published(parsed, name):
+    config = parsed[name]
+    generator = round(config["hidden_size"] * config["generator_hidden_size"])
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size")
+    numbers = ("train_batch_size", "max_seq_length", "learning_rate")
+    found = (*(config[key] for key in names), generator, *(config[key] for key in numbers))
+    assert found == ELECTRAS[name]
+    assert (config["masked_share"], config["random_share"]) == (0.85, 0.0)
+    assert config["objective"] == "replaced_tokens" and config["discriminator_weight"] == 50.0
+    limit = int((config["masked_lm_prob"] + 0.005) * config["max_seq_length"])
+    assert config["max_predictions_per_seq"] == limit
+
+
 # Batch, T, P, rate, steps, warm-up, schedule and power, of each published recipe.
 LARGE_BATCHES = {
     "large_lamb_phase1_128": (65536, 128, 20, 6e-3, 7038, 2001, "polynomial", 0.5),

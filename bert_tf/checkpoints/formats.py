@@ -47,12 +47,15 @@ EXPECTED = (
 OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
 
-def read_checkpoint(path: str | pathlib.Path, config_file: str = "") -> Checkpoint:
+def read_checkpoint(
+    path: str | pathlib.Path, config_file: str = "", tower: str = "discriminator"
+) -> Checkpoint:
     """Reads a BERT.
 
     Args:
       path: a folder, file or checkpoint prefix in any of the forms above.
       config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
+      tower: of a TensorFlow checkpoint with both of ELECTRA's towers the one that is meant.
 
     Returns:
       The checkpoint as it stands in the files; `Checkpoint.check` tells whether it is whole.
@@ -64,7 +67,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "") -> Checkpoi
     if path.is_file() and path.name.endswith(ARCHIVES):
         with unpacked(path) as folder:
             try:
-                checkpoint = read_checkpoint(_model_folder(folder, path), config_file)
+                checkpoint = read_checkpoint(_model_folder(folder, path), config_file, tower)
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
@@ -79,7 +82,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "") -> Checkpoi
         raise ValueError(_not_recognised(path))
     if is_model_garden(bundle_names(prefix)):
         return read_model_garden(prefix, config_file)
-    return read_google(prefix, config_file)
+    return read_google(prefix, config_file, tower)
 
 
 def _not_recognised(path: pathlib.Path) -> str:

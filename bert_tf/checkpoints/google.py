@@ -14,6 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, table_rows, weight_names
+from bert_tf.checkpoints.electra_towers import (
+    GENERATOR_CONFIG,
+    has_towers,
+    infer_config,
+    one_tower,
+)
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
@@ -35,24 +41,36 @@ CLASSIFIER_NAMES = {
 }
 
 
-def read_google(prefix: str, config_file: str = "") -> Checkpoint:
+def read_google(prefix: str, config_file: str = "", tower: str = "discriminator") -> Checkpoint:
     """Reads a checkpoint by its prefix, with the files beside it.
 
     Args:
-      prefix: of a checkpoint, ours or google-research/bert's.
+      prefix: of a checkpoint, ours, google-research/bert's or google-research/electra's.
       config_file: its bert_config.json, if that lies elsewhere.
+      tower: which one of ELECTRA's is meant, of `TOWERS`.
 
     Raises:
       ValueError: if it cannot be read, or there is no configuration.
     """
     folder = pathlib.Path(prefix).parent
-    config, stated, form = read_bert_config(folder, config_file, prefix)
+    values = {
+        name: value
+        for name, value in with_averages(read_bundle(prefix)).items()
+        if not TRAINING_ONLY.search(name)
+    }
+    is_original = any(name.startswith("electra/") for name in values)
+    if is_electra := has_towers(values):
+        values = one_tower(values, tower, prefix)
+        if tower == "generator" and (folder / GENERATOR_CONFIG).exists():
+            config_file = config_file or str(folder / GENERATOR_CONFIG)
+    if is_original and not config_file and not (folder / CONFIG_NAME).exists():
+        config, stated, form = infer_config(values, prefix), None, "google"
+    else:
+        config, stated, form = read_bert_config(folder, config_file, prefix)
     known = weight_names(config)
     weights: Weights = {}
     unused = []
-    for name, value in with_averages(read_bundle(prefix)).items():
-        if TRAINING_ONLY.search(name):
-            continue
+    for name, value in values.items():
         name = CLASSIFIER_NAMES.get(name, name)
         if name in known and value.dtype.kind == "f":
             weights[name] = value.astype(np.float32)
@@ -68,7 +86,8 @@ def read_google(prefix: str, config_file: str = "") -> Checkpoint:
         labels=read_labels(folder),
         stated_casing=tokenizer.stated,
         unused=tuple(sorted(unused)),
-        notes=tokenizer.notes,
+        notes=(f"This is ELECTRA's {tower}.",) * is_electra + tokenizer.notes,
+        family="ELECTRA" if is_electra else "BERT",
     )
 
 

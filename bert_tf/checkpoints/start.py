@@ -62,7 +62,8 @@ def read_start(
     Raises:
       ValueError: if it cannot be read, lacks something, or contradicts what is given.
     """
-    checkpoint = read_checkpoint(init_checkpoint, config_file)
+    tower = "generator" if "masked_lm" in heads else "discriminator"
+    checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
     checkpoint.check(may_ignore, may_miss)
     if checkpoint.vocab is None:  # What is attached says it.
         given = {name: value for name, value in given.items() if name != "tokenizer"}

@@ -62,7 +62,8 @@ def mask_batch(
     else:
         selected = select_pieces(keys, candidates, counts, masking.max_predictions_per_seq)
     positions = list_positions(selected, masking.max_predictions_per_seq)
-    return {**batch, **replace_pieces(word_ids, positions, rows, vocab=vocab, seed=seed)}
+    replaced = replace_pieces(word_ids, positions, rows, vocab=vocab, masking=masking, seed=seed)
+    return {**batch, **replaced}
 
 
 def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab) -> tf.Tensor:
@@ -175,15 +176,17 @@ def replace_pieces(
     rows: tuple[tf.Tensor, tf.Tensor],
     *,
     vocab: AnyVocab,
+    masking: MaskingConfig,
     seed: int,
 ) -> dict[str, tf.Tensor]:
-    """Replaces selected pieces: 80 % [MASK], 10 % kept, 10 % any piece of the vocabulary.
+    """Replaces selected pieces, of 1,000 so many: 800 [MASK], 100 kept, 100 any piece (BERT's).
 
     Args:
       word_ids: int32 [B, T], unmasked.
       positions: int32 [B, P], ascending, T where there is none.
       rows: epochs and example ids, int64 [B, 1].
       vocab: its [MASK] and size; a random piece may be a special token, as in the original.
+      masking: the shares, to the thousandth.
       seed: in [0, 2**64).
 
     Returns:
@@ -192,10 +195,14 @@ def replace_pieces(
     shape = tf.shape(word_ids)
     is_real = positions < shape[1]
     originals = tf.gather(word_ids, tf.where(is_real, positions, 0), batch_dims=1)  # [B, P]
-    decisions = random_integers(random_bits(seed, *rows, DECIDE, positions), 10)
+    decisions = random_integers(random_bits(seed, *rows, DECIDE, positions), 1000)
+    masked_below = round(1000 * masking.masked_share)
+    kept_below = 1000 - round(1000 * masking.random_share)
     randoms = random_integers(random_bits(seed, *rows, REPLACE, positions), len(vocab))
     replaced = tf.where(
-        decisions < 8, vocab.mask_id, tf.where(decisions == 8, originals, randoms)
+        decisions < masked_below,
+        vocab.mask_id,
+        tf.where(decisions < kept_below, originals, randoms),
     )  # [B, P]
     # Padding positions, T, fall into one more column, which is cut off again.
     row_numbers = tf.broadcast_to(tf.range(shape[0])[:, None], tf.shape(positions))

@@ -152,7 +152,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
                 f"{config.hidden_size}; a generator is as wide at most."
             )
         self.objectives = (MaskedLM(), ReplacedTokens(discriminator_weight))
-        self.generator_config = generator
+        self.generator_config, self.discriminator_weight = generator, discriminator_weight
         self.generator = BertEncoder(
             *(generator, recompute, False, unpad),
             name="generator",
@@ -181,7 +181,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         return {
             **super().get_config(),
             "generator": self.generator_config.to_dict(),
-            "discriminator_weight": self.objectives[1].factor,
+            "discriminator_weight": self.discriminator_weight,
         }
 
 

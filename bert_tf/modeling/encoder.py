@@ -128,7 +128,8 @@ class BertEncoder(FromPretrained, keras.Model):
             self.pooler = Pooler(
                 config.initializer_range, config.pooler_act, name="pooler", dtype=self.dtype_policy
             )
-        self.dropout_seeds = keras.random.SeedGenerator(name="dropout_seeds")
+        seeds = "dropout_seeds" if name == "bert" else f"{name}_dropout_seeds"
+        self.dropout_seeds = keras.random.SeedGenerator(name=seeds)
         self.build()
 
     @property

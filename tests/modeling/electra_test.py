@@ -180,6 +180,7 @@ def test_tables_are_shared_and_dropout_is_not():
     assert np.abs(seen[0] - seen[1]).mean() > 0.1
 
 
+@pytest.mark.slow
 def test_keras_trains_and_loads_it(tmp_path):
     keras.utils.set_random_seed(1)
     model = ElectraPretrainer(TINY, generator_config(TINY, 0.5))

@@ -1,0 +1,95 @@
+"""Checkpoints with both of ELECTRA's towers: our runs', and google-research/electra's.
+
+                 ours                              google-research/electra
+    shared       bert/embeddings/                  electra/embeddings/
+    found out by bert/encoder/, cls/discriminator/ electra/encoder/, discriminator_predictions/
+    faked by     generator/encoder/,               generator/encoder/,
+                 generator/predictions/            generator_predictions/
+
+One tower is read at a time; each has a projection of the embeddings where its width differs.
+"""
+
+from collections.abc import Iterable
+
+from bert_tf.checkpoints.checkpoint import Weights, count_layers
+from bert_tf.config import ModelConfig
+
+TOWERS = ("discriminator", "generator")
+GENERATOR_CONFIG = "generator_config.json"
+# Starts of names, theirs to ours.
+ORIGINAL = {
+    "electra/": "bert/",
+    "discriminator_predictions/": "cls/discriminator/",
+    "generator_predictions/output_bias": "generator/predictions/output_bias",
+    "generator_predictions/": "generator/predictions/transform/",
+}
+# Of the generator, ours to those of a model that stands alone.
+ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
+
+
+def has_towers(names: Iterable[str]) -> bool:
+    """True if names of weights speak of ELECTRA's towers."""
+    return any(name.startswith(("electra/", "generator", "discriminator_pred")) for name in names)
+
+
+def one_tower(values: Weights, tower: str, source: str) -> Weights:
+    """Returns the weights of a tower, under the names of a model that stands alone.
+
+    Raises:
+      ValueError: if the file has only the other one.
+    """
+    values = {_renamed(name, ORIGINAL): value for name, value in values.items()}
+    is_generator = {name: name.startswith("generator/") for name in values}
+    shared = {name: v for name, v in values.items() if name.startswith("bert/embeddings/")}
+    if tower == "discriminator":
+        found = {name: v for name, v in values.items() if not is_generator[name]}
+    else:
+        found = {
+            _renamed(name, ALONE): value for name, value in values.items() if is_generator[name]
+        }
+    if not any("/encoder/" in name for name in found):
+        other = next(name for name in TOWERS if name != tower)
+        raise ValueError(f"{source} holds ELECTRA's {other} alone; its {tower} is asked for.")
+    return {**found, **shared}
+
+
+def _renamed(name: str, starts: dict[str, str]) -> str:
+    for theirs, ours in starts.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
+
+
+def infer_config(weights: Weights, source: str) -> ModelConfig:
+    """Makes the configuration of a tower of google-research/electra, whose files have none.
+
+    Its heads are 64 wide (configure_pretraining.py), but a narrower generator has one.
+
+    Raises:
+      ValueError: if tables are missing, or the width is no multiple of 64.
+    """
+    try:
+        words = weights["bert/embeddings/word_embeddings"].shape
+        positions = weights["bert/embeddings/position_embeddings"].shape
+        types = weights["bert/embeddings/token_type_embeddings"].shape
+        inner = weights["bert/encoder/layer_0/intermediate/dense/kernel"].shape
+    except KeyError as error:
+        raise ValueError(f"{source} lacks {error}, so it is no ELECTRA.") from None
+    width = inner[0]
+    if width > 64 and width % 64:
+        raise ValueError(
+            f"{source} has no bert_config.json, and its width {width} is no multiple of 64, the "
+            "width of the original's heads; give a configuration as --bert_config_file."
+        )
+    return ModelConfig(
+        vocab_size=words[0],
+        embedding_size=0 if words[1] == width else words[1],
+        hidden_size=width,
+        num_hidden_layers=count_layers(weights),
+        num_attention_heads=max(1, width // 64),
+        intermediate_size=inner[1],
+        max_position_embeddings=positions[0],
+        type_vocab_size=types[0],
+        hidden_act="gelu_exact",
+        pooler_act="gelu_exact",
+    )

@@ -1,7 +1,7 @@
 """Finds the pre-training recipe that makes most of a machine's minutes, by successive halving.
 
     python -m benchmarks.recipes --input_file='wiki/*.xz,books/*.xz' --output_dir=/tmp/recipes \\
-        --minutes=5,15,60 --table=/tmp/recipes.md
+        --minutes=5,15,60
 
 Every recipe below gets the first number of minutes, the better half of them the next, and so on;
 each run begins anew, since its schedule is one of its budget. What counts is the held-out loss of

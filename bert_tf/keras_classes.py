@@ -22,8 +22,9 @@ CLASSES = {
     "modeling.encoder": "BertEncoder Pooler",
     "modeling.heads": "HeadTransform LabelHead MaskedLMHead",
     "modeling.layer_norm": "LayerNorm",
-    "modeling.models": "BertClassifier BertPretrainer BertSpanLabeler BertTokenClassifier",
-    "modeling.multiple_choice": "BertMultipleChoice",
+    "modeling.models": (
+        "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
+    ),
     "modeling.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "AdamW AdamWeightDecay LAMB",
     "optimization.schedules": (

@@ -195,7 +195,7 @@ def is_missing(value: Any) -> bool:
     """Tells whether a value is what libraries put where there is none: None, NaN, NA, NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float) and math.isnan(value)
+    return isinstance(value, float | np.floating) and math.isnan(value)
 
 
 def _as_text(value: Any, where: str) -> Any:

@@ -1,6 +1,5 @@
 """One label, one number or several labels for a text or a pair of texts (BERT section 4.1)."""
 
-import pathlib
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from bert_tf.data.columns import (
     read_numbers,
     read_pairs,
 )
-from bert_tf.fine_tuning_config import LABEL_KINDS
+from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import (
     WeightedSum,
@@ -28,6 +27,7 @@ from bert_tf.modeling.losses import (
     weigh,
 )
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
 from bert_tf.tasks.text_examples import TextExample
 from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
@@ -52,13 +52,15 @@ class BertClassifier(Labelled):
     `label_kind="several"`; numbers with `num_labels=1`. Dicts of ids are taken as they are.
 
     Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that nobody
-    compiled is compiled by `fit`; see `compile_for`. Texts are cut to the preprocessor's length.
+    compiled is compiled by `fit`; see `compile_for`.
 
     Args:
       config: shape of the network.
       num_labels: C; 1 for a number instead of a class. Not needed with labels.
       labels: names of the classes; None if they have none.
       label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
+      long_texts: what stays of a text above the preprocessor's length: `head`, `tail`, or all of it
+        in `windows`, whose scores are averaged.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 
@@ -79,6 +81,7 @@ class BertClassifier(Labelled):
         num_labels: int = 0,
         labels: Sequence[Any] | None = None,
         label_kind: str = "",
+        long_texts: str = "head",
         **kwargs: Any,
     ) -> None:
         kwargs = {"name": "bert_classifier", **kwargs}
@@ -90,6 +93,11 @@ class BertClassifier(Labelled):
             raise ValueError(
                 f"label_kind is {label_kind!r}, expected one of {', '.join(LABEL_KINDS)}."
             )
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(
+                f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
+            )
+        self.long_texts = long_texts
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
@@ -110,7 +118,7 @@ class BertClassifier(Labelled):
         """
         if self.label_kind == "number":
             raise ValueError("The model gives a number, and no class: call score(texts).")
-        logits = np.asarray(self._logits(texts, batch_size), np.float64)
+        logits = self._logits(texts, batch_size).astype(np.float64)
         names = self.known_labels
         if self.label_kind == "several":
             scores = 1.0 / (1.0 + np.exp(-logits))
@@ -138,8 +146,9 @@ class BertClassifier(Labelled):
             raise ValueError("The model gives classes, and no number: call classify(texts).")
         return [float(row[0]) for row in self._logits(texts, batch_size)]
 
-    def _logits(self, texts: Any, batch_size: int) -> Any:
-        return self.predict_rows(self.read_examples(texts).rows, batch_size)
+    def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
+        examples = self.read_examples(texts)
+        return np.stack(self.join_rows(examples, self.predict_rows(examples.rows, batch_size)))
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -150,15 +159,15 @@ class BertClassifier(Labelled):
             TextExample(first, seconds[index] if seconds else "", None, str(index), "")
             for index, first in enumerate(firsts)
         ]
-        made = make_examples(rows, y_read, self.label_kind, self.tokenizer, self.max_seq_length)
+        kind, length = self.label_kind, self.max_seq_length
+        made = make_examples(rows, y_read, kind, self.tokenizer, length, self.long_texts)
         if weights is not None:
-            made.rows.labels["example_weights"] = read_numbers(
-                weights, len(firsts), "sample_weight"
-            )
+            own = read_numbers(weights, len(firsts), "sample_weight")
+            made.rows.labels["example_weights"] = own[made.owners]
         if made.num_cut and y is not None:
             logging.warning(
-                "%s of %s texts are longer than max_seq_length=%d pieces and lose their end.",
-                *(f"{made.num_cut:,}", f"{len(firsts):,}", self.max_seq_length),
+                "%s of %s texts are longer than max_seq_length=%d pieces: only their %s stays.",
+                *(f"{made.num_cut:,}", f"{len(firsts):,}", length, self.long_texts),
             )
         return made
 
@@ -168,6 +177,13 @@ class BertClassifier(Labelled):
             return read_numbers(y, count)
         read = read_label_ids if self.label_kind == "class" else read_label_sets
         return read(y, self.labels_to_read, count)
+
+    def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
+        """Returns the logits of each text, float32 [C]: the mean over its windows."""
+        of_text: list[list[np.ndarray]] = [[] for _ in examples.examples]
+        for owner, logits in zip(examples.owners, outputs, strict=True):
+            of_text[owner].append(logits)
+        return [np.mean(rows, axis=0) for rows in of_text]
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         return (
@@ -235,6 +251,8 @@ class BertClassifier(Labelled):
                 "The dataset has names as labels; expected numbers, or a model made with labels."
             )
         preprocessor = self.needed_preprocessor
+        if self.long_texts != "head":
+            raise ValueError(f"A dataset of texts, but long_texts={self.long_texts}: give lists.")
 
         @tf.autograph.experimental.do_not_convert
         def pack_batch(*element: Any) -> Any:
@@ -257,12 +275,15 @@ class BertClassifier(Labelled):
             return tf.argmax(is_it, axis=1, output_type=tf.int32)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "label_kind": self.label_kind}
+        own = {"label_kind": self.label_kind, "long_texts": self.long_texts}
+        return {**super().get_config(), **own}
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
-        folder = pathlib.Path(checkpoint.source)
-        kind = recorded(str(folder if folder.is_dir() else folder.parent), "label_kind")
-        has_head = "classifier" in checkpoint.heads
-        is_kept = has_head and kind == "several"
-        return {**super().arguments_for(checkpoint), **({"label_kind": kind} if is_kept else {})}
+        arguments = super().arguments_for(checkpoint)
+        if "classifier" in checkpoint.heads:
+            folder = folder_of(checkpoint)
+            arguments["long_texts"] = recorded(folder, "long_texts") or "head"
+            if recorded(folder, "label_kind") == "several":
+                arguments["label_kind"] = "several"
+        return arguments

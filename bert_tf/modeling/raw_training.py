@@ -26,13 +26,14 @@ from bert_tf.data.rows import (
     length_buckets,
     longest_first,
 )
+from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer
 
 BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
-OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), 0.1
+OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), FineTuningConfig().warmup_proportion
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 KerasBatch = tuple[dict[str, Any], Any, Any]
 
@@ -53,6 +54,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
     bert: Any
     optimizer: Any
+    distribute_strategy: Any
+    trainable_variables: Any
+    jit_compile: Any
     is_compiled_by_default = False
     _has_own_loss = False
     _compute_rows: Any = None
@@ -80,6 +84,10 @@ class RawTraining(WithPreprocessor, abc.ABC):
     def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
         """Returns the loss of a batch; `weights` may be None."""
 
+    def join_rows(self, examples: Any, outputs: list[Any]) -> list[Any]:
+        """Returns the outputs of each example from those of its rows, which may be several."""
+        return outputs
+
     @property
     def default_metrics(self) -> Any:
         """What is reported beside the loss, as `compile` takes it."""
@@ -105,16 +113,17 @@ class RawTraining(WithPreprocessor, abc.ABC):
           learning_rate: peak; None: 5e-5.
         """
         rate = OPTIMIZER.learning_rate if learning_rate is None else learning_rate
-        optimizer = build_optimizer(
-            dataclasses.replace(
-                OPTIMIZER,
-                learning_rate=rate,
-                num_train_steps=num_train_steps,
-                num_warmup_steps=int(WARMUP_PROPORTION * num_train_steps),
-            )
+        config = dataclasses.replace(
+            OPTIMIZER,
+            learning_rate=rate,
+            num_train_steps=num_train_steps,
+            num_warmup_steps=int(WARMUP_PROPORTION * num_train_steps),
         )
-        self.compile(optimizer, weighted_metrics=self.default_metrics)
-        optimizer.jit_compile = not self.jit_compile  # type: ignore[attr-defined]
+        with self.distribute_strategy.scope():
+            optimizer = build_optimizer(config)
+            self.compile(optimizer, weighted_metrics=self.default_metrics)
+            optimizer.build(self.trainable_variables)
+        optimizer.jit_compile = not self.jit_compile  # What TensorFlow runs, XLA updates in a pass.
         self.is_compiled_by_default = True
 
     def compute_loss(
@@ -185,7 +194,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
             options["steps_per_epoch"] = steps_per_epoch or steps
         else:
             if isinstance(x, tf.data.Dataset):
-                data = self.with_inputs(x)
+                data = counted(self.with_inputs(x), steps_per_epoch)
             else:
                 data = x
                 options |= {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
@@ -235,8 +244,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
     ) -> Any:
         """Keras' own, on raw input, too: scores in the order of the input, unnormalised.
 
-        Of outputs with an axis of pieces, those of a row's padding are 0. Rows of like length are
-        computed together.
+        Rows of like length are computed together.
         """
         if not self.is_raw(x):
             data = self.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
@@ -244,8 +252,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
             return super().predict(data, batch_size, verbose, **options)  # type: ignore[misc]
         if steps is not None:
             raise ValueError(f"steps={steps}: of texts all are predicted; give fewer of them.")
-        rows = self.read_examples(x).rows
-        return stack(self.predict_rows(rows, batch_size or BATCH_SIZE, verbose, callbacks))
+        examples = self.read_examples(x)
+        outputs = self.predict_rows(examples.rows, batch_size or BATCH_SIZE, verbose, callbacks)
+        return stack(self.join_rows(examples, outputs))
 
     def save(self, *arguments: Any, **options: Any) -> None:
         """Keras' own. The optimizer that `fit` made by itself is of no use later, and left out."""
@@ -266,7 +275,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         """Compiles a loaded model as the saved one was."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
-            self.optimizer.build(self.trainable_variables)  # type: ignore[attr-defined]
+            self.optimizer.build(self.trainable_variables)
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -373,7 +382,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         own = self.preprocessor
         is_plain = bool(own and own.pad_to_max_length)
         longest = own.max_seq_length if is_plain and own else max(1, int(rows.lengths.max()))
-        return length_buckets(longest, bool(self.jit_compile), is_plain)  # type: ignore
+        return length_buckets(longest, bool(self.jit_compile), is_plain)
 
     def _compute_function(self, rows: Rows) -> Any:
         """Returns the model as a graph for rows of all lengths."""
@@ -445,6 +454,17 @@ def split_off(x: Any, y: Any, weights: Any, share: float) -> tuple[Any, Any, Any
     return *part(slice(0, first)), given and given[:first], tuple(later)
 
 
+def counted(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Dataset:
+    """Returns a dataset that says how many batches it has, for which it may be gone through once.
+
+    A schedule needs the number. Where it is given nothing is counted.
+    """
+    if steps_per_epoch or data.cardinality() != tf.data.UNKNOWN_CARDINALITY:
+        return data
+    logging.info("Counting the batches of the dataset, which does not say how many.")
+    return data.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in data)))
+
+
 def count_steps(data: Any, batch_size: int) -> int:
     """Returns the batches of an epoch of what Keras trains on.
 
@@ -452,12 +472,8 @@ def count_steps(data: Any, batch_size: int) -> int:
       ValueError: if that has no end.
     """
     if isinstance(data, tf.data.Dataset):
-        count = int(data.cardinality())
-        if count == tf.data.UNKNOWN_CARDINALITY:
-            logging.info("Counting the batches of the dataset, which does not say how many.")
-            count = sum(1 for _ in data)
-        if count != tf.data.INFINITE_CARDINALITY:
-            return count
+        if data.cardinality() != tf.data.INFINITE_CARDINALITY:
+            return int(data.cardinality())
     elif isinstance(data, keras.utils.PyDataset):
         return int(data.num_batches or 1)
     elif not hasattr(data, "__next__"):

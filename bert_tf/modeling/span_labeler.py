@@ -1,6 +1,7 @@
 """Start and end of the answer to a question in a context (BERT section 4.2)."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,13 @@ from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, stack
+from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.run_record import recorded
 from bert_tf.tasks.squad_answers import best_answers
 from bert_tf.tasks.squad_features import SquadAnswer, SquadExamples, SquadQuestion, make_examples
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 START, END = "start_logits", "end_logits"
 NO_SCORE = -1e4  # of positions beyond a row
@@ -42,6 +48,8 @@ class BertSpanLabeler(FineTuned):
       config: shape of the network.
       use_pooler: whether the encoder has a pooler, which is not used here.
       recompute, unpad: see `BertEncoder`.
+      reading: how contexts are cut in windows and answers chosen; None: as run_squad does by
+        default, in rows shorter than 384 pieces with shorter windows and questions.
       preprocessor: see `FineTuned`.
 
     Call arguments: as `BertClassifier`.
@@ -54,9 +62,16 @@ class BertSpanLabeler(FineTuned):
     has_pieces = True
     default_length = 384
 
-    def __init__(self, config: ModelConfig, use_pooler: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        use_pooler: bool = False,
+        reading: SquadConfig | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         kwargs = {"name": "bert_span_labeler", **kwargs, "num_labels": 2}
         super().__init__(config, head="squad", use_pooler=use_pooler, **kwargs)
+        self._reading = SquadConfig(**reading) if isinstance(reading, dict) else reading
         self.dropout = Dropout(0.0, 0, dtype=self.dtype_policy)
 
     def call(
@@ -69,7 +84,7 @@ class BertSpanLabeler(FineTuned):
         self,
         questions: Any,
         contexts: Any,
-        may_be_none: bool = False,
+        may_be_none: bool | None = None,
         batch_size: int = BATCH_SIZE,
         **options: Any,
     ) -> list[dict[str, Any]]:
@@ -78,7 +93,7 @@ class BertSpanLabeler(FineTuned):
         Args:
           questions: texts.
           contexts: a text for each, of any length.
-          may_be_none: whether "no answer" is one: for models trained with such questions.
+          may_be_none: whether "no answer" is one; None: as `reading` says, no by default.
           batch_size: windows computed at once.
           options: `n_best_size`, `max_answer_length`, `null_score_diff_threshold` of `SquadConfig`.
 
@@ -89,7 +104,9 @@ class BertSpanLabeler(FineTuned):
         Raises:
           ValueError: if the texts are wrong.
         """
-        config = dataclasses.replace(self.reading, version_2_with_negative=may_be_none, **options)
+        if may_be_none is not None:
+            options["version_2_with_negative"] = may_be_none
+        config = dataclasses.replace(self.reading, **options)
         examples = self.read_examples((questions, contexts))
         rows = self.predict_rows(examples.rows, batch_size)
         starts, ends = (pad([row[name] for row in rows]) for name in (START, END))
@@ -100,7 +117,9 @@ class BertSpanLabeler(FineTuned):
 
     @property
     def reading(self) -> SquadConfig:
-        """How contexts are cut in windows: as run_squad does by default, less in short rows."""
+        """How contexts are cut in windows, and answers chosen."""
+        if self._reading:
+            return self._reading
         longest = self.max_seq_length
         return SquadConfig(
             doc_stride=max(1, min(128, longest // 3)), max_query_length=min(64, longest // 4)
@@ -156,6 +175,21 @@ class BertSpanLabeler(FineTuned):
     @property
     def default_metrics(self) -> Any:
         return {START: ["accuracy"], END: ["accuracy"]}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "reading": self._reading and self._reading.to_dict()}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        """Returns how the run of a checkpoint read its contexts."""
+        kinds = typing.get_type_hints(SquadConfig)
+        values = {name: recorded(folder_of(checkpoint), name) for name in SquadConfig.names()}
+        given = {
+            name: value == "true" if kinds[name] is bool else kinds[name](value)
+            for name, value in values.items()
+            if value
+        }
+        return {"reading": SquadConfig(**given)} if given else {}
 
 
 def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:

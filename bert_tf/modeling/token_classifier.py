@@ -13,7 +13,7 @@ from bert_tf.data.columns import check_count, read_column, read_label_ids, read_
 from bert_tf.metrics.entities import Span, spans
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
-from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, stack
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.tasks.tagging_features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.words import word_places
@@ -30,7 +30,8 @@ class BertTokenClassifier(Labelled):
     Takes sentences where it has a preprocessor: lists of words, or texts whose words are separated
     by white space; of each a list of labels, names or places, one a word. A word is labelled at its
     first piece. A sentence longer than the preprocessor's length goes in windows that overlap, so
-    that no word is dropped. Dicts of ids are taken as they are.
+    that no word is dropped. `predict` gives the scores of words, float32 [N, W, C], 0 behind the
+    last of a sentence. Dicts of ids are taken as they are.
 
     Args:
       config: shape of the network.
@@ -63,24 +64,6 @@ class BertTokenClassifier(Labelled):
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_pieces(inputs, training, dropout_seed)
 
-    def predict(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
-    ) -> Any:
-        """Keras' own on ids; of raw sentences the scores of their words, unnormalised.
-
-        Returns:
-          float32 [N, W, C] of N sentences, W the most words of one; 0 behind the last word.
-        """
-        if not self.is_raw(x) or steps is not None:
-            return super().predict(x, batch_size, verbose, steps, callbacks)
-        examples = self.read_examples(x)
-        return stack(self._score_words(examples, batch_size or BATCH_SIZE, verbose, callbacks))
-
     def tag(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[dict[str, Any]]]:
         """Returns the label of each word.
 
@@ -111,20 +94,17 @@ class BertTokenClassifier(Labelled):
         scores: dict[int, np.ndarray] = {}
         if found:
             examples = self.read_examples([words[index] for index in found])
-            scores = dict(zip(found, self._score_words(examples, batch_size), strict=True))
-        answers = []
+            outputs = self.predict_rows(examples.rows, batch_size)
+            scores = dict(zip(found, self.join_rows(examples, outputs), strict=True))
+        answers: list[list[dict[str, Any]]] = []
         for index, row in enumerate(words):
-            logits = scores.get(index, np.zeros((0, self.num_labels))).astype(np.float64)
-            shares = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
-            shares /= shares.sum(axis=-1, keepdims=True)
-            answer = [
-                {"word": word, "label": self.known_labels[share.argmax()], "score": share.max()}
-                for word, share in zip(row, shares.tolist() and shares, strict=True)
-            ]
-            for place, word in enumerate(answer):
-                word["score"] = float(word["score"])
+            answer = []
+            for place, (word, logits) in enumerate(zip(row, scores.get(index, ()), strict=True)):
+                powers = np.exp(logits.astype(np.float64) - logits.max())
+                best, score = int(logits.argmax()), float(powers.max() / powers.sum())
+                answer.append({"word": word, "label": self.known_labels[best], "score": score})
                 if is_text:
-                    word["start"], word["end"] = places[index][place]
+                    answer[-1] |= dict(zip(("start", "end"), places[index][place], strict=True))
             answers.append(answer)
         return answers
 
@@ -160,19 +140,6 @@ class BertTokenClassifier(Labelled):
             for text, words in zip(texts, self.tag(texts, batch_size), strict=True)
         ]
 
-    def _score_words(
-        self, examples: TaggedExamples, batch_size: int, verbose: Any = 0, callbacks: Any = None
-    ) -> list[np.ndarray]:
-        """Returns the logits of the words of each sentence, float32 [W, C]."""
-        found = [
-            np.zeros((len(sentence.words), self.num_labels), np.float32)
-            for sentence in examples.sentences
-        ]
-        outputs = self.predict_rows(examples.rows, batch_size, verbose, callbacks)
-        for row, logits in zip(examples.tag_rows, outputs, strict=True):
-            found[row.sentence][row.words] = logits[row.positions]
-        return found
-
     # Raw input ---------------------------------------------------------------------------------
 
     def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TaggedExamples:
@@ -190,6 +157,16 @@ class BertTokenClassifier(Labelled):
             owners = [row.sentence for row in made.tag_rows]
             made.rows.labels["example_weights"] = of_sentence[owners]
         return made
+
+    def join_rows(self, examples: TaggedExamples, outputs: list[Any]) -> list[np.ndarray]:
+        """Returns the logits of the words of each sentence, float32 [W, C]."""
+        found = [
+            np.zeros((len(sentence.words), self.num_labels), np.float32)
+            for sentence in examples.sentences
+        ]
+        for row, logits in zip(examples.tag_rows, outputs, strict=True):
+            found[row.sentence][row.words] = logits[row.positions]
+        return found
 
     def _read_tags(self, y: Any, words: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
         """Returns the name of the label of each word."""

@@ -165,10 +165,8 @@ def make_preprocessor(
             checkpoint.source,
         )
         return None
-    source = pathlib.Path(checkpoint.source)
-    folder = str(source if source.is_dir() else source.parent)
     positions = checkpoint.config.longest_row
-    length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
+    length = max_seq_length or int(recorded(folder_of(checkpoint), "max_seq_length") or 0)
     made = BertPreprocessor(
         checkpoint.vocab,
         checkpoint.config.do_lower_case,
@@ -176,6 +174,12 @@ def make_preprocessor(
     )
     check_fits(made, checkpoint.config)
     return made
+
+
+def folder_of(checkpoint: "Checkpoint") -> str:
+    """Returns the folder that a checkpoint was read from, which may be a run's."""
+    source = pathlib.Path(checkpoint.source)
+    return str(source if source.is_dir() else source.parent)
 
 
 def check_fits(preprocessor: Any, config: Any) -> None:

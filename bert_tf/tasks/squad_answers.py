@@ -107,7 +107,7 @@ class Answer(NamedTuple):
     Attributes:
       text: as it stands in the context; "" for none.
       score: its probability among the `n_best_size` best.
-      start, end: characters of the context: text == context[start:end].
+      start, end: characters of the context, text == context[start:end]; -1 of no answer.
     """
 
     text: str
@@ -134,7 +134,8 @@ def best_answers(
         if null is not None and _null_odds(null, entries) > threshold:
             place = next(i for i, entry in enumerate(entries) if not entry.text)
         best, score = entries[place], _probabilities(entries)[place]
-        found.append(Answer(best.text, score, best.start, best.end))
+        places = (best.start, best.end) if best.text else (-1, -1)
+        found.append(Answer(best.text, score, *places))
     return found
 
 

@@ -1,7 +1,8 @@
 """bert_tf: BERT for TensorFlow, from raw text to a trained model.
 
-    tokenizer = bert_tf.load_tokenizer("bert-base-uncased")
-    model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", may_miss=["cls/"])
+    model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", labels=["bad", "good"])
+    model.fit(texts, labels, epochs=3)
+    model.classify(["A fine film."])
 
 What is in `__all__` is imported when it is first used: TensorFlow takes seconds to load.
 After `import bert_tf` `keras.models.load_model` loads what was saved of its models.
@@ -25,36 +26,80 @@ __version__ = "0.1.0"
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.load_tokenizer import load_tokenizer
+    from bert_tf.config import ModelConfig, OptimizerConfig
     from bert_tf.modeling.encoder import BertEncoder
     from bert_tf.modeling.models import (
         BertClassifier,
+        BertMultipleChoice,
         BertPretrainer,
         BertSpanLabeler,
         BertTokenClassifier,
     )
-    from bert_tf.modeling.multiple_choice import BertMultipleChoice
+    from bert_tf.modeling.preprocessor import BertPreprocessor
+    from bert_tf.optimization.optimizers import LAMB, AdamW, AdamWeightDecay
+    from bert_tf.optimization.schedules import (
+        LinearWarmupCosineDecay,
+        LinearWarmupLinearDecay,
+        LinearWarmupPolynomialDecay,
+        LinearWarmupTrapezoid,
+    )
+    from bert_tf.text.bpe_vocab import BpeVocab
+    from bert_tf.text.byte_bpe import ByteBpe
+    from bert_tf.text.text_tokenizer import TextTokenizer
+    from bert_tf.text.vocab import Vocab
+    from bert_tf.text.wordpiece import WordPiece
 
 __all__ = [
+    "AdamW",
+    "AdamWeightDecay",
     "BertClassifier",
     "BertEncoder",
     "BertMultipleChoice",
+    "BertPreprocessor",
     "BertPretrainer",
     "BertSpanLabeler",
     "BertTokenClassifier",
+    "BpeVocab",
+    "ByteBpe",
+    "LAMB",
+    "LinearWarmupCosineDecay",
+    "LinearWarmupLinearDecay",
+    "LinearWarmupPolynomialDecay",
+    "LinearWarmupTrapezoid",
+    "ModelConfig",
+    "OptimizerConfig",
+    "TextTokenizer",
+    "Vocab",
+    "WordPiece",
     "load_tokenizer",
 ]
+# Where each is: the module, below bert_tf, and its names.
 _MODULES = {
-    "load_tokenizer": "checkpoints.load_tokenizer",
-    "BertEncoder": "modeling.encoder",
-    "BertMultipleChoice": "modeling.multiple_choice",
+    "checkpoints.load_tokenizer": "load_tokenizer",
+    "config": "ModelConfig OptimizerConfig",
+    "modeling.encoder": "BertEncoder",
+    "modeling.models": (
+        "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
+    ),
+    "modeling.preprocessor": "BertPreprocessor",
+    "optimization.optimizers": "LAMB AdamW AdamWeightDecay",
+    "optimization.schedules": (
+        "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "
+        "LinearWarmupTrapezoid"
+    ),
+    "text.bpe_vocab": "BpeVocab",
+    "text.byte_bpe": "ByteBpe",
+    "text.text_tokenizer": "TextTokenizer",
+    "text.vocab": "Vocab",
+    "text.wordpiece": "WordPiece",
 }
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'modeling.models')}")
-    return getattr(module, name)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
 
 
 def __dir__() -> list[str]:

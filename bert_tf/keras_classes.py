@@ -23,8 +23,9 @@ CLASSES = {
     "modeling.encoder": "BertEncoder Pooler",
     "modeling.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
     "modeling.layer_norm": "LayerNorm",
-    "modeling.models": "BertClassifier BertPretrainer BertSpanLabeler BertTokenClassifier",
-    "modeling.multiple_choice": "BertMultipleChoice",
+    "modeling.models": (
+        "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
+    ),
     "modeling.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "AdamW AdamWeightDecay LAMB Muon",
     "optimization.schedules": (

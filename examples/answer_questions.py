@@ -4,29 +4,19 @@
 
 --model is a BERT in any form that bert_tf reads; without it, a tiny one starts at random. --data
 has the form of SQuAD 1.1; without it, made_up.json is written in that form and taken. The questions
-of a tenth of the paragraphs are held out. The results are answers.keras and answers_vocab.txt in
-the current folder.
+of a tenth of the paragraphs are held out. The result is answers.keras in the current folder.
 """
 
 import argparse
 import json
 import pathlib
 import random
-from collections.abc import Sequence
 
 import keras
 
-from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.config import ModelConfig, OptimizerConfig
+import bert_tf
 from bert_tf.metrics.squad import evaluate_v1
-from bert_tf.modeling.models import BertSpanLabeler
-from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks import squad_features
-from bert_tf.tasks.squad_answers import make_predictions
-from bert_tf.tasks.squad_features import SquadQuestion
-from bert_tf.text.vocab import Vocab
 from bert_tf.text.vocab_training import count_words, train_vocab
-from bert_tf.text.wordpiece import WordPiece
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="", help="a checkpoint; none: a tiny random model")
@@ -57,63 +47,44 @@ if args.data == "made_up.json":
         paragraphs.append({"context": context, "qas": rows})
     made = {"version": "1.1", "data": [{"title": "Lives", "paragraphs": paragraphs}]}
     pathlib.Path(args.data).write_text(json.dumps(made), encoding="utf8")
-questions = squad_features.read_squad(args.data, is_training=True, version_2=False)
-contexts = list(dict.fromkeys(question.context for question in questions))
-later = set(contexts[: len(contexts) // 10])
-held_out = [question for question in questions if question.context in later]
-train = [question for question in questions if question.context not in later]
+data = json.loads(pathlib.Path(args.data).read_text(encoding="utf8"))["data"]
+paragraphs = [paragraph for article in data for paragraph in article["paragraphs"]]
+rows = [(row, p["context"]) for p in paragraphs for row in p["qas"]]
+later = sum(len(p["qas"]) for p in paragraphs[: len(paragraphs) // 10])
+questions, contexts = [row["question"] for row, _ in rows], [context for _, context in rows]
+answers = [row["answers"][0] for row, _ in rows]
 
-# The model and its tokenizer. Rows hold a question and a window of its paragraph.
+# The model, with its tokenizer. Rows hold a question and a window of its paragraph.
 if args.model:
-    checkpoint = read_checkpoint(args.model)
-    tokenizer = WordPiece(checkpoint.vocab, checkpoint.config.do_lower_case)
-    model = BertSpanLabeler.from_checkpoint(checkpoint, ["cls/"])
-    length, learning_rate, epochs = 256, 5e-5, 2
+    load = bert_tf.BertSpanLabeler.from_pretrained
+    model = load(args.model, new_head=True, max_seq_length=256)
+    options = {"epochs": 2, "learning_rate": 5e-5}
 else:
-    texts = [text for question in train for text in (question.question, question.context)]
-    tokenizer = WordPiece(Vocab(tuple(train_vocab(count_words(texts, True), 200))), True)
-    model = BertSpanLabeler(ModelConfig(200, 64, 2, 4, 128))
-    length, learning_rate, epochs = 48, 2e-3, 6
-tokenizer.vocab.write("answers_vocab.txt")
+    vocab = bert_tf.Vocab(tuple(train_vocab(count_words([*questions, *contexts], True), 200)))
+    preprocessor = bert_tf.BertPreprocessor(vocab, do_lower_case=True, max_seq_length=48)
+    config = bert_tf.ModelConfig(len(vocab), 64, 2, 4, 128)
+    model = bert_tf.BertSpanLabeler(config, preprocessor=preprocessor)
+    options = {"epochs": 6, "learning_rate": 2e-3}
 
 
-def make_rows(questions: Sequence[SquadQuestion]) -> list[squad_features.SquadFeature]:
-    sizes = (length, length // 2, length // 4)  # of rows, from window to window, of questions
-    return [row for q in questions for row in squad_features.make_features(q, tokenizer, *sizes)]
-
-
-def answer(model: keras.Model, questions: Sequence[SquadQuestion]) -> dict[str, str]:
-    """Returns the best answer to each question, by its id."""
-    rows = make_rows(questions)
-    scores = model.predict(squad_features.pad_features(rows, length), verbose=0)
-    starts, ends = scores["start_logits"], scores["end_logits"]
-    return make_predictions(questions, rows, starts, ends, version_2=False).predictions
-
-
-def print_scores(title: str, found: dict[str, str]) -> None:
-    rows = [{"id": q.id, "answers": [answer._asdict() for answer in q.answers]} for q in held_out]
-    scores = evaluate_v1({"data": [{"paragraphs": [{"qas": rows}]}]}, found)
+def print_scores(title: str) -> list[str]:
+    found = [row["answer"] for row in model.answer(questions[:later], contexts[:later])]
+    held_out = {"data": [{"paragraphs": [{"qas": [row for row, _ in rows[:later]]}]}]}
+    named = {row["id"]: answer for (row, _), answer in zip(rows, found, strict=False)}
+    scores = evaluate_v1(held_out, named)
     print(f"{title}: exact match {scores['exact_match']:.1f}, F1 {scores['f1']:.1f}")
+    return found
 
 
-# Training, and the scores before and after it. The labels are named as the model's outputs.
-inputs = squad_features.pad_features(make_rows(train), length)
-labels = {"start_logits": inputs["start_positions"], "end_logits": inputs["end_positions"]}
-steps = epochs * -(-len(inputs["start_positions"]) // 32)
-optimizer = build_optimizer(OptimizerConfig("adamw", learning_rate, steps, steps // 10))
-loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-model.compile(optimizer, dict.fromkeys(labels, loss), jit_compile=False)
-print_scores("Before", answer(model, held_out))
-model.fit(inputs, labels, batch_size=32, epochs=epochs, verbose=2)
-found = answer(model, held_out)
-print_scores("After", found)
-for question in held_out[:5]:
-    print(f"{question.question} {found[question.id]} (right: {question.answers[0].text})")
+# Training, and the scores before and after it.
+print_scores("Before")
+model.fit((questions[later:], contexts[later:]), answers[later:], verbose=2, **options)
+found = print_scores("After")
+for question, answer, right in list(zip(questions, found, answers, strict=False))[:5]:
+    print(f"{question} {answer} (right: {right['text']})")
 
-# Later, or in another program after `import bert_tf`: the model from its file, its vocabulary from
-# the other.
+# Later, or in another program after `import bert_tf`: one file holds all that is needed.
 model.save("answers.keras")
 loaded = keras.models.load_model("answers.keras")
-context = "Born in Bern in 1812, Alan taught natural history."
-typed = [SquadQuestion("1", "Where did Alan live?", context, None, (), False)]
-print(f"{context} {typed[0].question} {answer(loaded, typed)['1']}")
+question, context = "Where did Alan live?", "Born in Bern in 1812, Alan taught natural history."
+print(f"{context} {question} {loaded.answer([question], [context])[0]['answer']}")

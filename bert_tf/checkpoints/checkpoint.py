@@ -149,6 +149,16 @@ def with_transform(weights: Weights, config: ModelConfig) -> Weights:
     return {**weights, **{own + name.removeprefix(start): weights[name] for name in theirs}}
 
 
+def without_task_heads(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns what a new head begins from: the encoder, and the transformation before heads."""
+    kept = {
+        name: weight
+        for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
+        if not name.startswith("cls/") or name.startswith(HEADS["transform"])
+    }
+    return dataclasses.replace(checkpoint, weights=kept, labels=())
+
+
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:
     """Returns " title [names]" for a message, cut after `most` names; "" without names."""
     if not names:

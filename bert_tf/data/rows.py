@@ -42,6 +42,9 @@ class Shares(NamedTuple):
         return np.arange(batch_size).reshape(self.num_workers, -1)[self.worker_index]
 
 
+ALL = Shares()
+
+
 class Rows:
     """Packed texts with labels.
 
@@ -154,13 +157,19 @@ def training_batches(
 
 
 def evaluation_batches(
-    rows: Rows, batch_size: int, max_steps: int, buckets: Sequence[int], shares: Shares
+    rows: Rows,
+    batch_size: int,
+    max_steps: int,
+    buckets: Sequence[int],
+    shares: Shares = ALL,
+    is_filled: bool = True,
 ) -> tf.data.Dataset:
     """Returns every row once, the longest first, in at most `max_steps` batches (0: all).
 
-    Arguments are those of `training_batches`; `row_ids` tell which row is where.
+    Arguments are those of `training_batches`; `row_ids` tell which row is where. The last batch is
+    filled up with rows of weight 0 unless `is_filled` is false.
     """
-    order = np.argsort(-rows.lengths, kind="stable")
+    order = longest_first(rows)
 
     def choose(step: int) -> tuple[np.ndarray, int]:
         row_ids = order[step * batch_size : (step + 1) * batch_size]
@@ -168,7 +177,40 @@ def evaluation_batches(
 
     num_steps = -(-len(rows) // batch_size)
     steps = tf.data.Dataset.range(min(num_steps, max_steps) if max_steps else num_steps)
-    return _batches(rows, steps, choose, batch_size, buckets, shares)
+    return _batches(rows, steps, choose, batch_size, buckets, shares, is_filled)
+
+
+def epoch_batches(
+    rows: Rows, batch_size: int, first_step: int, seed: int | None, buckets: Sequence[int]
+) -> tuple[tf.data.Dataset, int]:
+    """Returns an endless dataset of `Rows.batch` and the number of its batches an epoch.
+
+    Every epoch holds every row once, in an order of its own; its last batch may be smaller. That is
+    what Keras' `fit` takes for an epoch.
+
+    Args:
+      rows: what to train on.
+      batch_size: B.
+      first_step: number of the first batch.
+      seed: of the order; None for the order of the rows.
+      buckets: see `training_batches`.
+    """
+    num_steps = -(-len(rows) // batch_size)
+
+    def choose(step: int) -> tuple[np.ndarray, int]:
+        epoch, place = divmod(step, num_steps)
+        ids = np.arange(place * batch_size, min((place + 1) * batch_size, len(rows)))
+        if seed is not None:
+            ids, _ = place_examples(epoch * len(rows) + ids, len(rows), seed)
+        return ids, int(rows.lengths[ids].max())
+
+    steps = tf.data.Dataset.range(first_step, np.iinfo(np.int64).max)
+    return _batches(rows, steps, choose, batch_size, buckets, ALL, is_filled=False), num_steps
+
+
+def longest_first(rows: Rows) -> np.ndarray:
+    """Returns the numbers of the rows by their length, int64 [N]: those of like length together."""
+    return np.argsort(-rows.lengths, kind="stable")
 
 
 def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = False) -> list[int]:
@@ -195,7 +237,9 @@ def _batches(
     batch_size: int,
     buckets: Sequence[int],
     shares: Shares,
+    is_filled: bool = True,
 ) -> tf.data.Dataset:
+    """Makes the batches that `choose` names, each filled up to its size unless said otherwise."""
     own = shares.rows(batch_size)
     example = rows.batch(np.zeros([0], np.int64), len(own), buckets[-1])
     is_long = {name: value.shape[-1] == buckets[-1] for name, value in example.items()}
@@ -205,10 +249,13 @@ def _batches(
         row_ids, longest = choose(int(step))
         length = next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
         mine = row_ids[own[own < len(row_ids)]]
-        return list(rows.batch(mine, len(own), length).values())
+        num_rows = len(own) if is_filled else len(mine)
+        return list(rows.batch(mine, num_rows, length).values())
 
     def static_shape(name: str) -> list[int | None]:
-        shape = list(example[name].shape)
+        shape: list[int | None] = list(example[name].shape)
+        if not is_filled:
+            shape[0] = None
         return [*shape[:-1], None] if is_long[name] and len(buckets) > 1 else shape
 
     @tf.autograph.experimental.do_not_convert

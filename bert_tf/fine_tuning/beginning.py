@@ -8,7 +8,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bert_tf import config_flags
-from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, with_transform
+from bert_tf.checkpoints.checkpoint import Checkpoint, without_task_heads
 from bert_tf.checkpoints.google import read_labels
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.config import ModelConfig, TrainingConfig
@@ -64,13 +64,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
     vocab = typing.cast(AnyVocab, start.vocab)
     start = dataclasses.replace(start, config=with_vocabulary(start.config, vocab))
     if program.head not in start.heads or configs.tuning.new_head:
-        # The transformation before the heads of tasks begins from what is there.
-        kept = {
-            name: weight
-            for name, weight in with_transform(start.weights, start.config).items()
-            if not name.startswith("cls/") or name.startswith(HEADS["transform"])
-        }
-        start = dataclasses.replace(start, weights=kept, labels=())
+        start = without_task_heads(start)
         return Beginning(start.config, vocab, (), 0, start)
     return Beginning(start.config, vocab, start.labels, max(1, start.num_labels), start)
 

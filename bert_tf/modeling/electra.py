@@ -21,8 +21,8 @@ from bert_tf.config import ModelConfig
 from bert_tf.data.random_bits import mix64, random_bits
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.heads import DiscriminatorHead, MaskedLMHead
-from bert_tf.modeling.models import WithObjectives
 from bert_tf.modeling.pretrained import FromPretrained
+from bert_tf.modeling.pretrainer import WithObjectives
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
 

@@ -105,7 +105,7 @@ class BertEncoder(FromPretrained, keras.Model):
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
-        self.unpad = unpad
+        self.leave_out_padding(unpad)
         self.autocast = False  # Ids are never rounded, in whatever type they come.
         if embeddings is None:
             embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
@@ -135,6 +135,10 @@ class BertEncoder(FromPretrained, keras.Model):
     @property
     def encoder_layers(self) -> list[Block]:
         return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
+
+    def leave_out_padding(self, unpad: bool) -> None:
+        """Says whether the layers work on the pieces alone, which XLA cannot compile."""
+        self.unpad, self.supports_jit = unpad, not unpad
 
     def prepare_for_inference(self) -> None:
         """Makes calls faster, for good; training has no effect any more."""

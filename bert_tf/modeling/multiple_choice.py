@@ -1,18 +1,18 @@
 """Multiple choice: one score for each way to go on (BERT section 4.4, SWAG)."""
 
-import typing
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.models import FineTuned
-
-if typing.TYPE_CHECKING:
-    from bert_tf.checkpoints.checkpoint import Checkpoint
-
-ENCODER_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+from bert_tf.data.columns import read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.modeling.fine_tuned import FineTuned
+from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.tasks.choice_features import ChoiceExamples, make_examples
+from bert_tf.tasks.swag import ChoiceExample
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -23,12 +23,21 @@ class BertMultipleChoice(FineTuned):
     scores of the choices of one question are the logits of a softmax, so the class is the number
     of the right one: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
 
+        model = bert_tf.BertMultipleChoice.from_pretrained("bert-base-uncased", new_head=True)
+        model.fit((contexts, choices), right_ones)
+        model.choose(["She sat down."], [["She stood.", "It rained.", "He slept."]])
+
+    Takes raw contexts and choices where it has a preprocessor: a column of texts and one of lists
+    of texts, of equal length; the labels are the places of the right ones. Dicts of ids are taken
+    as they are.
+
     google-research/bert has no program for it. Weights are those of Hugging Face's
     BertForMultipleChoice: a classifier of one label, with a bias that moves all choices alike.
 
     Args:
       config: shape of the network.
       recompute, unpad: see `BertEncoder`.
+      preprocessor: see `FineTuned`.
 
     Call arguments:
       inputs: dict of int32 [B, C, T], C choices each: `input_word_ids`, `input_mask`,
@@ -43,6 +52,8 @@ class BertMultipleChoice(FineTuned):
       ValueError: if the inputs have no axis of choices.
     """
 
+    head_name = "classifier"
+
     def __init__(self, config: ModelConfig, **kwargs: Any) -> None:
         kwargs = {"name": "bert_multiple_choice", **kwargs, "num_labels": 1}
         kwargs["use_pooler"] = config.classifier_pooling == "pooler"
@@ -56,13 +67,79 @@ class BertMultipleChoice(FineTuned):
                 "choice of each question."
             )
         _, num_choices, length = ops.shape(inputs["input_word_ids"])
-        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in ENCODER_INPUTS}
+        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
         if "packed_places" in inputs:  # Of texts already.
             starts = ops.reshape(inputs["packed_starts"], (-1,))
             rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
         scores = self.score_texts(rows, training, dropout_seed)  # [B*C, 1]
         return ops.reshape(scores, (-1, num_choices))
 
-    @classmethod
-    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
-        return {}
+    def choose(
+        self, contexts: Any, choices: Any, batch_size: int = BATCH_SIZE
+    ) -> list[dict[str, Any]]:
+        """Returns the choice that follows each context.
+
+        Args:
+          contexts: texts.
+          choices: of each a list of texts, of equal length.
+          batch_size: contexts computed at once, with all their choices.
+
+        Returns:
+          A dict a context: `choice`, its place `index`, and `score`, its probability.
+
+        Raises:
+          ValueError: if the texts are wrong.
+        """
+        examples = self.read_examples((contexts, choices))
+        answers = []
+        for example, logits in zip(
+            examples.examples, self.predict_rows(examples.rows, batch_size), strict=True
+        ):
+            powers = np.exp(logits.astype(np.float64) - logits.max())
+            best = int(logits.argmax())
+            score = float(powers[best] / powers.sum())
+            answers.append({"choice": example.choices[best], "index": best, "score": score})
+        return answers
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> ChoiceExamples:
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ValueError("Expected (contexts, choices): a list of texts, and a list of lists.")
+        contexts, lists = read_texts(x[0], "contexts"), read_column(x[1], "choices")
+        if len(contexts) != len(lists):
+            raise ValueError(
+                f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected one "
+                "for each."
+            )
+        choices = [tuple(read_texts(row, f"choices[{i}]")) for i, row in enumerate(lists)]
+        for index, row in enumerate(choices):
+            if len(row) != len(choices[0]) or len(row) < 2:
+                raise ValueError(
+                    f"choices[{index}] has {len(row)} texts, choices[0] {len(choices[0])}; "
+                    "expected two or more, as many in each."
+                )
+        labels = [None] * len(contexts)
+        if y is not None:
+            labels = read_label_ids(y, ("",) * len(choices[0]), len(contexts)).tolist()
+        columns = zip(contexts, choices, labels, strict=True)
+        made = make_examples(
+            [
+                ChoiceExample(a, "", b, y, str(i), f"choices[{i}]")
+                for i, (a, b, y) in enumerate(columns)
+            ],
+            self.tokenizer,
+            self.max_seq_length,
+        )
+        if weights is not None:
+            own = read_numbers(weights, len(contexts), "sample_weight")
+            made.rows.labels["example_weights"] = own
+        return made
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        inputs = {name: batch[name] for name in INPUTS}
+        return inputs, batch["label_ids"], batch["example_weights"]
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        losses = class_losses(outputs, y)  # [B]
+        return weigh(losses, ops.ones_like(losses) if weights is None else weights)

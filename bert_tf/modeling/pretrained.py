@@ -50,7 +50,7 @@ class FromPretrained:
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         """Returns arguments of the constructor that the checkpoint decides."""
-        raise NotImplementedError
+        return {}
 
     @classmethod
     def from_pretrained(
@@ -74,13 +74,20 @@ class FromPretrained:
           ValueError: if the checkpoint cannot be read, or with the names of what is missing, not
             understood or of another shape.
         """
+        return cls.from_checkpoint(cls.read(path, may_miss, may_ignore), may_miss, **arguments)
+
+    @classmethod
+    def read(
+        cls, path: str | pathlib.Path, may_miss: Sequence[str], may_ignore: Sequence[str]
+    ) -> "Checkpoint":
+        """Reads and checks a checkpoint; see `from_pretrained`."""
         from bert_tf.checkpoints.formats import read_checkpoint
 
         checkpoint = read_checkpoint(path)
         checkpoint.check(may_ignore, may_miss)
         for note in checkpoint.notes:
             logging.info("%s: %s", path, note)
-        return cls.from_checkpoint(checkpoint, may_miss, **arguments)
+        return checkpoint
 
     @classmethod
     def from_checkpoint(

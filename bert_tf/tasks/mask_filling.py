@@ -1,22 +1,11 @@
-"""Fills in masked words with the MLM head."""
+"""Reads the model that fills in masked words."""
 
 import typing
-from typing import NamedTuple
-
-import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints.start import read_start, starts_of_names
+from bert_tf.modeling.mask_filling import fill_mask as fill_mask
 from bert_tf.modeling.models import BertPretrainer
-from bert_tf.text.kinds import encode_with_masks, piece_texts
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
-
-
-class Candidate(NamedTuple):
-    """A piece and its probability."""
-
-    piece: str
-    probability: float
 
 
 def read_model(
@@ -34,40 +23,3 @@ def read_model(
     model = BertPretrainer.from_checkpoint(checkpoint)
     vocab = typing.cast(AnyVocab, checkpoint.vocab)
     return model, make_tokenizer(vocab, checkpoint.config.do_lower_case)
-
-
-def fill_mask(
-    model: BertPretrainer, tokenizer: Tokenizer, text: str, top_k: int = 5
-) -> list[list[Candidate]]:
-    """Returns the likeliest pieces for each [MASK] of the text, best first.
-
-    Args:
-      model: with the MLM head.
-      tokenizer: as the model was trained with.
-      text: holds `[MASK]` at least once; of byte-level BPE its own name of it will do, too.
-      top_k: pieces a mask.
-
-    Raises:
-      ValueError: if the text holds no [MASK] or is longer than the model's positions.
-    """
-    vocab = tokenizer.vocab
-    ids = [vocab.cls_id, *encode_with_masks(tokenizer, text), vocab.sep_id]
-    positions = [index for index, piece in enumerate(ids) if piece == vocab.mask_id]
-    longest = model.config.longest_row
-    if not positions:
-        raise ValueError(f"No [MASK] in {text!r}; write [MASK] where a word is to be filled in.")
-    if len(ids) > longest:
-        raise ValueError(f"The text has {len(ids)} pieces, more than the model's {longest}.")
-    batch = {
-        "input_word_ids": np.array([ids], np.int32),
-        "input_mask": np.ones([1, len(ids)], np.int32),
-        "input_type_ids": np.zeros([1, len(ids)], np.int32),
-        "masked_lm_positions": np.array([positions], np.int32),
-    }
-    logits = model(batch, training=False)["masked_lm_logits"][0]  # [P, V]
-    names = piece_texts(vocab)
-    top = tf.math.top_k(tf.nn.softmax(logits), k=min(top_k, len(vocab)))
-    return [
-        [Candidate(names[i], float(p)) for i, p in zip(row_ids, row_values, strict=True)]
-        for row_ids, row_values in zip(top.indices.numpy(), top.values.numpy(), strict=True)
-    ]

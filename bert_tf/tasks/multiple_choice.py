@@ -1,47 +1,16 @@
 """Multiple choice: which of some endings follows a text (BERT section 4.4, SWAG)."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.rows import Rows
 from bert_tf.metrics.classification import accuracy
 from bert_tf.modeling.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.tasks.choice_features import ChoiceExamples
+from bert_tf.tasks.choice_features import make_examples as make_examples
 from bert_tf.tasks.fine_tuning import RowsTask
-from bert_tf.tasks.swag import ChoiceExample
-from bert_tf.text.packing import num_special_tokens, pack
-from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.task import Batch
-
-
-class ChoiceExamples(NamedTuple):
-    """Examples with their rows, one of C texts each."""
-
-    examples: list[ChoiceExample]
-    rows: Rows
-    labels: np.ndarray  # int32 [E]
-    num_cut: int  # texts that lost pieces
-    is_labelled: bool = True
-
-
-def make_examples(
-    examples: list[ChoiceExample], tokenizer: Tokenizer, max_seq_length: int
-) -> ChoiceExamples:
-    """Packs each choice behind the context: [CLS] context [SEP] start choice [SEP]."""
-    texts, num_cut, vocab = [], 0, tokenizer.vocab
-    for example in examples:
-        first = tokenizer.encode(example.context)
-        for choice in example.choices:
-            second = tokenizer.encode(f"{example.start} {choice}")
-            texts.append(pack(vocab, first, second, max_seq_length))
-            num_special = num_special_tokens(bool(second), vocab.num_separators)
-            num_cut += len(first) + len(second) + num_special > max_seq_length
-    labels = np.array([example.label or 0 for example in examples], np.int32)
-    num_choices = len(examples[0].choices)
-    rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices, pad_id=vocab.pad_id)
-    is_labelled = all(example.label is not None for example in examples)
-    return ChoiceExamples(examples, rows, labels, num_cut, is_labelled)
 
 
 class MultipleChoiceTask(RowsTask):

@@ -1,54 +1,20 @@
 """Question answering on SQuAD: the first and the last piece of the answer (BERT section 4.2)."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.squad_answers import SquadPredictions, choose_answers, make_predictions
-from bert_tf.tasks.squad_features import SquadFeature, SquadQuestion, make_features
-from bert_tf.text.packing import PackedText
-from bert_tf.text.tokenization import Tokenizer
+from bert_tf.tasks.squad_features import SquadExamples, SquadQuestion
+from bert_tf.tasks.squad_features import make_examples as make_examples
 from bert_tf.training.task import Batch
 
 NO_SCORE = -1e4  # of positions beyond a row, which are never looked at
-
-
-class SquadExamples(NamedTuple):
-    """Questions with the windows that the model sees of their contexts."""
-
-    questions: list[SquadQuestion]
-    features: list[SquadFeature]
-    rows: Rows
-    is_labelled: bool  # whether an evaluation can be made
-
-
-def make_examples(
-    questions: list[SquadQuestion], tokenizer: Tokenizer, max_seq_length: int, config: SquadConfig
-) -> SquadExamples:
-    """Cuts contexts in windows behind their questions."""
-    features = [
-        feature
-        for question in questions
-        for feature in make_features(
-            question, tokenizer, max_seq_length, config.doc_stride, config.max_query_length
-        )
-    ]
-    texts = [PackedText(feature.ids.tolist(), feature.type_ids.tolist()) for feature in features]
-    positions = {
-        "start_positions": [feature.start_position for feature in features],
-        "end_positions": [feature.end_position for feature in features],
-    }
-    labels = {name: np.array(values, np.int32) for name, values in positions.items()}
-    answered = [bool(question.answers) for question in questions]
-    is_labelled = any(answered) if config.version_2_with_negative else all(answered)
-    rows = Rows(texts, labels, pad_id=tokenizer.vocab.pad_id)
-    return SquadExamples(questions, features, rows, is_labelled)
 
 
 class SquadTask(RowsTask):

@@ -24,15 +24,17 @@ Reference: write_predictions in google-research/bert's run_squad.py.
 
 import collections
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.squad_features import SquadFeature, SquadQuestion
 
 # Odds of a question without any span: above every threshold. The original's starting value.
 NO_SPAN_ODDS = 1e6
+NO_SPAN_TEXT = "empty"  # of version 1; the original's
 
 
 class SquadPredictions(NamedTuple):
@@ -47,6 +49,8 @@ class _Candidate(NamedTuple):
     text: str  # "" for no answer
     start_logit: float
     end_logit: float
+    start: int = 0  # characters of the context
+    end: int = 0
 
     @property
     def score(self) -> float:
@@ -83,21 +87,10 @@ def make_predictions(
             f"n_best_size is {n_best_size}, max_answer_length {max_answer_length}; expected at "
             "least 1."
         )
-    start_logits, end_logits = np.asarray(start_logits), np.asarray(end_logits)
-    _check_logits(features, start_logits, end_logits)
-    rows_of_question = collections.defaultdict(list)
-    for row, feature in enumerate(features):
-        rows_of_question[feature.question_id].append(row)
     nbest: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
-    for question in questions:
-        rows = rows_of_question[question.id]
-        # Sums in float64, as of the original's Python floats: [windows of the question, T].
-        starts, ends = start_logits[rows].astype(np.float64), end_logits[rows].astype(np.float64)
-        windows = [features[row] for row in rows]
-        null = _null_candidate(starts, ends) if version_2 else None
-        spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
-        entries = _n_best(question, windows, spans, null, n_best_size)
+    sizes = version_2, n_best_size, max_answer_length
+    for question, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
         nbest[question.id] = _to_json(entries)
         if null is not None:
             null_odds[question.id] = _null_odds(null, entries)
@@ -106,6 +99,69 @@ def make_predictions(
     else:
         predictions = {name: entries[0]["text"] for name, entries in nbest.items()}
     return SquadPredictions(predictions, nbest, null_odds)
+
+
+class Answer(NamedTuple):
+    """The best answer to a question.
+
+    Attributes:
+      text: as it stands in the context; "" for none.
+      score: its probability among the `n_best_size` best.
+      start, end: characters of the context, text == context[start:end]; -1 of no answer.
+    """
+
+    text: str
+    score: float
+    start: int
+    end: int
+
+
+def best_answers(
+    questions: Iterable[SquadQuestion],
+    features: Sequence[SquadFeature],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    config: SquadConfig,
+) -> list[Answer]:
+    """Returns the answer to each question that `make_predictions` predicts, with its place."""
+    sizes = config.version_2_with_negative, config.n_best_size, config.max_answer_length
+    found = []
+    for _, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
+        if entries[0].text == NO_SPAN_TEXT:
+            entries = [_Candidate("", 0.0, 0.0)]
+        place = next((i for i, entry in enumerate(entries) if entry.text), 0)
+        threshold = config.null_score_diff_threshold
+        if null is not None and _null_odds(null, entries) > threshold:
+            place = next(i for i, entry in enumerate(entries) if not entry.text)
+        best, score = entries[place], _probabilities(entries)[place]
+        places = (best.start, best.end) if best.text else (-1, -1)
+        found.append(Answer(best.text, score, *places))
+    return found
+
+
+def _rank(
+    questions: Iterable[SquadQuestion],
+    features: Sequence[SquadFeature],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    version_2: bool,
+    n_best_size: int,
+    max_answer_length: int,
+) -> Iterator[tuple[SquadQuestion, _Candidate | None, list[_Candidate]]]:
+    """Yields of each question "no answer", in version 2, and the n-best list."""
+    start_logits, end_logits = np.asarray(start_logits), np.asarray(end_logits)
+    _check_logits(features, start_logits, end_logits)
+    rows_of_question = collections.defaultdict(list)
+    for row, feature in enumerate(features):
+        rows_of_question[feature.question_id].append(row)
+    for question in questions:
+        rows = rows_of_question[question.id]
+        # Sums in float64, as of the original's Python floats: [windows of the question, T].
+        starts, ends = start_logits[rows].astype(np.float64), end_logits[rows].astype(np.float64)
+        windows = [features[row] for row in rows]
+        null = _null_candidate(starts, ends) if version_2 else None
+        spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
+        yield question, null, _n_best(question, windows, spans, null, n_best_size)
 
 
 def choose_answers(
@@ -219,27 +275,34 @@ def _n_best(
             entries[""] = null
         if len(entries) >= n_best_size:
             break
-        text = windows[window].span_text(question.context, start, end)
-        entries.setdefault(text, _Candidate(text, float(start_logit), float(end_logit)))
+        places = windows[window].span_places(question.context, start, end)
+        text = question.context[slice(*places)]
+        found = _Candidate(text, float(start_logit), float(end_logit), *places)
+        entries.setdefault(text, found)
     if null is not None:
         entries.setdefault("", null)
-    return list(entries.values()) or [_Candidate("empty", 0.0, 0.0)]
+    return list(entries.values()) or [_Candidate(NO_SPAN_TEXT, 0.0, 0.0)]
 
 
 def _to_json(entries: Sequence[_Candidate]) -> list[dict[str, Any]]:
-    """Returns an n-best list; the probabilities are a softmax over its scores."""
-    best = max(entry.score for entry in entries)
-    weights = [math.exp(entry.score - best) for entry in entries]
-    total = sum(weights)
+    """Returns an n-best list."""
     return [
         {
             "text": entry.text,
-            "probability": weight / total,
+            "probability": probability,
             "start_logit": entry.start_logit,
             "end_logit": entry.end_logit,
         }
-        for entry, weight in zip(entries, weights, strict=True)
+        for entry, probability in zip(entries, _probabilities(entries), strict=True)
     ]
+
+
+def _probabilities(entries: Sequence[_Candidate]) -> list[float]:
+    """Returns a softmax over the scores of an n-best list."""
+    best = max(entry.score for entry in entries)
+    weights = [math.exp(entry.score - best) for entry in entries]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 def _null_odds(null: _Candidate, entries: Sequence[_Candidate]) -> float:

@@ -27,9 +27,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.data.rows import Rows
+from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.squad_sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
-from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.packing import PackedText, num_special_tokens
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -93,16 +95,30 @@ class SquadFeature:
     start_position: int
     end_position: int
 
-    def span_text(self, context: str, start_position: int, end_position: int) -> str:
-        """Returns the text from one piece to another, both included, as it stands in the context.
+    def span_places(self, context: str, start_position: int, end_position: int) -> tuple[int, int]:
+        """Returns the characters of the context from one piece to another, both included.
 
         Marks after the last letter belong to it, also where the uncased rules dropped them.
         """
-        start = self.starts[start_position - self.context_start]
-        end = self.ends[end_position - self.context_start]
+        start = int(self.starts[start_position - self.context_start])
+        end = int(self.ends[end_position - self.context_start])
         while end < len(context) and unicodedata.category(context[end]) == "Mn":
             end += 1
+        return start, end
+
+    def span_text(self, context: str, start_position: int, end_position: int) -> str:
+        """Returns the text between two pieces, both included, as it stands in the context."""
+        start, end = self.span_places(context, start_position, end_position)
         return context[start:end]
+
+
+class SquadExamples(NamedTuple):
+    """Questions with the windows that the model sees of their contexts."""
+
+    questions: list[SquadQuestion]
+    features: list[SquadFeature]
+    rows: Rows
+    is_labelled: bool  # whether an evaluation can be made
 
 
 def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:
@@ -278,6 +294,29 @@ def make_features(
             )
         )
     return features
+
+
+def make_examples(
+    questions: list[SquadQuestion], tokenizer: Tokenizer, max_seq_length: int, config: SquadConfig
+) -> SquadExamples:
+    """Cuts contexts in windows behind their questions."""
+    features = [
+        feature
+        for question in questions
+        for feature in make_features(
+            question, tokenizer, max_seq_length, config.doc_stride, config.max_query_length
+        )
+    ]
+    texts = [PackedText(feature.ids.tolist(), feature.type_ids.tolist()) for feature in features]
+    positions = {
+        "start_positions": [feature.start_position for feature in features],
+        "end_positions": [feature.end_position for feature in features],
+    }
+    labels = {name: np.array(values, np.int32) for name, values in positions.items()}
+    answered = [bool(question.answers) for question in questions]
+    is_labelled = any(answered) if config.version_2_with_negative else all(answered)
+    rows = Rows(texts, labels, pad_id=tokenizer.vocab.pad_id)
+    return SquadExamples(questions, features, rows, is_labelled)
 
 
 @functools.lru_cache(maxsize=4)  # The questions about one context follow each other.

@@ -1,59 +1,17 @@
 """Tagging: a label for each word, named entities or parts of speech (BERT section 5.3)."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.rows import Rows
 from bert_tf.metrics.entities import EntityReport, evaluate_entities
 from bert_tf.modeling.losses import WeightedSum, class_losses, right_labels, weigh
 from bert_tf.tasks.fine_tuning import RowsTask
-from bert_tf.tasks.tagging_features import (
-    NOT_PREDICTED,
-    TagRow,
-    gather_tags,
-    make_tag_rows,
-    row_labels,
-)
-from bert_tf.tasks.tagging_files import TaggedSentence, tag_ids
-from bert_tf.text.tokenization import Tokenizer
+from bert_tf.tasks.tagging_features import NOT_PREDICTED, TaggedExamples, gather_tags
+from bert_tf.tasks.tagging_features import make_examples as make_examples
 from bert_tf.training.task import Batch
-
-
-class TaggedExamples(NamedTuple):
-    """Sentences with the rows that the model sees of them."""
-
-    sentences: list[TaggedSentence]
-    tag_rows: list[TagRow]
-    rows: Rows
-    is_labelled: bool
-
-
-def make_examples(
-    sentences: list[TaggedSentence],
-    labels: Sequence[str],
-    tokenizer: Tokenizer,
-    max_seq_length: int,
-    is_labelled: bool,
-) -> TaggedExamples:
-    """Tokenizes sentences, with labels at the first pieces of words.
-
-    Raises:
-      ValueError: if a tag is none of `labels`.
-    """
-    tag_rows = make_tag_rows(sentences, tokenizer, max_seq_length)
-    ids = tag_ids(sentences, labels) if is_labelled else None
-    pieces = [
-        row_labels(row, ids[row.sentence])
-        if ids
-        else np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
-        for row in tag_rows
-    ]
-    texts, pad_id = [row.text for row in tag_rows], tokenizer.vocab.pad_id
-    rows = Rows(texts, piece_labels={"tag_ids": pieces}, pad_id=pad_id)
-    return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 
 def are_entities(labels: Sequence[str]) -> bool:

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.tagging_files import TaggedSentence
+from bert_tf.data.rows import Rows
+from bert_tf.tasks.tagging_files import TaggedSentence, tag_ids
 from bert_tf.text.packing import PackedText, pack
 from bert_tf.text.tokenization import Tokenizer
 
@@ -44,6 +45,15 @@ class TagRow(NamedTuple):
     text: PackedText
     words: np.ndarray
     positions: np.ndarray
+
+
+class TaggedExamples(NamedTuple):
+    """Sentences with the rows that the model sees of them."""
+
+    sentences: list[TaggedSentence]
+    tag_rows: list[TagRow]
+    rows: Rows
+    is_labelled: bool
 
 
 class Truncations(NamedTuple):
@@ -142,6 +152,31 @@ def row_labels(row: TagRow, tag_ids: np.ndarray) -> np.ndarray:
     labels = np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
     labels[row.positions] = tag_ids[row.words]
     return labels
+
+
+def make_examples(
+    sentences: list[TaggedSentence],
+    labels: Sequence[str],
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    is_labelled: bool,
+) -> TaggedExamples:
+    """Tokenizes sentences, with labels at the first pieces of words.
+
+    Raises:
+      ValueError: if a tag is none of `labels`.
+    """
+    tag_rows = make_tag_rows(sentences, tokenizer, max_seq_length)
+    ids = tag_ids(sentences, labels) if is_labelled else None
+    pieces = [
+        row_labels(row, ids[row.sentence])
+        if ids
+        else np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
+        for row in tag_rows
+    ]
+    texts, pad_id = [row.text for row in tag_rows], tokenizer.vocab.pad_id
+    rows = Rows(texts, piece_labels={"tag_ids": pieces}, pad_id=pad_id)
+    return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 
 def gather_tags(

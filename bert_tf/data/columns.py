@@ -1,0 +1,247 @@
+"""Columns of texts and labels as programs hold them, checked before anything is computed.
+
+A column is a list or tuple, an array of NumPy (str, bytes or object), a column of pandas, Arrow or
+Hugging Face's datasets, or a tensor of strings. What is missing in one, or no text, is named by its
+place.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+# How columns of other libraries give their values as Python's: NumPy, pandas, Arrow, Polars.
+TO_LIST = ("tolist", "to_pylist", "to_list")
+WITH_IDS = (
+    "Ids go in as a dict of input_word_ids, input_mask and input_type_ids, or make the model with "
+    "preprocessor=None."
+)
+
+
+def read_column(values: Any, name: str) -> list[Any]:
+    """Returns the values of a column as Python's, texts as str.
+
+    Args:
+      values: the column.
+      name: of the argument, for messages.
+
+    Raises:
+      ValueError: if it is no column, empty, or holds bytes that are not UTF-8.
+    """
+    if isinstance(values, str | bytes):
+        raise ValueError(f"{name} is the string {_shown(values)}, expected a list of them.")
+    if isinstance(values, Mapping) or hasattr(values, "columns") and hasattr(values, "iloc"):
+        kind = type(values).__name__
+        raise ValueError(f"{name} is a {kind}, expected one column: a list, or frame['text'].")
+    if hasattr(values, "numpy"):  # a tensor
+        values = values.numpy()
+    method = next((m for m in TO_LIST if hasattr(values, m)), None)
+    if method:
+        values = getattr(values, method)()
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise ValueError(f"{name} is {_shown(values)}, expected a list.")
+    column = list(values)
+    if not column:
+        raise ValueError(f"{name} is empty, expected one or more.")
+    return [_as_text(value, f"{name}[{index}]") for index, value in enumerate(column)]
+
+
+def read_texts(values: Any, name: str = "texts") -> list[str]:
+    """Returns a column of texts.
+
+    Raises:
+      ValueError: as `read_column`; also if something in it is missing or no text.
+    """
+    column = read_column(values, name)
+    others = [index for index, value in enumerate(column) if not isinstance(value, str)]
+    if not others:
+        return column
+    value, where = column[others[0]], f"{name}[{others[0]}]"
+    share = f"{len(others):,} of {len(column):,}"
+    if is_missing(value):
+        raise ValueError(
+            f"{where} is {value!r}, expected a text; {share} are missing or no text. Leave these "
+            'rows out, or put "" in their place.'
+        )
+    if _holds_numbers(value):
+        raise ValueError(f"{where} is {_shown(value)}, expected a text. {WITH_IDS}")
+    raise ValueError(
+        f"{where} is {_shown(value)}, expected a text; {share} are none. Pairs are a tuple of two "
+        "lists: (first texts, second texts)."
+    )
+
+
+def read_pairs(values: Any) -> tuple[list[str], list[str] | None]:
+    """Returns texts and, of pairs, the second texts.
+
+    Args:
+      values: a column of texts; or a tuple of two of them; or a list of pairs.
+
+    Raises:
+      ValueError: as `read_texts`; also if there are not as many second texts as first.
+    """
+    if isinstance(values, list) and values and all(_is_pair(value) for value in values):
+        values = tuple(zip(*values, strict=True))
+    is_tuple = isinstance(values, tuple) and not all(isinstance(v, str | bytes) for v in values)
+    if not is_tuple:
+        return read_texts(values), None
+    if len(values) != 2:
+        raise ValueError(
+            f"texts are a tuple of {len(values)}, expected two columns: (first texts, second "
+            "texts). Texts that stand alone are a list."
+        )
+    first, second = read_texts(values[0], "first texts"), read_texts(values[1], "second texts")
+    if len(first) != len(second):
+        raise ValueError(
+            f"{len(first):,} first texts and {len(second):,} second texts; expected one for each."
+        )
+    return first, second
+
+
+def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
+    """Returns the places of labels: int32 [count].
+
+    Args:
+      values: names, or numbers. A number is the place of its label, from 0, unless the names are
+        numbers themselves: of the labels "1" to "5" 1 is the first.
+      labels: the known names; an empty one stands for a class without a name.
+      count: labels expected.
+      name: of the argument, for messages.
+
+    Raises:
+      ValueError: naming the first that is missing or unknown, and how many there are.
+    """
+    column = read_column(values, name)
+    check_count(column, count, name)
+    names = {label: place for place, label in enumerate(labels) if label}
+    are_numbers = all(map(_is_integer_text, names)) and len(names) == len(labels)
+    places = [_label_place(value, names, len(labels), are_numbers) for value in column]
+    unknown = [index for index, place in enumerate(places) if place is None]
+    if unknown:
+        value = column[unknown[0]]
+        share = f"{len(unknown):,} of {count:,} are none"
+        shown = ", ".join(map(repr, list(names)[:10])) or f"0 to {len(labels) - 1}"
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        kind = ""
+        if isinstance(value, list | tuple):
+            kind = " Several labels a text need label_kind='several'."
+        elif isinstance(value, float) and not is_missing(value):
+            kind = " Numbers to be predicted need num_labels=1, label_kind='number'."
+        raise ValueError(
+            f"{name}[{unknown[0]}] is {_shown(value)}, expected one of the labels {shown}{more}; "
+            f"{share}.{kind}"
+        )
+    return np.array(places, np.int32)
+
+
+def read_numbers(values: Any, count: int, name: str = "y") -> np.ndarray:
+    """Returns a column of finite numbers, float32 [count].
+
+    Raises:
+      ValueError: naming the first that is none.
+    """
+    column = [v[0] if _is_alone(v) else v for v in read_column(values, name)]
+    check_count(column, count, name)
+    for index, value in enumerate(column):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise ValueError(f"{name}[{index}] is {_shown(value)}, expected a finite number.")
+    return np.array(column, np.float32)
+
+
+def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
+    """Returns 1 where a row has a label, else 0: float32 [count, C].
+
+    Args:
+      values: of each row a list of names or places, which may be empty; or a matrix of 0 and 1.
+      labels: the C known names.
+      count: rows expected.
+      name: of the argument, for messages.
+
+    Raises:
+      ValueError: naming the first row that is neither.
+    """
+    matrix = np.asarray(values) if hasattr(values, "shape") else None
+    if matrix is not None and matrix.ndim == 2:
+        check_count(matrix, count, name)
+        if matrix.shape[1] != len(labels) or not np.isin(matrix, (0, 1)).all():
+            raise ValueError(
+                f"{name} is a matrix of shape {matrix.shape}, expected 0 and 1 for each of the "
+                f"{len(labels)} labels."
+            )
+        return matrix.astype(np.float32)
+    column = read_column(values, name)
+    check_count(column, count, name)
+    rows = np.zeros((count, len(labels)), np.float32)
+    for index, value in enumerate(column):
+        if not isinstance(value, list | tuple | set | frozenset | np.ndarray):
+            raise ValueError(
+                f"{name}[{index}] is {_shown(value)}, expected a list of labels, [] for none."
+            )
+        if len(value):
+            here = f"{name}[{index}]"
+            rows[index, read_label_ids(list(value), labels, len(value), here)] = 1
+    return rows
+
+
+def check_count(column: Sized, count: int, name: str) -> None:
+    """Raises ValueError unless a column has one value a text."""
+    if len(column) != count:
+        raise ValueError(f"{len(column):,} values of {name} for {count:,} texts; expected as many.")
+
+
+def is_missing(value: Any) -> bool:
+    """Tells whether a value is what libraries put where there is none: None, NaN, NA, NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and math.isnan(value)
+
+
+def _as_text(value: Any, where: str) -> Any:
+    """Returns bytes as the text that they are, all else as it is; NumPy's values as Python's."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{where} is {value!r:.60}, which is not UTF-8.") from None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, str) for v in value)
+
+
+def _is_alone(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray) and len(value) == 1
+
+
+def _holds_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple) and value:
+        value = value[0]
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iuf"
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_integer_text(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
+
+
+def _label_place(value: Any, names: Mapping[str, int], count: int, are_numbers: bool) -> int | None:
+    """Returns the place of one label; None if it is unknown."""
+    if isinstance(value, str):
+        return names.get(value)
+    if isinstance(value, bool):
+        return names.get(str(value), names.get(str(value).lower(), int(value)))
+    if isinstance(value, float) and value.is_integer():  # pandas' integers beside a missing one
+        value = int(value)
+    if not isinstance(value, int):
+        return None
+    if are_numbers and names:
+        return names.get(str(value))
+    return value if 0 <= value < count else None
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80}"

@@ -1,0 +1,289 @@
+"""One label, one number or several labels for a text or a pair of texts (BERT section 4.1)."""
+
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.data.columns import (
+    read_label_ids,
+    read_label_sets,
+    read_numbers,
+    read_pairs,
+)
+from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.modeling.fine_tuned import Labelled
+from bert_tf.modeling.losses import (
+    WeightedSum,
+    class_losses,
+    number_losses,
+    several_losses,
+    weigh,
+)
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.run_record import recorded
+from bert_tf.tasks.text_examples import TextExample
+from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+LOSSES = {"class": class_losses, "number": number_losses, "several": several_losses}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertClassifier(Labelled):
+    """The encoder with a head on what `classifier_pooling` makes of a text.
+
+        model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", labels=["bad", "good"])
+        model.fit(texts, labels, validation_data=(dev_texts, dev_labels), epochs=3)
+        model.classify(["A fine film."])
+
+    Takes raw texts where it has a preprocessor: a list, an array or a column of them; pairs as a
+    tuple of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs)
+    and labels. Labels are names or their places; lists of them, or rows of 0 and 1, with
+    `label_kind="several"`; numbers with `num_labels=1`. Dicts of ids are taken as they are.
+
+    Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that nobody
+    compiled is compiled by `fit`; see `compile_for`.
+
+    Args:
+      config: shape of the network.
+      num_labels: C; 1 for a number instead of a class. Not needed with labels.
+      labels: names of the classes; None if they have none.
+      label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
+      long_texts: what stays of a text above the preprocessor's length: `head`, `tail`, or all of it
+        in `windows`, whose scores are averaged.
+      recompute, unpad: see `BertEncoder`.
+      preprocessor: see `FineTuned`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs; other keys are ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      float32 [B, C], unnormalised.
+    """
+
+    head_name = "classifier"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_labels: int = 0,
+        labels: Sequence[Any] | None = None,
+        label_kind: str = "",
+        long_texts: str = "head",
+        **kwargs: Any,
+    ) -> None:
+        kwargs = {"name": "bert_classifier", **kwargs}
+        kwargs["use_pooler"] = config.classifier_pooling == "pooler"
+        super().__init__(config, num_labels, labels, "classifier", **kwargs)
+        is_number = self.num_labels == 1 and not self.labels
+        self.label_kind = label_kind or ("number" if is_number else "class")
+        if self.label_kind not in LABEL_KINDS:
+            raise ValueError(
+                f"label_kind is {label_kind!r}, expected one of {', '.join(LABEL_KINDS)}."
+            )
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(
+                f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
+            )
+        self.long_texts = long_texts
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        return self.score_texts(inputs, training, dropout_seed)
+
+    def classify(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, Any]]:
+        """Returns the label of each text, or of each pair.
+
+        Args:
+          texts: raw, as `fit` takes them.
+          batch_size: texts computed at once.
+
+        Returns:
+          A dict a text: `label` and `score`, its probability. Of several labels a text `labels` and
+          `scores` of those above a half, the likeliest first.
+
+        Raises:
+          ValueError: if the texts are wrong, or the model gives a number.
+        """
+        if self.label_kind == "number":
+            raise ValueError("The model gives a number, and no class: call score(texts).")
+        logits = self._logits(texts, batch_size).astype(np.float64)
+        names = self.known_labels
+        if self.label_kind == "several":
+            scores = 1.0 / (1.0 + np.exp(-logits))
+            chosen = [
+                [i for i in np.argsort(-row, kind="stable") if row[i] > 0.5] for row in scores
+            ]
+            return [
+                {"labels": [names[i] for i in ids], "scores": [float(row[i]) for i in ids]}
+                for ids, row in zip(chosen, scores, strict=True)
+            ]
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        scores = powers / powers.sum(axis=-1, keepdims=True)
+        best = scores.argmax(axis=-1)
+        return [
+            {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
+        ]
+
+    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
+        """Returns the number that the model gives each text, or each pair.
+
+        Raises:
+          ValueError: if the texts are wrong, or the model gives classes.
+        """
+        if self.label_kind != "number":
+            raise ValueError("The model gives classes, and no number: call classify(texts).")
+        return [float(row[0]) for row in self._logits(texts, batch_size)]
+
+    def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
+        examples = self.read_examples(texts)
+        return np.stack(self.join_rows(examples, self.predict_rows(examples.rows, batch_size)))
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TextExamples:
+        firsts, seconds = read_pairs(x)
+        y_read = np.zeros(len(firsts)) if y is None else self._read_labels(y, len(firsts))
+        rows = [
+            TextExample(first, seconds[index] if seconds else "", None, str(index), "")
+            for index, first in enumerate(firsts)
+        ]
+        kind, length = self.label_kind, self.max_seq_length
+        made = make_examples(rows, y_read, kind, self.tokenizer, length, self.long_texts)
+        if weights is not None:
+            own = read_numbers(weights, len(firsts), "sample_weight")
+            made.rows.labels["example_weights"] = own[made.owners]
+        if made.num_cut and y is not None:
+            logging.warning(
+                "%s of %s texts are longer than max_seq_length=%d pieces: only their %s stays.",
+                *(f"{made.num_cut:,}", f"{len(firsts):,}", length, self.long_texts),
+            )
+        return made
+
+    def _read_labels(self, y: Any, count: int) -> np.ndarray:
+        """Returns labels as the loss takes them: int32 [N], float32 [N] or float32 [N, C]."""
+        if self.label_kind == "number":
+            return read_numbers(y, count)
+        read = read_label_ids if self.label_kind == "class" else read_label_sets
+        return read(y, self.labels_to_read, count)
+
+    def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
+        """Returns the logits of each text, float32 [C]: the mean over its windows."""
+        of_text: list[list[np.ndarray]] = [[] for _ in examples.examples]
+        for owner, logits in zip(examples.owners, outputs, strict=True):
+            of_text[owner].append(logits)
+        return [np.mean(rows, axis=0) for rows in of_text]
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        return (
+            {name: batch[name] for name in INPUTS},
+            batch[LABEL_NAMES[self.label_kind]],
+            batch["example_weights"],
+        )
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        if self.label_kind == "number":
+            y = ops.reshape(ops.cast(y, "float32"), (-1,))
+        losses = LOSSES[self.label_kind](outputs, y)  # [B]
+        weights = ops.ones_like(losses) if weights is None else ops.cast(weights, losses.dtype)
+        return weigh(losses, ops.reshape(weights, (-1,)))
+
+    @property
+    def default_metrics(self) -> Any:
+        if self.label_kind == "number":
+            return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
+        if self.label_kind == "several":
+            return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
+        return ["accuracy"]
+
+    def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
+        """Returns the weight of each example; classes by name or place."""
+        if class_weight is None:
+            return sample_weight
+        if self.label_kind != "class" or not isinstance(class_weight, Mapping):
+            raise ValueError("class_weight: expected a dict of classes, for a model of classes.")
+        ids = read_label_ids(y, self.labels_to_read, len(y))
+        places = read_label_ids(
+            list(class_weight), self.labels_to_read, len(class_weight), "class_weight"
+        )
+        of_class = np.ones(self.num_labels, np.float32)
+        of_class[places] = list(class_weight.values())
+        return of_class[ids] * (1.0 if sample_weight is None else np.asarray(sample_weight))
+
+    def prepare_head(self, examples: TextExamples) -> None:
+        """Starts a head of numbers at their mean: from 0 short runs do not reach it."""
+        bias = self.head.output_bias
+        if self.label_kind == "number" and not np.any(bias.numpy()):
+            bias.assign([float(examples.labels.mean())])
+
+    # Datasets of texts -------------------------------------------------------------------------
+
+    def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset of batches of texts as one of ids; one of ids as it is.
+
+        Raises:
+          ValueError: if its elements are no batches, or its labels are of the wrong kind.
+        """
+        spec = data.element_spec
+        x_spec, y_spec, _ = keras.utils.unpack_x_y_sample_weight(spec)
+        columns = x_spec if isinstance(x_spec, tuple) else (x_spec,)
+        if not all(getattr(column, "dtype", None) == tf.string for column in columns):
+            return data
+        if len(columns) > 2 or any(column.shape.rank != 1 for column in columns):
+            raise ValueError(
+                f"A dataset with elements {spec}; expected batches: texts and labels of shape [B], "
+                "pairs as ((first texts, second texts), labels). data.batch(32) makes them."
+            )
+        has_names = getattr(y_spec, "dtype", None) == tf.string
+        if has_names and (self.label_kind != "class" or not self.labels):
+            raise ValueError(
+                "The dataset has names as labels; expected numbers, or a model made with labels."
+            )
+        preprocessor = self.needed_preprocessor
+        if self.long_texts != "head":
+            raise ValueError(f"A dataset of texts, but long_texts={self.long_texts}: give lists.")
+
+        @tf.autograph.experimental.do_not_convert
+        def pack_batch(*element: Any) -> Any:
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(
+                element[0] if len(element) == 1 else element
+            )
+            inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
+            if has_names:
+                y = self._places_of(y)
+            return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
+
+        return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+
+    def _places_of(self, names: tf.Tensor) -> tf.Tensor:
+        """Returns the places of label names, int32 [B], inside the graph."""
+        is_it = names[:, None] == tf.constant(self.labels)  # [B, C]
+        known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
+        message = f"A label is none of {', '.join(self.labels or ())}:"
+        with tf.control_dependencies([tf.debugging.Assert(known, [message, names])]):
+            return tf.argmax(is_it, axis=1, output_type=tf.int32)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"label_kind": self.label_kind, "long_texts": self.long_texts}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        arguments = super().arguments_for(checkpoint)
+        if "classifier" in checkpoint.heads:
+            folder = folder_of(checkpoint)
+            arguments["long_texts"] = recorded(folder, "long_texts") or "head"
+            if recorded(folder, "label_kind") == "several":
+                arguments["label_kind"] = "several"
+        return arguments

@@ -1,0 +1,481 @@
+"""Keras' `fit`, `evaluate` and `predict` for raw input: texts, words, questions with their labels.
+
+    texts, labels --read_examples--> Rows in memory --dealt in batches, padded to the longest-->
+        (inputs, labels, weights) -> Keras' own loop
+
+Everything that is not raw input goes to Keras as it is: dicts of ids, datasets of them. A model
+that nobody compiled is compiled for each `fit` with what fine-tuning wants; see `compile_for`.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.config import OptimizerConfig
+from bert_tf.data.columns import read_column
+from bert_tf.data.rows import (
+    Rows,
+    epoch_batches,
+    evaluation_batches,
+    length_buckets,
+    longest_first,
+)
+from bert_tf.fine_tuning_config import FineTuningConfig
+from bert_tf.modeling.losses import WeightedSum
+from bert_tf.modeling.with_preprocessor import WithPreprocessor
+from bert_tf.optimization.optimizers import build_optimizer
+
+BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
+# The defaults of the fine-tuning programs.
+OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), FineTuningConfig().warmup_proportion
+INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+KerasBatch = tuple[dict[str, Any], Any, Any]
+
+
+class Examples(Protocol):
+    """Raw input that was read, with the rows that the model sees of it."""
+
+    @property
+    def rows(self) -> Rows: ...
+
+
+class RawTraining(WithPreprocessor, abc.ABC):
+    """Gives a Keras model with `bert`, its encoder, the loop for raw input; mixed in before it.
+
+    A subclass says what its raw input is (`read_examples`), what Keras gets of a batch
+    (`keras_batch`) and what the loss is (`task_loss`).
+    """
+
+    bert: Any
+    optimizer: Any
+    distribute_strategy: Any
+    trainable_variables: Any
+    jit_compile: Any
+    is_compiled_by_default = False
+    _has_own_loss = False
+    _compute_rows: Any = None
+
+    # What a subclass says ----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> Examples:
+        """Reads raw input.
+
+        Args:
+          x: texts, or what else the model is about.
+          y: labels; None where nothing is judged.
+          weights: of each example; None: 1.
+
+        Raises:
+          ValueError: naming the first thing that is missing or wrong.
+        """
+
+    @abc.abstractmethod
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        """Returns inputs, labels and weights of a batch of the rows."""
+
+    @abc.abstractmethod
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        """Returns the loss of a batch; `weights` may be None."""
+
+    def join_rows(self, examples: Any, outputs: list[Any]) -> list[Any]:
+        """Returns the outputs of each example from those of its rows, which may be several."""
+        return outputs
+
+    @property
+    def default_metrics(self) -> Any:
+        """What is reported beside the loss, as `compile` takes it."""
+        return ["accuracy"]
+
+    # Keras' methods ----------------------------------------------------------------------------
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **options: Any) -> None:
+        """Keras' own; without a loss the task's own one is taken, over pieces and no padding."""
+        self.is_compiled_by_default, self._has_own_loss = False, loss is None
+        if options.get("jit_compile") is True:
+            self.bert.leave_out_padding(False)  # XLA wants fixed shapes.
+        super().compile(optimizer, loss, **options)  # type: ignore[misc]
+
+    def compile_for(self, num_train_steps: int, learning_rate: float | None = None) -> None:
+        """Compiles the model as the fine-tuning programs do by default.
+
+        AdamW with bias correction, decay 0.01 but for LayerNorm and biases, gradients clipped to
+        norm 1; the rate rises for a tenth of the steps and falls to 0 with the last.
+
+        Args:
+          num_train_steps: of the whole `fit`.
+          learning_rate: peak; None: 5e-5.
+        """
+        rate = OPTIMIZER.learning_rate if learning_rate is None else learning_rate
+        config = dataclasses.replace(
+            OPTIMIZER,
+            learning_rate=rate,
+            num_train_steps=num_train_steps,
+            num_warmup_steps=int(WARMUP_PROPORTION * num_train_steps),
+        )
+        with self.distribute_strategy.scope():
+            optimizer = build_optimizer(config)
+            self.compile(optimizer, weighted_metrics=self.default_metrics)
+            optimizer.build(self.trainable_variables)
+        optimizer.jit_compile = not self.jit_compile  # What TensorFlow runs, XLA updates in a pass.
+        self.is_compiled_by_default = True
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Keras' own, or the task's if none was given to `compile`."""
+        if not self._has_own_loss or y is None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
+        total = self.task_loss(x, y, y_pred, sample_weight).mean()
+        return self._aggregate_additional_loss(sum(self.losses, total))  # type: ignore[attr-defined]
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+        learning_rate: float | None = None,
+    ) -> Any:
+        """Trains, as Keras' `fit`, on raw input or on ids; arguments beyond Keras':
+
+        Args:
+          x, y: raw input and labels as `read_examples` of the class has them, a `tf.data` dataset
+            of them where it takes one, or whatever Keras takes.
+          learning_rate: peak of the optimizer that a model gets which nobody compiled.
+
+        Raises:
+          ValueError: before anything is traced, with what is wrong in the input.
+        """
+        options: dict[str, Any] = {
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": callbacks,
+            "initial_epoch": initial_epoch,
+            "validation_freq": validation_freq,
+            "shuffle": False,  # Rows come in an order of their own.
+        }
+        if self.is_raw(x):
+            size = batch_size or BATCH_SIZE
+            if validation_split and validation_data is None:
+                x, y, sample_weight, validation_data = split_off(
+                    *(x, y, sample_weight, validation_split)
+                )
+            if y is None:
+                raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
+            weights = self.weigh_classes(y, class_weight, sample_weight)
+            examples = self.read_examples(x, y, weights)
+            self.prepare_head(examples)
+            seed = int(np.random.randint(2**31)) if shuffle else None
+            data, steps = self.training_data(examples, size, seed, initial_epoch)
+            options["steps_per_epoch"] = steps_per_epoch or steps
+        else:
+            if isinstance(x, tf.data.Dataset):
+                data = counted(self.with_inputs(x), steps_per_epoch)
+            else:
+                data = x
+                options |= {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+                options |= {"validation_split": validation_split, "shuffle": shuffle}
+            options |= {"steps_per_epoch": steps_per_epoch, "class_weight": class_weight}
+        if validation_data is not None:
+            size = validation_batch_size or batch_size or BATCH_SIZE
+            options["validation_data"] = self.evaluation_data(validation_data, size)
+            options |= {"validation_steps": validation_steps, "validation_batch_size": size}
+        if not self.compiled or self.is_compiled_by_default:  # type: ignore[attr-defined]
+            steps = options["steps_per_epoch"] or count_steps(data, batch_size or BATCH_SIZE)
+            self.compile_for(max(1, epochs * steps), learning_rate)
+        elif learning_rate is not None:
+            raise ValueError(
+                f"learning_rate={learning_rate} is for a model that nobody compiled; give it to "
+                "the optimizer."
+            )
+        return super().fit(data, **options)  # type: ignore[misc]
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Keras' own, on raw input, too."""
+        if not self.compiled:  # type: ignore[attr-defined]
+            self.compile_for(1)
+        if not self.is_raw(x):
+            if isinstance(x, tf.data.Dataset) and "_use_cached_eval_dataset" not in options:
+                x = self.with_inputs(x)
+            options |= {"y": y, "batch_size": batch_size, "sample_weight": sample_weight}
+            return super().evaluate(x, verbose=verbose, **options)  # type: ignore[misc]
+        data = self.evaluation_data((x, y, sample_weight), batch_size or BATCH_SIZE)
+        return super().evaluate(data, verbose=verbose, **options)  # type: ignore[misc]
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """Keras' own, on raw input, too: scores in the order of the input, unnormalised.
+
+        Rows of like length are computed together.
+        """
+        if not self.is_raw(x):
+            data = self.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
+            options = {"steps": steps, "callbacks": callbacks}
+            return super().predict(data, batch_size, verbose, **options)  # type: ignore[misc]
+        if steps is not None:
+            raise ValueError(f"steps={steps}: of texts all are predicted; give fewer of them.")
+        examples = self.read_examples(x)
+        outputs = self.predict_rows(examples.rows, batch_size or BATCH_SIZE, verbose, callbacks)
+        return stack(self.join_rows(examples, outputs))
+
+    def save(self, *arguments: Any, **options: Any) -> None:
+        """Keras' own. The optimizer that `fit` made by itself is of no use later, and left out."""
+        if not self.is_compiled_by_default:
+            super().save(*arguments, **options)  # type: ignore[misc]
+            return
+        optimizer, self.optimizer = self.optimizer, None
+        try:
+            super().save(*arguments, **options)  # type: ignore[misc]
+        finally:
+            self.optimizer = optimizer
+
+    def get_compile_config(self) -> Any:
+        """Returns nothing of a model compiled by default: its rate has come to an end."""
+        return None if self.is_compiled_by_default else super().get_compile_config()  # type: ignore
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as the saved one was."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    def is_raw(self, x: Any) -> bool:
+        """Tells raw input from what goes to Keras as it is.
+
+        Raises:
+          ValueError: if a dict lacks what the encoder needs.
+        """
+        if isinstance(x, Mapping):
+            missing = [name for name in INPUTS if name not in x]
+            if missing:
+                raise ValueError(
+                    f"The dict has {', '.join(map(repr, x))} and lacks {', '.join(missing)}; "
+                    "expected the encoder's inputs, or raw texts."
+                )
+            return False
+        if x is None or isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+            return False
+        if not self.preprocessor:
+            return holds_texts(x) and bool(self.needed_preprocessor)
+        is_generator = hasattr(x, "__next__") or hasattr(x, "element_spec")
+        return not is_generator
+
+    def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset of ids as it is.
+
+        Raises:
+          ValueError: if it is of raw texts, which this model does not take as a dataset.
+        """
+        if any(spec.dtype == tf.string for spec in tf.nest.flatten(data.element_spec)):
+            raise ValueError(
+                f"{type(self).__name__} does not take a dataset of texts; give lists, or a dataset "
+                "of dicts of ids."
+            )
+        return data
+
+    def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
+        """Returns the weight of each example; None for 1."""
+        if class_weight is not None:
+            raise ValueError(f"{type(self).__name__} has no class_weight; give sample_weight.")
+        return sample_weight
+
+    def prepare_head(self, examples: Any) -> None:
+        """Does what a head needs before it is trained on these examples."""
+
+    def training_data(
+        self, examples: Examples, batch_size: int, seed: int | None, first_epoch: int = 0
+    ) -> tuple[tf.data.Dataset, int]:
+        """Returns an endless dataset of what Keras trains on, and its batches an epoch."""
+        rows = examples.rows
+        steps = -(-len(rows) // batch_size)
+        buckets = self._buckets(rows)
+        data, steps = epoch_batches(rows, batch_size, first_epoch * steps, seed, buckets)
+        return data.map(self.keras_batch), steps
+
+    def evaluation_data(self, data: Any, batch_size: int) -> Any:
+        """Returns validation data as Keras takes it: raw input as a dataset, all else as it is."""
+        if isinstance(data, tf.data.Dataset):
+            return self.with_inputs(data)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if not self.is_raw(x):
+            return data
+        if y is None:
+            raise ValueError("There are no labels to judge by; expected (texts, labels).")
+        rows = self.read_examples(x, y, weights).rows
+        buckets = self._buckets(rows)
+        batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)
+        return batches.map(self.keras_batch)
+
+    def predict_rows(
+        self, rows: Rows, batch_size: int, verbose: Any = 0, callbacks: Any = None
+    ) -> list[Any]:
+        """Returns the model's outputs of each row, in the order of the rows, without padding."""
+        order = longest_first(rows)
+        starts = range(0, len(rows), batch_size)
+        listening = keras.callbacks.CallbackList(
+            callbacks,
+            add_progbar=verbose not in (0, None),
+            verbose=verbose,
+            epochs=1,
+            steps=len(starts),
+            model=self,
+        )
+        compute, found = self._compute_function(rows), [None] * len(rows)
+        listening.on_predict_begin()
+        for step, start in enumerate(starts):
+            row_ids = order[start : start + batch_size]
+            listening.on_predict_batch_begin(step)
+            length = int(rows.lengths[row_ids[0]])
+            batch = rows.batch(row_ids, len(row_ids), length)
+            outputs = compute({name: batch[name] for name in INPUTS})
+            outputs = tf.nest.map_structure(lambda value: value.numpy(), outputs)
+            listening.on_predict_batch_end(step, {"outputs": outputs})
+            for place, row in enumerate(row_ids):
+                found[row] = self._row_of(outputs, place, rows.lengths[row], length)
+        listening.on_predict_end()
+        return found
+
+    # Inside ------------------------------------------------------------------------------------
+
+    def _buckets(self, rows: Rows) -> list[int]:
+        """Returns the lengths that batches are padded to."""
+        own = self.preprocessor
+        is_plain = bool(own and own.pad_to_max_length)
+        longest = own.max_seq_length if is_plain and own else max(1, int(rows.lengths.max()))
+        return length_buckets(longest, bool(self.jit_compile), is_plain)
+
+    def _compute_function(self, rows: Rows) -> Any:
+        """Returns the model as a graph for rows of all lengths."""
+        if self._compute_rows is None:
+            shape = [None] * (3 if rows.num_choices else 2)
+            specs = {name: tf.TensorSpec(shape, tf.int32) for name in INPUTS}
+            call = tf.autograph.experimental.do_not_convert(
+                lambda batch: self(batch, training=False)  # type: ignore[operator]
+            )
+            self._compute_rows = tf.function(call, input_signature=[specs])
+        return self._compute_rows
+
+    def _row_of(self, outputs: Any, place: int, length: int, padded: int) -> Any:
+        """Returns the outputs of one row of a batch; see `has_pieces`."""
+        return tf.nest.map_structure(
+            lambda values: values[place][:length] if self.has_pieces else values[place], outputs
+        )
+
+    # Whether the outputs have an axis of pieces.
+    has_pieces = False
+
+
+def holds_texts(x: Any) -> bool:
+    """Tells whether the first thing in some input is a text."""
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    if isinstance(x, str | bytes):
+        return True
+    kind = getattr(getattr(x, "dtype", None), "kind", "")
+    if kind == "O" and len(x):
+        return holds_texts(list(x))
+    return kind in ("U", "S") or getattr(x, "dtype", None) == tf.string
+
+
+def stack(values: Sequence[Any]) -> Any:
+    """Joins the outputs of rows, each an array or a dict of them; the shorter end in 0."""
+    if isinstance(values[0], dict):
+        return {name: stack([value[name] for value in values]) for name in values[0]}
+    longest = max((len(value) for value in values if value.ndim), default=0)
+    first = values[0]
+    if first.ndim == 0 or all(value.shape == first.shape for value in values):
+        return np.stack(values)
+    joined = np.zeros((len(values), longest, *first.shape[1:]), first.dtype)
+    for index, value in enumerate(values):
+        joined[index, : len(value)] = value
+    return joined
+
+
+def split_off(x: Any, y: Any, weights: Any, share: float) -> tuple[Any, Any, Any, Any]:
+    """Returns all but the last part of the input, and that part as validation data.
+
+    Raises:
+      ValueError: if one of the two is empty.
+    """
+    is_columns = isinstance(x, tuple) and not isinstance(x[0], str | bytes)
+    columns = [read_column(c, "x") for c in x] if is_columns else [read_column(x, "x")]
+    count = len(columns[0])
+    first = int(count * (1.0 - share))
+    if not 0 < first < count:
+        raise ValueError(f"validation_split={share} of {count} texts leaves one part empty.")
+    labels = read_column(y, "y")
+
+    def part(chosen: slice) -> list[Any]:
+        inputs = tuple(column[chosen] for column in columns)
+        return [inputs if is_columns else inputs[0], labels[chosen]]
+
+    given = None if weights is None else list(weights)
+    later = part(slice(first, None)) + ([] if given is None else [given[first:]])
+    return *part(slice(0, first)), given and given[:first], tuple(later)
+
+
+def counted(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Dataset:
+    """Returns a dataset that says how many batches it has, for which it may be gone through once.
+
+    A schedule needs the number. Where it is given nothing is counted.
+    """
+    if steps_per_epoch or data.cardinality() != tf.data.UNKNOWN_CARDINALITY:
+        return data
+    logging.info("Counting the batches of the dataset, which does not say how many.")
+    return data.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in data)))
+
+
+def count_steps(data: Any, batch_size: int) -> int:
+    """Returns the batches of an epoch of what Keras trains on.
+
+    Raises:
+      ValueError: if that has no end.
+    """
+    if isinstance(data, tf.data.Dataset):
+        if data.cardinality() != tf.data.INFINITE_CARDINALITY:
+            return int(data.cardinality())
+    elif isinstance(data, keras.utils.PyDataset):
+        return int(data.num_batches or 1)
+    elif not hasattr(data, "__next__"):
+        return -(-len(tf.nest.flatten(data)[0]) // batch_size)
+    raise ValueError("The data has no end: give steps_per_epoch.")

@@ -1,0 +1,235 @@
+"""Start and end of the answer to a question in a context (BERT section 4.2)."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.data.columns import check_count, is_missing, read_column, read_numbers, read_texts
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.fine_tuned import FineTuned
+from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, stack
+from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.run_record import recorded
+from bert_tf.tasks.squad_answers import best_answers
+from bert_tf.tasks.squad_features import SquadAnswer, SquadExamples, SquadQuestion, make_examples
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+START, END = "start_logits", "end_logits"
+NO_SCORE = -1e4  # of positions beyond a row
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertSpanLabeler(FineTuned):
+    """The encoder with scores of being the first and the last piece of an answer.
+
+        model = bert_tf.BertSpanLabeler.from_pretrained("bert-base-uncased", new_head=True)
+        model.fit((questions, contexts), answers)
+        model.answer(["Who left?"], ["Ada left Oslo."])
+
+    Takes raw questions and contexts where it has a preprocessor: a tuple of two columns, or a list
+    of pairs. Answers are texts that stand in their contexts, the first place counts; or dicts of
+    `text` and `answer_start`, as SQuAD has them, or with lists of these, as Hugging Face's datasets
+    have them, of which the first counts. "" or empty lists: the context has no answer. Long
+    contexts go in windows. Dicts of ids are taken as they are.
+
+    Differs from the original in nothing: run_squad.py has no dropout before this head either.
+
+    Args:
+      config: shape of the network.
+      use_pooler: whether the encoder has a pooler, which is not used here.
+      recompute, unpad: see `BertEncoder`.
+      reading: how contexts are cut in windows and answers chosen; None: as run_squad does by
+        default, in rows shorter than 384 pieces with shorter windows and questions.
+      preprocessor: see `FineTuned`.
+
+    Call arguments: as `BertClassifier`.
+
+    Returns:
+      dict: `start_logits` and `end_logits`, float32 [B, T].
+    """
+
+    head_name = "squad"
+    has_pieces = True
+    default_length = 384
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        use_pooler: bool = False,
+        reading: SquadConfig | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs = {"name": "bert_span_labeler", **kwargs, "num_labels": 2}
+        super().__init__(config, head="squad", use_pooler=use_pooler, **kwargs)
+        self._reading = SquadConfig(**reading) if isinstance(reading, dict) else reading
+        self.dropout = Dropout(0.0, 0, dtype=self.dtype_policy)
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        logits = self.score_pieces(inputs, training, dropout_seed)  # [B, T, 2]
+        return {START: logits[..., 0], END: logits[..., 1]}
+
+    def answer(
+        self,
+        questions: Any,
+        contexts: Any,
+        may_be_none: bool | None = None,
+        batch_size: int = BATCH_SIZE,
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        """Returns the answer to each question.
+
+        Args:
+          questions: texts.
+          contexts: a text for each, of any length.
+          may_be_none: whether "no answer" is one; None: as `reading` says, no by default.
+          batch_size: windows computed at once.
+          options: `n_best_size`, `max_answer_length`, `null_score_diff_threshold` of `SquadConfig`.
+
+        Returns:
+          A dict a question: `answer`, a part of its context, or ""; `score`, the answer's
+          probability among the best ones; `start` and `end`, characters of the context.
+
+        Raises:
+          ValueError: if the texts are wrong.
+        """
+        if may_be_none is not None:
+            options["version_2_with_negative"] = may_be_none
+        config = dataclasses.replace(self.reading, **options)
+        examples = self.read_examples((questions, contexts))
+        rows = self.predict_rows(examples.rows, batch_size)
+        starts, ends = (pad([row[name] for row in rows]) for name in (START, END))
+        found = best_answers(examples.questions, examples.features, starts, ends, config)
+        return [{"answer": a.text, "score": a.score, "start": a.start, "end": a.end} for a in found]
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    @property
+    def reading(self) -> SquadConfig:
+        """How contexts are cut in windows, and answers chosen."""
+        if self._reading:
+            return self._reading
+        longest = self.max_seq_length
+        return SquadConfig(
+            doc_stride=max(1, min(128, longest // 3)), max_query_length=min(64, longest // 4)
+        )
+
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> SquadExamples:
+        tokenizer = self.tokenizer
+        if isinstance(x, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in x):
+            x = tuple(zip(*x, strict=True))
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ValueError("Expected (questions, contexts), a tuple of two lists of texts.")
+        questions, contexts = read_texts(x[0], "questions"), read_texts(x[1], "contexts")
+        check_pairs(questions, contexts)
+        answers: list[SquadAnswer | None] = [None] * len(questions)
+        if y is not None:
+            given = read_column(y, "y")
+            check_count(given, len(questions), "y")
+            answers = [
+                read_answer(answer, context, f"y[{index}]")
+                for index, (answer, context) in enumerate(zip(given, contexts, strict=True))
+            ]
+        read = []
+        for index, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+            answer = answers[index]
+            right = (answer,) if answer else ()
+            row = SquadQuestion(str(index), question, context, answer, right, answer is None)
+            read.append(row)
+        made = make_examples(read, tokenizer, self.max_seq_length, self.reading)
+        if weights is not None:
+            of_question = read_numbers(weights, len(read), "sample_weight")
+            owners = [int(feature.question_id) for feature in made.features]
+            made.rows.labels["example_weights"] = of_question[owners]
+        if not len(made.rows):
+            raise ValueError("None of the contexts has a word.")
+        return made
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        labels = {START: batch["start_positions"], END: batch["end_positions"]}
+        weights = batch["example_weights"]
+        inputs = {name: batch[name] for name in INPUTS}
+        return inputs, labels, {START: weights, END: weights}
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        sums = []
+        for name in (START, END):
+            losses = span_losses(outputs[name], x["input_mask"], y[name])  # [B]
+            own = weights[name] if isinstance(weights, Mapping) else weights
+            own = ops.ones_like(losses) if own is None else ops.cast(own, losses.dtype)
+            sums.append(weigh(losses, own))
+        start, end = sums
+        return WeightedSum(start.total + end.total, start.weight + end.weight)
+
+    @property
+    def default_metrics(self) -> Any:
+        return {START: ["accuracy"], END: ["accuracy"]}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "reading": self._reading and self._reading.to_dict()}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        """Returns how the run of a checkpoint read its contexts."""
+        kinds = typing.get_type_hints(SquadConfig)
+        values = {name: recorded(folder_of(checkpoint), name) for name in SquadConfig.names()}
+        given = {
+            name: value == "true" if kinds[name] is bool else kinds[name](value)
+            for name, value in values.items()
+            if value
+        }
+        return {"reading": SquadConfig(**given)} if given else {}
+
+
+def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
+    """Returns an answer with its place in the context; None for no answer.
+
+    Raises:
+      ValueError: if it does not stand there.
+    """
+    if isinstance(value, Mapping) and {"text", "answer_start"} <= set(value):
+        text, start = value["text"], value["answer_start"]
+        if not isinstance(text, str):
+            if not len(text):
+                return None
+            text, start = text[0], start[0]
+        start = int(start)
+    elif isinstance(value, str):
+        text, start = value, context.find(value)
+    else:
+        what = "missing" if is_missing(value) else f"{value!r:.80}"
+        raise ValueError(
+            f"{where} is {what}, expected a part of the context or a dict of text and "
+            'answer_start; "" for no answer.'
+        )
+    if not text:
+        return None
+    if start < 0 or context[start : start + len(text)] != text:
+        place = f" at character {start}" if start >= 0 else ""
+        raise ValueError(f"{where}: {text!r:.80} does not stand{place} in its context.")
+    return SquadAnswer(text, start)
+
+
+def check_pairs(questions: Sequence[str], contexts: Sequence[str]) -> None:
+    """Raises ValueError unless there is a context for each question."""
+    if len(questions) != len(contexts):
+        raise ValueError(
+            f"{len(questions):,} questions and {len(contexts):,} contexts; expected one for each."
+        )
+
+
+def pad(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins scores of rows; those of positions beyond a row are never the best."""
+    longest = max(map(len, rows))
+    return stack([np.pad(row, (0, longest - len(row)), constant_values=NO_SCORE) for row in rows])

@@ -1,0 +1,229 @@
+"""One label for each word of a text (BERT section 5.3)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.data.columns import check_count, read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.metrics.entities import Span, spans
+from bert_tf.modeling.fine_tuned import Labelled
+from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.tasks.tagging_features import TaggedExamples, make_examples
+from bert_tf.tasks.tagging_files import TaggedSentence
+from bert_tf.text.words import word_places
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertTokenClassifier(Labelled):
+    """The encoder with a head on every position.
+
+        model = bert_tf.BertTokenClassifier.from_pretrained("bert-base-cased", labels=tags)
+        model.fit([["In", "Oslo", "."]], [["O", "B-LOC", "O"]])
+        model.tag(["Ada left Oslo."])
+
+    Takes sentences where it has a preprocessor: lists of words, or texts whose words are separated
+    by white space; of each a list of labels, names or places, one a word. A word is labelled at its
+    first piece. A sentence longer than the preprocessor's length goes in windows that overlap, so
+    that no word is dropped. `predict` gives the scores of words, float32 [N, W, C], 0 behind the
+    last of a sentence. Dicts of ids are taken as they are.
+
+    Args:
+      config: shape of the network.
+      num_labels: C. Not needed with labels.
+      use_pooler: whether the encoder has a pooler, which is not used here.
+      labels: names of the classes; None if they have none.
+      recompute, unpad: see `BertEncoder`.
+      preprocessor: see `FineTuned`.
+
+    Call arguments: as `BertClassifier`.
+
+    Returns:
+      float32 [B, T, C], unnormalised.
+    """
+
+    head_name = "tagger"
+    has_pieces = True
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_labels: int = 0,
+        use_pooler: bool = False,
+        labels: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs = {"name": "bert_token_classifier", **kwargs}
+        super().__init__(config, num_labels, labels, "tagger", use_pooler, **kwargs)
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        return self.score_pieces(inputs, training, dropout_seed)
+
+    def tag(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[dict[str, Any]]]:
+        """Returns the label of each word.
+
+        Args:
+          texts: raw texts, whose words are what the tokenizer parts at white space and
+            punctuation; or lists of words, which are taken as they are.
+          batch_size: rows computed at once.
+
+        Returns:
+          Of each text a dict a word: `word`, `label`, `score`, the label's probability, and of raw
+          texts `start` and `end`, characters of the text.
+
+        Raises:
+          ValueError: if something among the texts is none.
+        """
+        column = read_column(texts, "texts")
+        is_text = isinstance(column[0], str)
+        if is_text:
+            column = read_texts(column)
+            places = [word_places(text, self.tokenizer) for text in column]
+            words = [
+                [text[start:end] for start, end in found]
+                for text, found in zip(column, places, strict=True)
+            ]
+        else:
+            words = column
+        found = [index for index, row in enumerate(words) if len(row)]
+        scores: dict[int, np.ndarray] = {}
+        if found:
+            examples = self.read_examples([words[index] for index in found])
+            outputs = self.predict_rows(examples.rows, batch_size)
+            scores = dict(zip(found, self.join_rows(examples, outputs), strict=True))
+        answers: list[list[dict[str, Any]]] = []
+        for index, row in enumerate(words):
+            answer = []
+            for place, (word, logits) in enumerate(zip(row, scores.get(index, ()), strict=True)):
+                powers = np.exp(logits.astype(np.float64) - logits.max())
+                best, score = int(logits.argmax()), float(powers.max() / powers.sum())
+                answer.append({"word": word, "label": self.known_labels[best], "score": score})
+                if is_text:
+                    answer[-1] |= dict(zip(("start", "end"), places[index][place], strict=True))
+            answers.append(answer)
+        return answers
+
+    def find_entities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[dict[str, Any]]]:
+        """Returns the entities of raw texts: the words of `tag`, joined by their B- and I-.
+
+        If labels are not O, B-X and I-X, each word with another label than O stands alone.
+
+        Returns:
+          Of each text a dict an entity: `type`, `text`, `start` and `end` in characters, and
+          `score`, the lowest of its words'.
+
+        Raises:
+          ValueError: if something among the texts is no text.
+        """
+        texts = read_texts(texts)
+        try:
+            spans(self.known_labels)
+            join = spans
+        except ValueError:
+            join = single_words
+        return [
+            [
+                {
+                    "type": kind,
+                    "text": text[words[first]["start"] : words[end - 1]["end"]],
+                    "start": words[first]["start"],
+                    "end": words[end - 1]["end"],
+                    "score": min(word["score"] for word in words[first:end]),
+                }
+                for kind, first, end in join([word["label"] for word in words])
+            ]
+            for text, words in zip(texts, self.tag(texts, batch_size), strict=True)
+        ]
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TaggedExamples:
+        words = read_sentences(x)
+        tags = [None] * len(words) if y is None else self._read_tags(y, words)
+        sentences = [
+            TaggedSentence(tuple(row), names, f"texts[{index}]")
+            for index, (row, names) in enumerate(zip(words, tags, strict=True))
+        ]
+        made = make_examples(
+            *(sentences, self.known_labels, self.tokenizer, self.max_seq_length, y is not None)
+        )
+        if weights is not None:
+            of_sentence = read_numbers(weights, len(words), "sample_weight")
+            owners = [row.sentence for row in made.tag_rows]
+            made.rows.labels["example_weights"] = of_sentence[owners]
+        return made
+
+    def join_rows(self, examples: TaggedExamples, outputs: list[Any]) -> list[np.ndarray]:
+        """Returns the logits of the words of each sentence, float32 [W, C]."""
+        found = [
+            np.zeros((len(sentence.words), self.num_labels), np.float32)
+            for sentence in examples.sentences
+        ]
+        for row, logits in zip(examples.tag_rows, outputs, strict=True):
+            found[row.sentence][row.words] = logits[row.positions]
+        return found
+
+    def _read_tags(self, y: Any, words: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+        """Returns the name of the label of each word."""
+        rows = read_column(y, "y")
+        check_count(rows, len(words), "y")
+        tags = []
+        for index, (row, of_sentence) in enumerate(zip(rows, words, strict=True)):
+            if isinstance(row, str):
+                row = row.split()
+            if not hasattr(row, "__len__") or len(row) != len(of_sentence):
+                count = f"{len(row)} labels" if hasattr(row, "__len__") else f"{row!r:.40}"
+                raise ValueError(
+                    f"y[{index}] is {count} for {len(of_sentence)} words; expected one a word."
+                )
+            ids = read_label_ids(row, self.labels_to_read, len(of_sentence), f"y[{index}]")
+            tags.append(tuple(self.known_labels[place] for place in ids))
+        return tags
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        labels = batch["tag_ids"]  # [B, T], below 0 where no word is predicted
+        is_word = tf.cast(labels >= 0, tf.float32)
+        weights = is_word * batch["example_weights"][:, None]
+        return {name: batch[name] for name in INPUTS}, tf.maximum(labels, 0), weights
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        losses = class_losses(outputs, y)  # [B, T]
+        if weights is None:
+            weights = x["input_mask"]
+        weights = ops.cast(weights, losses.dtype)
+        if len(weights.shape) == 1:
+            weights = weights[:, None]
+        return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
+
+
+def read_sentences(x: Any) -> list[list[str]]:
+    """Returns the words of sentences, which come as lists of words or as texts.
+
+    Raises:
+      ValueError: naming the first that is neither, or has no word.
+    """
+    column = read_column(x, "texts")
+    if isinstance(column[0], str):
+        words = [text.split() for text in read_texts(column)]
+    else:
+        words = []
+        for index, row in enumerate(column):
+            if not isinstance(row, list | tuple | np.ndarray):
+                raise ValueError(
+                    f"texts[{index}] is {row!r:.80}, expected a list of words, as texts[0] is."
+                )
+            words.append(read_texts(row, f"texts[{index}]"))
+    for index, row in enumerate(words):
+        if not row:
+            raise ValueError(f"texts[{index}] has no word; leave it out.")
+    return words
+
+
+def single_words(tags: Sequence[str]) -> list[Span]:
+    """Returns each word with a label but O as a span of its own."""
+    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]

@@ -1,0 +1,202 @@
+"""Models that carry their preprocessor: read with the weights, saved with them, used by all that
+takes raw texts."""
+
+import pathlib
+import typing
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+from absl import logging
+
+from bert_tf.modeling.preprocessor import BertPreprocessor
+from bert_tf.modeling.pretrained import FromPretrained
+from bert_tf.run_record import recorded
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+FROM_CHECKPOINT = "from_checkpoint"
+
+
+class TextSide:
+    """What a model knows of texts. No Keras object, so that Keras counts none of it as a layer.
+
+    Args:
+      preprocessor: None for a model of ids.
+    """
+
+    def __init__(self, preprocessor: BertPreprocessor | None) -> None:
+        self.preprocessor = preprocessor
+        self._tokenizer: Tokenizer | None = None
+
+    @property
+    def needed(self) -> BertPreprocessor:
+        """The preprocessor.
+
+        Raises:
+          ValueError: if there is none.
+        """
+        if self.preprocessor is None:
+            raise ValueError(
+                "The model has no preprocessor, so it takes ids alone: a dict of input_word_ids, "
+                "input_mask and input_type_ids. To give it texts, set model.preprocessor = "
+                "bert_tf.BertPreprocessor(...), or read it from a checkpoint with a vocabulary."
+            )
+        return self.preprocessor
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The preprocessor's in plain Python, which remembers words."""
+        if self._tokenizer is None:
+            own = self.needed
+            self._tokenizer = make_tokenizer(own.vocab, own.do_lower_case)
+        return self._tokenizer
+
+
+class WithPreprocessor(FromPretrained):
+    """Gives a Keras model `preprocessor`; mixed in before it."""
+
+    default_length = 128
+    _texts: TextSide
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "preprocessor":  # Keras would count it as a layer, one that XLA cannot compile.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    @property
+    def preprocessor(self) -> BertPreprocessor | None:
+        """What makes the model's inputs of texts; None for a model of ids."""
+        return self._texts.preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor: BertPreprocessor | None) -> None:
+        if preprocessor is not None:
+            check_fits(preprocessor, self.config)
+        self._texts = TextSide(preprocessor)
+
+    @property
+    def needed_preprocessor(self) -> BertPreprocessor:
+        """The preprocessor; without one a ValueError says what to do."""
+        return self._texts.needed
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """See `TextSide.tokenizer`."""
+        return self._texts.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Most pieces of a row that is made of raw input."""
+        return self._texts.preprocessor.max_seq_length if self._texts.preprocessor else 0
+
+    def get_config(self) -> dict[str, Any]:
+        own = self.preprocessor
+        saved = None if own is None else keras.saving.serialize_keras_object(own)
+        return {**super().get_config(), "preprocessor": saved}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        saved = config.get("preprocessor")  # Files of earlier versions do not have it.
+        if isinstance(saved, dict):
+            config = {**config, "preprocessor": keras.saving.deserialize_keras_object(saved)}
+        return super().from_config(config)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | pathlib.Path,
+        may_miss: Sequence[str] = (),
+        may_ignore: Sequence[str] = (),
+        *,
+        preprocessor: BertPreprocessor | str | None = FROM_CHECKPOINT,
+        max_seq_length: int = 0,
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model, with its preprocessor, from a checkpoint in any form.
+
+        Args:
+          path: folder, file or checkpoint prefix; see `bert_tf.checkpoints.formats`.
+          may_miss: starts of names of weights that the checkpoint may lack, `cls/` say; they keep
+            their random start.
+          may_ignore: starts of names in the files that may be left out. Heads that this class
+            does not have are left out in any case, with a line in the log.
+          preprocessor: of your own; None for a model that takes ids alone. Otherwise it is made of
+            the checkpoint's vocabulary, if that has one.
+          max_seq_length: most pieces of a row of the preprocessor that is made; 0: what the run was
+            trained with, else `default_length` or all positions that there are.
+          arguments: of the constructor, beside the configuration, which comes with the weights.
+
+        Raises:
+          ValueError: if the checkpoint cannot be read, or with the names of what is missing, not
+            understood or of another shape; also if the preprocessor does not fit the model.
+        """
+        checkpoint = cls.read(path, may_miss, may_ignore)
+        if preprocessor == FROM_CHECKPOINT:
+            preprocessor = make_preprocessor(checkpoint, max_seq_length, cls.default_length)
+        elif max_seq_length:
+            raise ValueError(
+                f"max_seq_length={max_seq_length} is of the preprocessor that is made here; "
+                "give it to your own, or leave preprocessor out."
+            )
+        arguments["preprocessor"] = preprocessor
+        return cls.from_checkpoint(checkpoint, may_miss, **arguments)
+
+
+def make_preprocessor(
+    checkpoint: "Checkpoint", max_seq_length: int = 0, default_length: int = 128
+) -> BertPreprocessor | None:
+    """Makes the preprocessor of a checkpoint; None, with a line in the log, without a vocabulary.
+
+    Args:
+      checkpoint: as read.
+      max_seq_length: see `WithPreprocessor.from_pretrained`.
+      default_length: where neither that nor a run's record says it.
+
+    Raises:
+      ValueError: if the model has fewer positions.
+    """
+    if checkpoint.vocab is None:
+        logging.warning(
+            "%s has no vocabulary: the model takes ids, and no texts until it gets a preprocessor.",
+            checkpoint.source,
+        )
+        return None
+    positions = checkpoint.config.longest_row
+    length = max_seq_length or int(recorded(folder_of(checkpoint), "max_seq_length") or 0)
+    made = BertPreprocessor(
+        checkpoint.vocab,
+        checkpoint.config.do_lower_case,
+        max_seq_length=length or min(default_length, positions),
+    )
+    check_fits(made, checkpoint.config)
+    return made
+
+
+def folder_of(checkpoint: "Checkpoint") -> str:
+    """Returns the folder that a checkpoint was read from, which may be a run's."""
+    source = pathlib.Path(checkpoint.source)
+    return str(source if source.is_dir() else source.parent)
+
+
+def check_fits(preprocessor: Any, config: Any) -> None:
+    """Raises ValueError unless a preprocessor's rows fit a model of the configuration."""
+    if not isinstance(preprocessor, BertPreprocessor):
+        raise ValueError(
+            f"preprocessor is {preprocessor!r:.80}, expected a BertPreprocessor, or None for a "
+            "model that takes ids."
+        )
+    pieces, length = len(preprocessor.vocab), preprocessor.max_seq_length
+    if pieces != config.vocab_size:
+        raise ValueError(
+            f"The preprocessor's vocabulary has {pieces} pieces, but the model's vocab_size is "
+            f"{config.vocab_size}; they do not belong together."
+        )
+    if length > config.longest_row:
+        raise ValueError(
+            f"max_seq_length is {length}, but the model has {config.longest_row} positions; "
+            f"expected at most {config.longest_row}."
+        )

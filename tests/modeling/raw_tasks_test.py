@@ -1,0 +1,270 @@
+"""Answers of the models to raw input equal those of what serves them, which is another program."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.modeling.models import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from bert_tf.text.text_tokenizer import TextTokenizer
+from export.models import load
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.export.made_models import TEXTS, write_model
+
+LENGTH = 24
+SECONDS = [text[:20] for text in TEXTS[::-1]]
+
+
+def served_answers(served, *texts):
+    found = served.from_texts(*(tf.constant(list(column)) for column in texts))
+    return {name: value.numpy() for name, value in found.items()}
+
+
+SLOW = pytest.mark.slow  # Serving each model anew takes seconds.
+
+
+@pytest.mark.parametrize(
+    ("is_pair", "long_texts"),
+    [
+        (False, "head"),
+        pytest.param(False, "tail", marks=SLOW),
+        pytest.param(True, "head", marks=SLOW),
+        pytest.param(True, "tail", marks=SLOW),
+    ],
+)
+def test_classify(tmp_path, is_pair, long_texts):
+    run = {"max_seq_length": str(LENGTH), "long_texts": long_texts}
+    run |= {"text_b_column": "b"} if is_pair else {}
+    folder = write_model(tmp_path / "m", "classifier", run)
+    model = BertClassifier.from_pretrained(folder)
+    columns = (list(TEXTS), SECONDS) if is_pair else (list(TEXTS),)
+    expected = served_answers(load(str(folder)), *columns)
+    found = model.classify(columns if is_pair else columns[0], batch_size=3)
+    assert model.labels == ("no", "yes", "vielleicht ü") and model.max_seq_length == LENGTH
+    assert [answer["label"] for answer in found] == [name.decode() for name in expected["label"]]
+    np.testing.assert_allclose([a["score"] for a in found], expected["score"], atol=2e-6)
+    logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(shares, expected["probabilities"], atol=2e-6)
+    with pytest.raises(ValueError, match="gives classes, and no number"):
+        model.score(TEXTS[:1])
+
+
+def test_windows_of_a_long_text_are_averaged(tmp_path):
+    run = {"max_seq_length": str(LENGTH), "long_texts": "windows"}
+    model = BertClassifier.from_pretrained(write_model(tmp_path / "m", "classifier", run))
+    words = [f"w{number}" for number in range(40, 70)]  # a piece each
+    room = LENGTH - 2
+    windows = [words[:room], words[room // 2 :]]
+    parts = model.predict([" ".join(window) for window in windows], verbose=0)
+    whole = model.predict([" ".join(words), "the river"], verbose=0)
+    np.testing.assert_allclose(whole[0], parts.mean(axis=0), atol=1e-6)
+
+
+@SLOW
+def test_several_labels_and_numbers(tmp_path):
+    folder = write_model(tmp_path / "m", "classifier", {"label_kind": "several"})
+    model = BertClassifier.from_pretrained(folder, max_seq_length=LENGTH)
+    assert model.label_kind == "several"
+    expected = served_answers(load(str(folder), max_seq_length=LENGTH), TEXTS)
+    found = model.classify(TEXTS)
+    for answer, names, shares in zip(
+        found, expected["labels"], expected["probabilities"], strict=True
+    ):
+        assert answer["labels"] == [name.decode() for name in names if name]
+        scores = sorted((share for share in shares if share > 0.5), reverse=True)
+        np.testing.assert_allclose(answer["scores"], scores, atol=2e-6)
+    assert expected["probabilities"].max() > 0.5 > expected["probabilities"].min()
+    number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
+    logits = number.predict(TEXTS[:2], verbose=0)
+    assert number.score(TEXTS[:2]) == [float(logits[0, 0]), float(logits[1, 0])]
+    with pytest.raises(ValueError, match="gives a number, and no class"):
+        number.classify(TEXTS)
+
+
+def test_tag(tmp_path):
+    folder = write_model(tmp_path / "m", "tagger")
+    model = BertTokenClassifier.from_pretrained(folder, max_seq_length=LENGTH)
+    served = load(str(folder), max_seq_length=LENGTH)
+    expected, found = served_answers(served, TEXTS), model.tag(TEXTS, batch_size=3)
+    for row, answer in enumerate(found):
+        count = int((expected["starts"][row] >= 0).sum())
+        assert [word["label"].encode() for word in answer] == [*expected["tags"][row, :count]]
+        assert [word["start"] for word in answer] == [*expected["starts"][row, :count]]
+        assert [word["end"] for word in answer] == [*expected["ends"][row, :count]]
+        scores = [word["score"] for word in answer]
+        np.testing.assert_allclose(scores, expected["scores"][row, :count], atol=2e-6)
+        assert all(TEXTS[row][w["start"] : w["end"]] == w["word"] for w in answer)
+    assert found[2] == [] and len(found[5]) == 100
+    words = [["the", "river", "w40"], ["w41"] * 50]
+    padded = tf.constant([row + [""] * (50 - len(row)) for row in words])
+    given = {name: value.numpy() for name, value in served.from_words(padded).items()}
+    for row, answer in enumerate(model.tag(words)):
+        tags = [*given["tags"][row, : len(words[row])]]
+        assert [word["label"].encode() for word in answer] == tags
+        assert "start" not in answer[0]
+    logits = model.predict(words, verbose=0)
+    assert logits.shape == (2, 50, 3) and not logits[0, 3:].any()
+    assert [model.labels[i].encode() for i in logits[1].argmax(-1)] == [*given["tags"][1]]
+
+
+def test_entities_are_words_joined(tmp_path, monkeypatch):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    words = [
+        ("Ada", "B-PER", 0.9),
+        ("Byron", "I-PER", 0.8),
+        ("left", "O", 0.7),
+        ("Oslo", "B-LOC", 1.0),
+    ]
+    text, row = "Ada Byron left Oslo", []
+    for word, label, score in words:
+        start = text.index(word)
+        end = start + len(word)
+        row.append({"word": word, "label": label, "score": score, "start": start, "end": end})
+    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, size: [row])
+    monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "B-LOC"))
+    assert model.find_entities([text]) == [
+        [
+            {"type": "PER", "text": "Ada Byron", "start": 0, "end": 9, "score": 0.8},
+            {"type": "LOC", "text": "Oslo", "start": 15, "end": 19, "score": 1.0},
+        ]
+    ]
+    monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "yes"))
+    assert [found["type"] for found in model.find_entities([text])[0]] == [
+        "B-PER",
+        "I-PER",
+        "B-LOC",
+    ]
+
+
+@pytest.mark.parametrize("version_2", [pytest.param(False, marks=SLOW), True])
+def test_answer(tmp_path, version_2):
+    run = {
+        **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
+        **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},
+        "null_score_diff_threshold": "-1.0",
+    }
+    folder = write_model(tmp_path / "m", "question_answering", run)
+    draw = np.random.default_rng(1)
+    words = [f"w{number}" for number in range(30, 79)] + ["the", "river,", "don't"]
+    contexts = ["  ".join(draw.choice(words, size)) for size in (1, 5, 20, 40, 70, 90)]
+    questions = [" ".join(draw.choice(words, size)) for size in (1, 3, 9, 2, 4, 5)]
+    model = BertSpanLabeler.from_pretrained(folder)
+    found = model.answer(questions, contexts, batch_size=4)
+    expected = served_answers(load(str(folder)), questions, contexts)
+    assert [answer["answer"].encode() for answer in found] == [*expected["answer"]]
+    assert [answer["start"] for answer in found] == [*expected["start"]]
+    assert [answer["end"] for answer in found] == [*expected["end"]]
+    assert all(0 <= answer["score"] <= 1 for answer in found)
+    keras_file = tmp_path / "answers.keras"
+    model.save(keras_file)
+    assert keras.models.load_model(keras_file).answer(questions, contexts) == found
+    logits = model.predict((questions, contexts), verbose=0)
+    assert set(logits) == {"start_logits", "end_logits"} and logits["end_logits"].shape[1] <= LENGTH
+
+
+def test_choose(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    keras.utils.set_random_seed(1)
+    model = BertMultipleChoice.from_pretrained(folder, new_head=True, max_seq_length=LENGTH)
+    contexts, choices = (
+        ["the river", "a b"],
+        [["w40", "w41 w42 w43", "c"], ["c", "w50", "w51 " * 40]],
+    )
+    found = model.choose(contexts, choices)
+    tokenizer = TextTokenizer(model.preprocessor.vocab, True)
+    for answer, context, texts in zip(found, contexts, choices, strict=True):
+        inputs = tokenizer([context] * 3, texts, LENGTH)
+        logits = model({name: value[None] for name, value in inputs.items()}).numpy()[0]
+        best = int(logits.argmax())
+        assert (answer["index"], answer["choice"]) == (best, texts[best])
+        share = math.exp(logits[best]) / np.exp(logits).sum()
+        assert answer["score"] == pytest.approx(share, abs=1e-5)
+    assert model.predict((contexts, choices), verbose=0).shape == (2, 3)
+
+
+def test_fill_mask(tmp_path):
+    folder = write_model(tmp_path / "m", "fill_mask")
+    model = BertPretrainer.from_pretrained(folder)
+    texts = ["the [MASK] a [MASK].", "[MASK] river"]
+    expected = served_answers(load(str(folder), max_seq_length=LENGTH, top_k=3), texts)
+    for row, masks in enumerate(model.fill_mask(texts, top_k=3)):
+        assert len(masks) == (2, 1)[row]
+        for place, candidates in enumerate(masks):
+            pieces = [candidate["piece"].encode() for candidate in candidates]
+            assert pieces == [*expected["pieces"][row, place]]
+            scores = [candidate["score"] for candidate in candidates]
+            np.testing.assert_allclose(scores, expected["probabilities"][row, place], atol=1e-6)
+    model.save(tmp_path / "masks.keras")
+    loaded = keras.models.load_model(tmp_path / "masks.keras")
+    assert loaded.fill_mask(texts) == model.fill_mask(texts)
+
+
+QUESTION, CONTEXT = ["Who?"], ["the river"]
+TAGGER, ANSWERER, FILLER = "tagger", "question_answering", "fill_mask"
+RIVER = {"text": "river", "answer_start": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "arguments", "message"),
+    [
+        (TAGGER, "fit", ([["a", "b"]], [["no"]]), r"y\[0\] is 1 labels for 2 words"),
+        (TAGGER, "fit", (["a b"], [["no", "nö"]]), r"y\[0\]\[1\] is 'nö'"),
+        (TAGGER, "fit", ([["a"], ["b"]], [["no"]]), "1 values of y for 2 texts"),
+        (TAGGER, "fit", ([["a"], []], [["no"], []]), r"texts\[1\] is empty"),
+        (TAGGER, "fit", (["a", " "], [["no"], []]), r"texts\[1\] has no word"),
+        (TAGGER, "fit", ([["a"], "b"], [["no"], ["no"]]), r"texts\[1\] is 'b'"),
+        (TAGGER, "fit", ([["a", None]], [["no", "no"]]), r"texts\[0\]\[1\] is None"),
+        (TAGGER, "tag", (["a", None],), r"texts\[1\] is None"),
+        (TAGGER, "tag", ("a text",), "texts is the string"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not stand in its"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not stand at character 3"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] is missing"),
+        (ANSWERER, "answer", (QUESTION, []), "contexts is empty"),
+        (ANSWERER, "answer", (QUESTION * 2, CONTEXT), "2 questions and 1 contexts"),
+        (ANSWERER, "fit", (["a", "b"], ["a", "b"]), r"Expected \(questions, con"),
+        (FILLER, "fill_mask", (["no mask"],), "MASK"),
+        (FILLER, "fill_mask", ([None],), r"texts\[0\] is None"),
+    ],
+)
+def test_bad_input_is_named(kind, method, arguments, message, models):
+    with pytest.raises(ValueError, match=message):
+        getattr(models[kind], method)(*arguments)
+    assert not getattr(models[kind], "train_function", None)  # Nothing was traced.
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    classes = {
+        "tagger": BertTokenClassifier,
+        "question_answering": BertSpanLabeler,
+        "fill_mask": BertPretrainer,
+    }
+    return {
+        kind: made.from_pretrained(write_model(folder / kind, kind))
+        for kind, made in classes.items()
+    }
+
+
+def test_choices_are_checked(tmp_path):
+    write_checkpoint(make_checkpoint("encoder with pooler"), tmp_path / "m", "bert_tf")
+    model = BertMultipleChoice.from_pretrained(tmp_path / "m", new_head=True)
+    for choices, labels, message in (
+        ([["a", "b"], ["a"]], [0, 1], r"choices\[1\] has 1 texts, choices\[0\] 2"),
+        ([["a", "b"]], [0, 1], "2 contexts and 1 lists of choices"),
+        ([["a", "b"], ["a", None]], [0, 1], r"choices\[1\]\[1\] is None"),
+        ([["a", "b"], ["c", "d"]], [0, 2], r"y\[1\] is 2, expected one of the labels 0 to 1"),
+        (["ab", "cd"], [0, 1], r"choices\[0\] is the string"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit((["x", "y"], choices), labels)

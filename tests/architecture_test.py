@@ -23,7 +23,8 @@ data
 modeling objectives optimization
 training
 tasks
-fine_tuning diagnosis pretraining
+served
+fine_tuning diagnosis pretraining predictors
 """.strip().splitlines()
 # These stand further up than their package.
 SHARED = {"modeling.losses": "config"}

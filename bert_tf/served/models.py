@@ -25,11 +25,10 @@ from bert_tf.modeling.models import (
     BertTokenClassifier,
 )
 from bert_tf.run_record import recorded
-from bert_tf.tasks.glue import glue_task
-from export.served.answers import ServedAnswerer
-from export.served.masks import ServedMaskFiller
-from export.served.model import PAIR, SINGLE, Served
-from export.served.texts import (
+from bert_tf.served.answers import ServedAnswerer
+from bert_tf.served.masks import ServedMaskFiller
+from bert_tf.served.model import PAIR, SINGLE, Served
+from bert_tf.served.texts import (
     ServedClassifier,
     ServedEmbedder,
     ServedEncoder,
@@ -37,7 +36,8 @@ from export.served.texts import (
     ServedNextSentence,
     ServedNumber,
 )
-from export.served.words import ServedTagger
+from bert_tf.served.words import ServedTagger
+from bert_tf.tasks.glue import glue_task
 
 CLASSES: dict[str, type[Served]] = {
     served.kind: served

@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.served.model import Batch, Outputs, Served
+from bert_tf.served.segments import first_of_largest
+from bert_tf.served.text_pieces import Characters, Pieces, check_utf8, find_pieces
 from bert_tf.tasks.squad_answers import NO_SPAN_ODDS
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
-from export.served.model import Batch, Outputs, Served
-from export.served.segments import first_of_largest
-from export.served.text_pieces import Characters, Pieces, check_utf8, find_pieces
 
 LOGITS = ("start_logits", "end_logits")
 NO_SPAN = -1e30  # Finite: the largest of minus infinities would be the least number.

@@ -25,7 +25,7 @@ config_flags.define_flags(
     ),
 )
 FORMS = ("bert_tf", "google", "huggingface", "keras_hub")
-INPUT = flags.DEFINE_string("input", "", "Model to read, in any form; it is told by looking.")
+INPUT = flags.DEFINE_string("input", "", "Model to read, in any form, or a name on a hub.")
 OUTPUT = flags.DEFINE_string("output", "", "Folder to write; it must not exist.")
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Form to write.")
 

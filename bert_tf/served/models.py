@@ -17,6 +17,7 @@ from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
     BertClassifier,
@@ -78,10 +79,10 @@ def load(
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
         or is to be served longer than it has positions.
     """
-    path = pathlib.Path(model_dir).expanduser()
+    path = local_path(model_dir)
     folder = str(path if path.is_dir() else path.parent)
     check_is_finished(folder)
-    checkpoint = read_checkpoint(model_dir)
+    checkpoint = read_checkpoint(path)
     checkpoint.check()
     if checkpoint.vocab is None:
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")

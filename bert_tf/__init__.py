@@ -2,6 +2,7 @@
 
     tokenizer = bert_tf.load_tokenizer("bert-base-uncased")
     model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", may_miss=["cls/"])
+    predictor = bert_tf.load("runs/mine")
 
 What is in `__all__` is imported when it is first used: TensorFlow takes seconds to load.
 After `import bert_tf` `keras.models.load_model` loads what was saved of its models.
@@ -33,6 +34,7 @@ if typing.TYPE_CHECKING:
         BertTokenClassifier,
     )
     from bert_tf.modeling.multiple_choice import BertMultipleChoice
+    from bert_tf.predictors.loading import load
 
 __all__ = [
     "BertClassifier",
@@ -41,9 +43,11 @@ __all__ = [
     "BertPretrainer",
     "BertSpanLabeler",
     "BertTokenClassifier",
+    "load",
     "load_tokenizer",
 ]
 _MODULES = {
+    "load": "predictors.loading",
     "load_tokenizer": "checkpoints.load_tokenizer",
     "BertEncoder": "modeling.encoder",
     "BertMultipleChoice": "modeling.multiple_choice",

@@ -78,6 +78,18 @@ class ServedAnswerer(Served):
                 f"{max_query_length + self.num_special + 1}."
             )
 
+    def card(self) -> dict[str, Any]:
+        """Also says how answers are found, for programs that do so outside the graph."""
+        return {
+            **super().card(),
+            "version_2": self.version_2,
+            "null_score_diff_threshold": self.threshold,
+            "doc_stride": self.doc_stride,
+            "max_query_length": self.max_query_length,
+            "n_best_size": self.n_best_size,
+            "max_answer_length": self.max_answer_length,
+        }
+
     def from_ids(self, batch: Batch) -> Outputs:
         return self.call_model(batch)
 

@@ -178,6 +178,12 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int) -> int
     return length
 
 
+def is_multiple_choice(folder: str) -> bool:
+    """True for the folder of a run that learned to choose: it scores pairs, one number each."""
+    record = pathlib.Path(folder, "run.flags")
+    return record.exists() and "# ChoiceConfig" in record.read_text(encoding="utf8").splitlines()
+
+
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns what the run says of requests, as options of the class that serves the kind."""
     options: dict[str, Any] = {}
@@ -185,8 +191,8 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
         options["labels"] = checkpoint.labels or tuple(map(str, range(checkpoint.num_labels)))
     if kind in ("classifier", "multi_label", "regression"):
         task = recorded(folder, "task_name")
-        is_pair = glue_task(task).text_b if task else recorded(folder, "text_b_column")
-        options["texts"] = PAIR if is_pair else SINGLE
+        second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
+        options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
         options["keep_tail"] = recorded(folder, "long_texts") == "tail"
     if kind == "next_sentence":
         options["texts"] = PAIR

@@ -96,7 +96,7 @@ def make_predictions(
         starts, ends = start_logits[rows].astype(np.float64), end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
         null = _null_candidate(starts, ends) if version_2 else None
-        spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
+        spans = find_spans(windows, starts, ends, n_best_size, max_answer_length)
         entries = _n_best(question, windows, spans, null, n_best_size)
         nbest[question.id] = _to_json(entries)
         if null is not None:
@@ -156,7 +156,7 @@ def _null_candidate(starts: np.ndarray, ends: np.ndarray) -> _Candidate:
     return _Candidate("", float(starts[row, 0]), float(ends[row, 0]))
 
 
-class _Spans(NamedTuple):
+class Spans(NamedTuple):
     """Spans that may be answers, each field [spans], the best sum of logits first."""
 
     window: np.ndarray
@@ -166,13 +166,13 @@ class _Spans(NamedTuple):
     end_logit: np.ndarray
 
 
-def _find_spans(
+def find_spans(
     windows: Sequence[SquadFeature],
     starts: np.ndarray,
     ends: np.ndarray,
     n_best_size: int,
     max_answer_length: int,
-) -> _Spans:
+) -> Spans:
     """Joins the best starts and the best ends of each window to the spans that are allowed.
 
     As in the original the best are taken first, over the whole row with question and padding, and
@@ -195,16 +195,16 @@ def _find_spans(
         logits = (starts[number, first], ends[number, last])
         found.append((np.full(len(first), number), first, last, *logits))
     if not found:
-        return _Spans(*(np.zeros(0, np.int64) for _ in _Spans._fields))
-    spans = _Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
+        return Spans(*(np.zeros(0, np.int64) for _ in Spans._fields))
+    spans = Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
     order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
-    return _Spans(*(values[order] for values in spans))
+    return Spans(*(values[order] for values in spans))
 
 
 def _n_best(
     question: SquadQuestion,
     windows: Sequence[SquadFeature],
-    spans: _Spans,
+    spans: Spans,
     null: _Candidate | None,
     n_best_size: int,
 ) -> list[_Candidate]:

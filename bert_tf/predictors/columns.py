@@ -41,7 +41,7 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     return columns
 
 
-def word_lists(sentences: Any, name: str = "sentences") -> list[list[str]]:
+def word_lists(sentences: Any, name: str) -> list[list[str]]:
     """Returns sentences of words as lists.
 
     Raises:

@@ -15,7 +15,7 @@ from bert_tf.modeling.models import (
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.served.model import PAIR, Served
-from bert_tf.served.models import CLASSES
+from bert_tf.served.models import CLASSES, OF_LABEL_KIND
 
 KINDS: dict[type, tuple[str, ...]] = {
     BertClassifier: ("classifier", "multi_label", "regression"),
@@ -58,8 +58,10 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
         )
     kinds = next(kinds for known, kinds in KINDS.items() if isinstance(ours, known))
     num_labels = getattr(ours, "num_labels", 0)
-    if not kind:
-        kind = "regression" if isinstance(ours, BertClassifier) and num_labels == 1 else kinds[0]
+    if not kind and isinstance(ours, BertClassifier):
+        guess = "number" if num_labels == 1 else "class"
+        kind = OF_LABEL_KIND[getattr(ours, "label_kind", guess)]
+    kind = kind or kinds[0]
     if kind not in kinds:
         raise ValueError(f"{path} cannot serve as {kind}; it can as {', '.join(kinds)}.")
     if kind in WITH_LABELS:
@@ -67,6 +69,9 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
         options = {"labels": tuple(labels), **options}
     if isinstance(ours, BertMultipleChoice):
         options = {"texts": PAIR, **options}
+    if reading := getattr(ours, "reading", None):  # How it cuts contexts in windows.
+        numbers = {"doc_stride": reading.doc_stride, "max_query_length": reading.max_query_length}
+        options = {**numbers, **options}
     encoder: Any = getattr(ours, "bert", ours)
     encoder.prepare_for_inference()
     return CLASSES[kind](

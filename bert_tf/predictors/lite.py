@@ -4,13 +4,14 @@ The answers are those of `bert_tf.served`, of which every class makes its output
 the file computes probabilities or logits of rows, and the rest is done as the programs do.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.served.lite_model import LiteModel
-from bert_tf.tasks.squad_answers import NO_SPAN_ODDS, find_spans
+from bert_tf.tasks.squad_answers import NO_SPAN_ODDS, find_best_span
 from bert_tf.tasks.squad_features import (
     SquadFeature,
     SquadQuestion,
@@ -19,7 +20,8 @@ from bert_tf.tasks.squad_features import (
 from bert_tf.tasks.tagging_features import make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.packing import PackedText, pad_batch
-from bert_tf.text.unicode_tables import after_marks
+from bert_tf.text.tokenization import Tokenizer
+from bert_tf.text.words import word_places
 
 Row = dict[str, Any]
 MAX_ROWS = 32  # of one call
@@ -80,11 +82,15 @@ class LiteTexts:
         return [self._labels[i] for i in order if probabilities[i] > 0.5]
 
     def _tag_texts(self, texts: Sequence[str]) -> list[Row]:
-        spans = [self._lite.tokenizer.word_spans(text) for text in texts]
-        rows = self.word_rows([[word for word, _, _ in found] for found in spans])
-        for found, row in zip(spans, rows, strict=True):
-            row["starts"] = np.array([start for _, start, _ in found], np.int32)
-            row["ends"] = np.array([end for _, _, end in found], np.int32)
+        places = [_words(text, self._lite.tokenizer) for text in texts]
+        words = [
+            [text[start:end] for start, end in found]
+            for text, found in zip(texts, places, strict=True)
+        ]
+        rows = self.word_rows(words)
+        for found, row in zip(places, rows, strict=True):
+            row["starts"] = np.array([start for start, _ in found], np.int32)
+            row["ends"] = np.array([end for _, end in found], np.int32)
         return rows
 
     def _answer(self, question: str, context: str) -> Row:
@@ -101,22 +107,15 @@ class LiteTexts:
         none = {"answer": b"", "start": -1, "end": -1}
         if not windows:
             return {**none, "score": 0.0, "null_odds": NO_SPAN_ODDS}
-        starts, ends = self._window_logits(windows)
         sizes = numbers["n_best_size"], numbers["max_answer_length"]
-        spans = find_spans(windows, starts, ends, *sizes)
-        if not len(spans.window):
+        best = find_best_span(context, windows, *self._window_logits(windows), *sizes)
+        if best is None:
             return {**none, "score": 0.0, "null_odds": NO_SPAN_ODDS}
-        score = float(spans.start_logit[0]) + float(spans.end_logit[0])
-        null_odds = float((starts[:, 0] + ends[:, 0]).min()) - score
-        result = {**none, "score": score, "null_odds": null_odds}
-        if self.card.get("version_2") and null_odds > self.card["null_score_diff_threshold"]:
-            return result
-        window = windows[spans.window[0]]
-        first = int(window.starts[spans.start[0] - window.context_start])
-        last = int(window.ends[spans.end[0] - window.context_start])
-        last = after_marks(context, last)
-        answer = context[first:last].encode("utf8")
-        return {**result, "answer": answer, "start": first, "end": last}
+        found = {**none, "score": best.score, "null_odds": best.null_odds}
+        if self.card.get("version_2") and best.null_odds > self.card["null_score_diff_threshold"]:
+            return found
+        answer = context[best.start : best.end].encode("utf8")
+        return {**found, "answer": answer, "start": best.start, "end": best.end}
 
     def _window_logits(self, windows: Sequence[SquadFeature]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the logits of starts and ends, float64 [R, T]; padding is no place for either."""
@@ -141,3 +140,12 @@ class LiteTexts:
             for place, index in enumerate(chosen):
                 results[index] = {name: array[place] for name, array in outputs.items()}
         return [results[index] for index in range(len(rows))]
+
+
+def _words(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    """Returns first character and end of each word; marks that stand alone are none."""
+    return [
+        (start, end)
+        for start, end in word_places(text, tokenizer)
+        if any(unicodedata.category(char) != "Mn" for char in text[start:end])
+    ]

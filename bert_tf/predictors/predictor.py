@@ -1,6 +1,6 @@
 """A trained model in plain Python: what `bert_tf.load` returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ METHODS = {
     "multi_label": "classify",
     "regression": "score",
     "next_sentence": "score",
-    "tagger": "tag",
+    "tagger": "tag or find_entities",
     "question_answering": "answer",
     "fill_mask": "fill_mask",
     "embeddings": "embed",
@@ -79,7 +79,9 @@ class Predictor:
 
     def __repr__(self) -> str:
         labels = f", labels={list(self.labels)}" if self.labels else ""
-        return f"<Predictor {self.kind}: {METHODS[self.kind]}({', '.join(self.inputs)}){labels}>"
+        return (
+            f"<Predictor {self.kind}: {METHODS[self.kind]}, of {' and '.join(self.inputs)}{labels}>"
+        )
 
     def classify(self, texts: Any) -> list[dict[str, Any]]:
         """Classifies texts.
@@ -157,6 +159,39 @@ class Predictor:
         return found
 
     def tag(self, texts: Any) -> list[list[dict[str, Any]]]:
+        """Tags words.
+
+        Args:
+          texts: texts of any length, whose words are what the tokenizer parts at white space and
+            punctuation; or lists of words, which are taken as they are.
+
+        Returns:
+          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99} and, of texts,
+          their "start" and "end" in characters.
+
+        Raises:
+          ValueError: if the model is no tagger, or one of the texts is neither.
+        """
+        self._check("tag", "tagger")
+        texts = as_list(texts, "texts")
+        if texts and not isinstance(texts[0], str):
+            return self._tag_words(word_lists(texts, "texts"))
+        texts = text_column(texts)
+        return [
+            [
+                {
+                    "word": text[start:end],
+                    "label": _text(tag),
+                    "score": float(score),
+                    "start": int(start),
+                    "end": int(end),
+                }
+                for tag, score, start, end in _words(row)
+            ]
+            for text, row in zip(texts, self._rows([texts]), strict=True)
+        ]
+
+    def find_entities(self, texts: Any) -> list[list[dict[str, Any]]]:
         """Finds names, or what else was tagged, in texts of any length.
 
         Returns:
@@ -167,7 +202,7 @@ class Predictor:
         Raises:
           ValueError: if the model is no tagger, or one of the texts is no string.
         """
-        self._check("tag", "tagger")
+        self._check("find_entities", "tagger")
         texts = text_column(texts)
         names = ("tags", "starts", "ends", "scores")
         found = []
@@ -176,27 +211,14 @@ class Predictor:
             found.append(find_entities(self.labels, outputs, [text])[0])
         return found
 
-    def tag_words(self, sentences: Any) -> list[list[dict[str, Any]]]:
-        """Tags the words of sentences that are split already.
-
-        Args:
-          sentences: lists of words.
-
-        Returns:
-          For each sentence its words: {"word": "Ada", "tag": "B-PER", "score": 0.99}.
-
-        Raises:
-          ValueError: if the model is no tagger, or one of the words is no string or empty.
-        """
-        self._check("tag_words", "tagger")
-        sentences = word_lists(sentences)
+    def _tag_words(self, sentences: list[list[str]]) -> list[list[dict[str, Any]]]:
         sizes = [sum(map(len, words)) for words in sentences]
         rows = self._in_batches(
             sizes, lambda chosen: self._model.word_rows([sentences[i] for i in chosen])
         )
         return [
             [
-                {"word": word, "tag": _text(tag), "score": float(score)}
+                {"word": word, "label": _text(tag), "score": float(score)}
                 for word, tag, score in zip(words, row["tags"], row["scores"], strict=False)
             ]
             for words, row in zip(sentences, rows, strict=True)
@@ -327,3 +349,9 @@ class Predictor:
 
 def _text(value: Any) -> str:
     return value.decode("utf8") if isinstance(value, bytes) else str(value)
+
+
+def _words(row: Row) -> Iterator[tuple[Any, ...]]:
+    """Yields tag, score, start and end of each word; rows are padded with ""."""
+    columns = (row[name] for name in ("tags", "scores", "starts", "ends"))
+    return (word for word in zip(*columns, strict=True) if word[0])

@@ -96,7 +96,7 @@ def make_predictions(
         starts, ends = start_logits[rows].astype(np.float64), end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
         null = _null_candidate(starts, ends) if version_2 else None
-        spans = find_spans(windows, starts, ends, n_best_size, max_answer_length)
+        spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
         entries = _n_best(question, windows, spans, null, n_best_size)
         nbest[question.id] = _to_json(entries)
         if null is not None:
@@ -156,7 +156,7 @@ def _null_candidate(starts: np.ndarray, ends: np.ndarray) -> _Candidate:
     return _Candidate("", float(starts[row, 0]), float(ends[row, 0]))
 
 
-class Spans(NamedTuple):
+class _Spans(NamedTuple):
     """Spans that may be answers, each field [spans], the best sum of logits first."""
 
     window: np.ndarray
@@ -166,13 +166,13 @@ class Spans(NamedTuple):
     end_logit: np.ndarray
 
 
-def find_spans(
+def _find_spans(
     windows: Sequence[SquadFeature],
     starts: np.ndarray,
     ends: np.ndarray,
     n_best_size: int,
     max_answer_length: int,
-) -> Spans:
+) -> _Spans:
     """Joins the best starts and the best ends of each window to the spans that are allowed.
 
     As in the original the best are taken first, over the whole row with question and padding, and
@@ -195,16 +195,16 @@ def find_spans(
         logits = (starts[number, first], ends[number, last])
         found.append((np.full(len(first), number), first, last, *logits))
     if not found:
-        return Spans(*(np.zeros(0, np.int64) for _ in Spans._fields))
-    spans = Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
+        return _Spans(*(np.zeros(0, np.int64) for _ in _Spans._fields))
+    spans = _Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
     order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
-    return Spans(*(values[order] for values in spans))
+    return _Spans(*(values[order] for values in spans))
 
 
 def _n_best(
     question: SquadQuestion,
     windows: Sequence[SquadFeature],
-    spans: Spans,
+    spans: _Spans,
     null: _Candidate | None,
     n_best_size: int,
 ) -> list[_Candidate]:
@@ -251,3 +251,44 @@ def _null_odds(null: _Candidate, entries: Sequence[_Candidate]) -> float:
     if best is None:
         return NO_SPAN_ODDS
     return null.score - best.start_logit - best.end_logit
+
+
+class BestSpan(NamedTuple):
+    """The best answer to a question that is a part of its context.
+
+    Attributes:
+      start, end: characters of the context.
+      score: sum of the logits.
+      null_odds: the score of no answer minus this one.
+    """
+
+    start: int
+    end: int
+    score: float
+    null_odds: float
+
+
+def find_best_span(
+    context: str,
+    windows: Sequence[SquadFeature],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    n_best_size: int,
+    max_answer_length: int,
+) -> BestSpan | None:
+    """Returns the best answer of all windows of a question; None if there is no span.
+
+    Args:
+      context: of the question.
+      windows: all of it, R of them.
+      start_logits, end_logits: float64 [R, T].
+      n_best_size, max_answer_length: see `make_predictions`.
+    """
+    spans = _find_spans(windows, start_logits, end_logits, n_best_size, max_answer_length)
+    if not len(spans.window):
+        return None
+    window, first, last = windows[spans.window[0]], int(spans.start[0]), int(spans.end[0])
+    start = int(window.starts[first - window.context_start])
+    end = start + len(window.span_text(context, first, last))
+    score = float(spans.start_logit[0] + spans.end_logit[0])
+    return BestSpan(start, end, score, _null_candidate(start_logits, end_logits).score - score)

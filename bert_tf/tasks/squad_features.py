@@ -21,6 +21,7 @@ import functools
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +31,6 @@ from bert_tf.tasks.squad_sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
-from bert_tf.text.unicode_tables import after_marks
 from bert_tf.text.vocab import Vocab
 
 # The white space between words of a context is the original's; U+00A0 does not part words here.
@@ -100,7 +100,9 @@ class SquadFeature:
         """
         start = self.starts[start_position - self.context_start]
         end = self.ends[end_position - self.context_start]
-        return context[start : after_marks(context, end)]
+        while end < len(context) and unicodedata.category(context[end]) == "Mn":
+            end += 1
+        return context[start:end]
 
 
 def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> list[SquadQuestion]:

@@ -10,7 +10,6 @@ corpus preparation: the pieces of a word are looked for once, then remembered.
 import heapq
 import itertools
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_tf.text import nfc
@@ -22,7 +21,6 @@ from bert_tf.text.byte_level import (
     encode_utf8,
     split_words,
 )
-from bert_tf.text.unicode_tables import after_marks
 
 # At about 250 bytes an entry this is at most 150 MB a process.
 MAX_CACHED_WORDS = 1 << 19
@@ -179,26 +177,6 @@ class ByteBpe:
                 starts.append(start)
                 ends.append(end)
         return tokens, starts, ends
-
-    def word_spans(self, text: str) -> list[tuple[str, int, int]]:
-        """Returns the words of the text, as `encode_word` takes them, and where they stand in it.
-
-        White space is no word, and marks belong to the letter before them.
-
-        Returns:
-          Of each word: its characters, the first of them in the text, and the one after the last.
-        """
-        found = []
-        for index, part, sources in self._parts(text):
-            first = 0
-            for word in [part] if index is not None else split_words(part):
-                end, letters = first + len(word), word.lstrip(SPACES)
-                if any(unicodedata.category(char) != "Mn" for char in letters.rstrip(SPACES)):
-                    start = sources[end - len(letters)][0]
-                    stop = after_marks(text, sources[end - 1][1])
-                    found.append((text[start:stop], start, stop))
-                first = end
-        return found
 
     def _encode_parts(self, text: str, encode: Callable[[str], Iterable[int]]) -> list[int]:
         ids: list[int] = []

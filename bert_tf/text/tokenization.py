@@ -32,9 +32,6 @@ class Tokenizer(Protocol):
     def encode_word(self, word: str) -> list[int]:
         """Returns the ids of the pieces of a word of a sentence that is already split."""
 
-    def word_spans(self, text: str) -> list[tuple[str, int, int]]:
-        """Returns the words of the text, and where they stand in it."""
-
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of the text."""
 

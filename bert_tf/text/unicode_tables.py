@@ -200,10 +200,3 @@ def _casing(char: str) -> int:
     if (char + "\u03a3").lower()[-1] == "\u03c2":
         return CASED
     return CASE_IGNORABLE if ("a" + char + "\u03a3").lower()[-1] == "\u03c2" else 0
-
-
-def after_marks(text: str, end: int) -> int:
-    """Returns the place behind the combining marks that follow a place in a text."""
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
-    return end

@@ -15,7 +15,6 @@ from bert_tf.text.unicode_tables import (
     CLEAN,
     PART,
     PART_AND_STRIP,
-    after_marks,
     is_deleted,
     is_isolated,
     is_whitespace,
@@ -148,16 +147,6 @@ class WordPiece:
                 position += length
                 ends.append(sources[position - 1] + 1)
         return tokens, starts, ends
-
-    def word_spans(self, text: str) -> list[tuple[str, int, int]]:
-        """Returns the words of the text, as `encode_word` takes them, and where they stand in it.
-
-        Returns:
-          Of each word: its characters after lower-casing, its first character in the text as it was
-          given, and the one after its last, marks included.
-        """
-        found = self._words_with_sources(text)
-        return [(word, places[0], after_marks(text, places[-1] + 1)) for word, places in found]
 
     def _encode_words(
         self, words: list[str], encode_parts: Callable[[str], Iterable[int]]

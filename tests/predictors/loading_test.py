@@ -50,7 +50,8 @@ def answers(predictor: Predictor) -> list:
         return predictor.answer(["the river?"] * len(CONTEXTS), CONTEXTS)
     if predictor.kind == "tagger":
         words = [text.split() for text in texts]
-        return [*predictor.tag(TEXTS + tuple(CONTEXTS)), *predictor.tag_words(words)]
+        found = [*predictor.tag(TEXTS + tuple(CONTEXTS)), *predictor.tag(words)]
+        return [*found, *predictor.find_entities(TEXTS)]
     if predictor.kind == "fill_mask":
         return predictor.fill_mask(["the [MASK] river [MASK]", "[MASK]"])
     if predictor.kind == "embeddings":
@@ -124,6 +125,7 @@ def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind):
     assert_same(answers(Predictor(LiteTexts(lite))), expected)
 
 
+@pytest.mark.slow
 def test_words_of_byte_level_bpe_are_those_of_the_graph(tmp_path):
     vocab = tiny_bpe_vocab()
     shape = {**SHAPE, "max_position_embeddings": 24, "do_lower_case": False}

@@ -78,9 +78,11 @@ def test_entities_and_words():
     labels = ["O", "B-PER", "I-PER"]
     predictor = Predictor(MadeUpModel("tagger", tag, labels=labels))
     expected = {"type": "PER", "start": 0, "end": 12, "text": "Ada Lovelace", "score": 0.5}
-    assert predictor.tag(["Ada Lovelace went"]) == [[expected]]
-    ada, lovelace, went = predictor.tag_words([["Ada", "Lovelace", "went"]])[0]
-    assert lovelace == {"word": "Lovelace", "tag": "I-PER", "score": 0.75}
+    assert predictor.find_entities(["Ada Lovelace went"]) == [[expected]]
+    word = {"word": "Lovelace", "label": "I-PER", "score": 0.75, "start": 4, "end": 12}
+    assert predictor.tag(["Ada Lovelace went"])[0][1] == word
+    ada, lovelace, went = predictor.tag([["Ada", "Lovelace", "went"]])[0]
+    assert lovelace == {"word": "Lovelace", "label": "I-PER", "score": 0.75}
 
 
 def test_answers():
@@ -156,5 +158,5 @@ def test_methods_of_other_kinds_name_the_right_one():
         Predictor(MadeUpModel("encoder", length))
     with pytest.raises(ValueError, match="batch_size is 0"):
         Predictor(MadeUpModel("regression", length), batch_size=0)
-    with pytest.raises(ValueError, match=r"sentences\[0\]\[1\] is empty"):
-        Predictor(MadeUpModel("tagger", length)).tag_words([["a", ""]])
+    with pytest.raises(ValueError, match=r"texts\[0\]\[1\] is empty"):
+        Predictor(MadeUpModel("tagger", length)).tag([["a", ""]])

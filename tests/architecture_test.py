@@ -24,6 +24,7 @@ modeling objectives optimization
 training
 tasks
 served
+model_card
 fine_tuning diagnosis pretraining predictors
 """.strip().splitlines()
 # These stand further up than their package.

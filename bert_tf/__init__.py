@@ -4,6 +4,8 @@
     model.fit(texts, labels, epochs=3)
     model.classify(["A fine film."])
 
+    bert_tf.load("runs/mine").classify(["A fine film."])
+
 What is in `__all__` is imported when it is first used: TensorFlow takes seconds to load.
 After `import bert_tf` `keras.models.load_model` loads what was saved of its models.
 """
@@ -27,6 +29,7 @@ __version__ = "0.1.0"
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.load_tokenizer import load_tokenizer
     from bert_tf.config import ModelConfig, OptimizerConfig
+    from bert_tf.modeling.electra import ElectraDiscriminator, ElectraPretrainer
     from bert_tf.modeling.encoder import BertEncoder
     from bert_tf.modeling.models import (
         BertClassifier,
@@ -36,13 +39,14 @@ if typing.TYPE_CHECKING:
         BertTokenClassifier,
     )
     from bert_tf.modeling.preprocessor import BertPreprocessor
-    from bert_tf.optimization.optimizers import LAMB, AdamW, AdamWeightDecay
+    from bert_tf.optimization.optimizers import LAMB, AdamW, AdamWeightDecay, Muon
     from bert_tf.optimization.schedules import (
         LinearWarmupCosineDecay,
         LinearWarmupLinearDecay,
         LinearWarmupPolynomialDecay,
         LinearWarmupTrapezoid,
     )
+    from bert_tf.predictors.loading import load
     from bert_tf.text.bpe_vocab import BpeVocab
     from bert_tf.text.byte_bpe import ByteBpe
     from bert_tf.text.text_tokenizer import TextTokenizer
@@ -61,32 +65,38 @@ __all__ = [
     "BertTokenClassifier",
     "BpeVocab",
     "ByteBpe",
+    "ElectraDiscriminator",
+    "ElectraPretrainer",
     "LAMB",
     "LinearWarmupCosineDecay",
     "LinearWarmupLinearDecay",
     "LinearWarmupPolynomialDecay",
     "LinearWarmupTrapezoid",
     "ModelConfig",
+    "Muon",
     "OptimizerConfig",
     "TextTokenizer",
     "Vocab",
     "WordPiece",
+    "load",
     "load_tokenizer",
 ]
 # Where each is: the module, below bert_tf, and its names.
 _MODULES = {
     "checkpoints.load_tokenizer": "load_tokenizer",
     "config": "ModelConfig OptimizerConfig",
+    "modeling.electra": "ElectraDiscriminator ElectraPretrainer",
     "modeling.encoder": "BertEncoder",
     "modeling.models": (
         "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
     ),
     "modeling.preprocessor": "BertPreprocessor",
-    "optimization.optimizers": "LAMB AdamW AdamWeightDecay",
+    "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "
         "LinearWarmupTrapezoid"
     ),
+    "predictors.loading": "load",
     "text.bpe_vocab": "BpeVocab",
     "text.byte_bpe": "ByteBpe",
     "text.text_tokenizer": "TextTokenizer",

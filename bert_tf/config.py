@@ -555,7 +555,8 @@ class TrainingConfig(Config):
         "Weights to start from, with their configuration and vocabulary: a run directory (its best "
         "checkpoint, else its newest) or a checkpoint in it, google-research/bert's checkpoint "
         "(prefix, folder or .zip), a Hugging Face folder, a keras-hub preset or .weights.h5, a "
-        "Model Garden encoder.",
+        "Model Garden encoder; or a name on a hub: hf://org/name[@revision], "
+        "keras_hub://preset, kaggle://handle.",
     )
     may_miss: str = option(
         "",

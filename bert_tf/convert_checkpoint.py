@@ -5,6 +5,8 @@
 
 All heads come along that the other side has. The report says what was loaded, what the other side
 has no place for, and how far outputs of the two differ on a fixed batch.
+Beside Hugging Face's files stands a model card, README.md, with the scores of the run that was
+converted.
 """
 
 from absl import flags
@@ -25,7 +27,7 @@ config_flags.define_flags(
     ),
 )
 FORMS = ("bert_tf", "google", "huggingface", "keras_hub")
-INPUT = flags.DEFINE_string("input", "", "Model to read, in any form; it is told by looking.")
+INPUT = flags.DEFINE_string("input", "", "Model to read, in any form, or a name on a hub.")
 OUTPUT = flags.DEFINE_string("output", "", "Folder to write; it must not exist.")
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Form to write.")
 
@@ -38,7 +40,7 @@ def main(_: list[str]) -> None:
 
     data = config_flags.from_flags(DataConfig)
     training = config_flags.from_flags(TrainingConfig)
-    convert(
+    written = convert(
         INPUT.value,
         OUTPUT.value,
         TO.value,
@@ -48,6 +50,13 @@ def main(_: list[str]) -> None:
         vocab_file=data.vocab_file,
         added_words_file=data.added_words_file,
     )
+    if TO.value == "huggingface":
+        from bert_tf.checkpoints.hub import local_path
+        from bert_tf.model_card import CARD_NAME, write_model_card
+
+        folder = local_path(OUTPUT.value)
+        write_model_card(folder, written, INPUT.value)
+        print(f"wrote {folder / CARD_NAME}: state the license there before you publish the model")
 
 
 if __name__ == "__main__":

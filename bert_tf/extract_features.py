@@ -28,6 +28,7 @@ import numpy as np
 from absl import flags, logging
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
 from bert_tf.data.corpus_format import open_decompressed
 from bert_tf.data.text_lines import read_whole_lines
@@ -135,17 +136,17 @@ def parse_layers(text: str, num_layers: int) -> list[int]:
 
 def stated_embedding(folder: str) -> str:
     """Returns the flags that sentence-transformers' files beside a model ask for; "" without."""
-    path = pathlib.Path(folder, "1_Pooling", "config.json")
+    path = local_path(folder) / "1_Pooling" / "config.json"
     if not path.is_file():
         return ""
     modes = [name for name, value in read_json(path).items() if value is True]
     # pooling_mode_mean_tokens and the like.
     found = [re.fullmatch("pooling_mode_(.*)_tokens?", mode) for mode in modes]
     stated = [f"--pooling={match[1]}" for match in found if match]
-    modules = pathlib.Path(folder, "modules.json")
+    modules = path.parents[1] / "modules.json"
     if modules.is_file() and "Normalize" in modules.read_text(encoding="utf8"):
         stated.append("--normalize")
-    sizes = pathlib.Path(folder, "sentence_bert_config.json")
+    sizes = path.parents[1] / "sentence_bert_config.json"
     if sizes.is_file() and (length := read_json(sizes).get("max_seq_length")):
         stated.append(f"--max_seq_length={length}")
     return " ".join(stated)

@@ -48,22 +48,18 @@ def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str
     """
     import tensorflow as tf
 
-    from export.page.model import as_json, find_entities
-    from export.saving.version_folders import versions
-    from export.saving.writing import read_card
-    from export.served.model import IDS
+    from bert_tf.served.entities import find_entities
+    from bert_tf.served.saved_models import find_saved_model, load_signatures, read_card
+    from export.page.model import as_json
 
-    if not (folder / "saved_model.pb").is_file() and (found := versions(folder)):
-        folder = folder / str(found[-1])
-    if not (folder / "saved_model.pb").is_file():
+    found = find_saved_model(folder)
+    if found is None:
         raise ValueError(f"{folder} has no saved_model.pb; give a folder as serving/sst2/1.")
-    card = read_card(folder)
+    card = read_card(found)
     names = card["inputs"]
-    signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    if set(signature.structured_input_signature[1]) == set(IDS):
-        raise ValueError(f"{folder} takes ids; give the model of texts that lies beside it.")
+    signature = load_signatures(found)["serving_default"]
     if len(texts) != len(names):
-        raise ValueError(f"{folder} takes {' and '.join(names)}; received {len(texts)} of them.")
+        raise ValueError(f"{found} takes {' and '.join(names)}; received {len(texts)} of them.")
     inputs = {name: tf.constant([text]) for name, text in zip(names, texts, strict=True)}
     outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
     answer = {name: as_json(value[0]) for name, value in outputs.items()}

@@ -48,7 +48,7 @@ def main(_: list[str]) -> None:
     version = FLAGS.version or next_version(output)
     check_new(output, version)
 
-    from export.models import load
+    from bert_tf.served.models import load
     from export.saving.writing import save
 
     options = given_options(FLAGS.kind)

@@ -23,7 +23,9 @@ data
 modeling objectives optimization
 training
 tasks
-fine_tuning diagnosis pretraining
+served
+model_card
+fine_tuning diagnosis pretraining predictors
 """.strip().splitlines()
 # These stand further up than their package.
 SHARED = {"modeling.losses": "config"}

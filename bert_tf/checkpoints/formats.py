@@ -6,7 +6,8 @@
     keras_hub     preset folder or .weights.h5
     model_garden  a TF2 encoder checkpoint (read only)
 
-Each also inside a .zip or .tar.gz, as Google and the Garden release theirs.
+Each also inside a .zip or .tar.gz, as Google and the Garden release theirs, and by its name on
+Hugging Face's hub or Kaggle: see `hub`.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.google import read_google, write_bert_tf, write_google
+from bert_tf.checkpoints.hub import is_hub_name, local_path
 from bert_tf.checkpoints.huggingface import (
     family_and_heads,
     is_huggingface,
@@ -53,7 +55,7 @@ def read_checkpoint(
     """Reads a BERT.
 
     Args:
-      path: a folder, file or checkpoint prefix in any of the forms above.
+      path: a folder, file or checkpoint prefix in any of the forms above, or a name on a hub.
       config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
       tower: of a TensorFlow checkpoint with both of ELECTRA's towers the one that is meant.
 
@@ -63,7 +65,10 @@ def read_checkpoint(
     Raises:
       ValueError: if nothing is recognised, or it cannot be read.
     """
-    path = pathlib.Path(path).expanduser()  # A shell leaves --flag=~/x as it is.
+    if is_hub_name(path):
+        checkpoint = read_checkpoint(local_path(path), config_file)
+        return dataclasses.replace(checkpoint, source=str(path))
+    path = local_path(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
         with unpacked(path) as folder:
             try:
@@ -88,7 +93,7 @@ def read_checkpoint(
 def _not_recognised(path: pathlib.Path) -> str:
     if not path.is_dir():
         what = f"{path} does not exist" if not path.exists() else f"{path} is not recognised"
-        return f"{what}; expected {EXPECTED}."
+        return f"{what}; expected {EXPECTED}, or a name on a hub, as hf://org/name."
     names = sorted(p.name for p in path.iterdir())
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:

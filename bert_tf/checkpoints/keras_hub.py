@@ -20,14 +20,12 @@ from bert_tf.checkpoints.checkpoint import (
     table_rows,
 )
 from bert_tf.checkpoints.google import CONFIG_NAME, google_refusal, read_labels, write_labels
-from bert_tf.checkpoints.tokenizer_files import check_casing, fill_up
+from bert_tf.checkpoints.tokenizer_files import KERAS_HUB_VOCAB, read_keras_hub_tokenizer
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
-from bert_tf.text.vocab import Vocab
 
 BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
-VOCAB_PATH = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad")
 MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
@@ -96,7 +94,8 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         path = path.parent
     if path.is_file():
         return _read_weights_file(path)
-    values, notes = read_json(path / "config.json"), []
+    values = read_json(path / "config.json")
+    notes: list[str] = []
     if values.get("class_name") != "BertBackbone":
         raise ValueError(f"{path}: a {values.get('class_name')}, expected a BertBackbone.")
     config = _read_config(json_field(values, "config", dict, path) or {}, path)
@@ -110,13 +109,12 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     if not np.any(weights.get(POOLER)):  # Written for a model that has none.
         weights = {name: v for name, v in weights.items() if not name.startswith("bert/pooler/")}
     vocab, stated = None, None
-    if (path / VOCAB_PATH).exists():
+    if (path / KERAS_HUB_VOCAB).exists():
         num_rows = table_rows(weights, config)
-        vocab, filled = fill_up(Vocab.read(path / VOCAB_PATH), num_rows, str(path))
-        stated, accents = _read_tokenizer(path)
-        lower = check_casing(vocab, stated, str(path))
-        notes += [*filled, *accents]
-        config = ModelConfig.from_dict({**config.to_dict(), "do_lower_case": lower})
+        tokenizer = read_keras_hub_tokenizer(path, num_rows)
+        vocab, stated = tokenizer.vocab, tokenizer.stated
+        notes += tokenizer.notes
+        config = tokenizer.applied_to(config, str(path))
     if (path / CONFIG_NAME).exists():  # Written by us: what keras-hub has no place for.
         config = ModelConfig.read(path / CONFIG_NAME)
         stated = config.do_lower_case
@@ -151,17 +149,6 @@ def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     ours = {names[key]: value for key, value in values.items() if key in names}
     ours["attention_probs_dropout_prob"] = ours["hidden_dropout_prob"]
     return ModelConfig.from_json_object(ours, str(path / "config.json"))
-
-
-def _read_tokenizer(path: pathlib.Path) -> tuple[bool | None, list[str]]:
-    """Returns the casing that tokenizer.json states, and what to know of it."""
-    file = path / "tokenizer.json"
-    values = json_field(read_json(file), "config", dict, file) if file.exists() else None
-    lower = json_field(values or {}, "lowercase", bool, file)
-    if lower and not (values or {}).get("strip_accents"):
-        note = "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's."
-        return lower, [note]
-    return lower, []
 
 
 def _read_h5(path: pathlib.Path) -> Weights:
@@ -258,6 +245,20 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
     if "classifier" in checkpoint.heads:
         write_labels(folder, checkpoint.labels)
+
+
+def bert_presets() -> dict[str, str]:
+    """Returns the handles on Kaggle of the BERTs that keras-hub knows by name.
+
+    Raises:
+      ValueError: if keras-hub is not installed.
+    """
+    try:
+        from keras_hub import models
+    except ImportError:
+        raise ValueError(INSTALL) from None
+    presets = models.BertBackbone.presets.items()
+    return {name: preset["kaggle_handle"].removeprefix("kaggle://") for name, preset in presets}
 
 
 def _make_task(checkpoint: Checkpoint) -> Any:

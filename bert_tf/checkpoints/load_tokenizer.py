@@ -2,8 +2,15 @@
 
 import os
 import pathlib
+import typing
 
-from bert_tf.checkpoints.tokenizer_files import check_casing, read_tokenizer
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.tokenizer_files import (
+    KERAS_HUB_VOCAB,
+    check_casing,
+    read_keras_hub_tokenizer,
+    read_tokenizer,
+)
 from bert_tf.files import json_field, read_json
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.text_tokenizer import TextTokenizer
@@ -20,15 +27,18 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
     Args:
       path: a run directory; a folder of google-research/bert's or Hugging Face's; a version of a
         SavedModel that `export.saved_model` wrote, or its assets.extra; or a vocabulary alone: a
-        vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside merges.txt.
+        vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside merges.txt. A
+        keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
 
     Raises:
       ValueError: if there is none, it is damaged or of another kind, or files contradict each
         other.
     """
-    path = pathlib.Path(path).expanduser()
+    path = local_path(path, with_weights=False)
     if (path / "assets.extra").is_dir():
         path = path / "assets.extra"
+    if (path / KERAS_HUB_VOCAB).is_file():
+        return _load_keras_hub_tokenizer(path)
     for name in CONFIGURATIONS:
         if (path / name).is_file():
             values = read_json(path / name)
@@ -46,3 +56,13 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
     vocab = read_vocab(file)
     lower = isinstance(vocab, Vocab) and check_casing(vocab, None, str(file))
     return TextTokenizer(vocab, lower)
+
+
+def _load_keras_hub_tokenizer(folder: pathlib.Path) -> TextTokenizer:
+    file = folder / "config.json"
+    values = json_field(read_json(file), "config", dict, file) or {}
+    size = json_field(values, "vocabulary_size", int, file)
+    if size is None:
+        raise ValueError(f"{file} has no vocabulary_size; expected a keras-hub preset's.")
+    found = read_keras_hub_tokenizer(folder, size)
+    return TextTokenizer(typing.cast(Vocab, found.vocab), bool(found.do_lower_case))

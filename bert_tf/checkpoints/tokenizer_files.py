@@ -31,6 +31,7 @@ from bert_tf.text.vocab import (
 )
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
 
+KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
 AnyT = TypeVar("AnyT", bound=AnyVocab)
 
 # Of a cased English vocabulary 30 % of the pieces hold capitals or accents; of an uncased one none.
@@ -325,6 +326,27 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
                 "every word with one would be [UNK]. Correct the file."
             )
     return stated
+
+
+def read_keras_hub_tokenizer(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
+    """Reads the tokenizer of a keras-hub preset: its vocabulary.txt, and tokenizer.json if there.
+
+    Args:
+      folder: of the preset.
+      num_rows: rows of the word table; a shorter vocabulary is filled up.
+
+    Raises:
+      ValueError: if the files contradict each other or the vocabulary.
+    """
+    vocab, notes = fill_up(Vocab.read(folder / KERAS_HUB_VOCAB), num_rows, str(folder))
+    file = folder / TOKENIZER_FILE
+    values = (json_field(read_json(file), "config", dict, file) if file.exists() else None) or {}
+    stated = json_field(values, "lowercase", bool, file)
+    if stated and not values.get("strip_accents"):
+        notes += (
+            "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's.",
+        )
+    return TokenizerFiles(vocab, check_casing(vocab, stated, str(folder)), stated, notes)
 
 
 def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_record import recorded, shared_values
@@ -162,7 +163,8 @@ def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
     source, folder = training.init_checkpoint, str(pathlib.Path(training.output_dir, seed_folder))
     if source in ("", recorded(folder, "init_checkpoint")):
         return folder
-    return source if pathlib.Path(source).is_dir() else str(pathlib.Path(source).parent)
+    path = local_path(source)
+    return str(path if path.is_dir() else path.parent)
 
 
 def read_configs(task_config: type[Config]) -> Configs:

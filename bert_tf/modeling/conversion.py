@@ -34,8 +34,11 @@ def convert(
     positions: int,
     vocab_file: str,
     added_words_file: str,
-) -> None:
+) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, prints the report.
+
+    Returns:
+      What was written.
 
     Raises:
       ValueError: if it cannot be read, or not be written in that form.
@@ -52,6 +55,7 @@ def convert(
     print(compare_outputs(checkpoint, written, form))
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
     print(f"wrote {output}: {', '.join(names)}")
+    return written
 
 
 def describe(checkpoint: Checkpoint) -> str:

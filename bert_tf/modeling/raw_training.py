@@ -33,7 +33,7 @@ from bert_tf.optimization.optimizers import build_optimizer
 
 BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
-OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), FineTuningConfig().warmup_proportion
+OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), OptimizerConfig().warmup_proportion
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 KerasBatch = tuple[dict[str, Any], Any, Any]
 

@@ -314,3 +314,44 @@ def _null_odds(null: _Candidate, entries: Sequence[_Candidate]) -> float:
     if best is None:
         return NO_SPAN_ODDS
     return null.score - best.start_logit - best.end_logit
+
+
+class BestSpan(NamedTuple):
+    """The best answer to a question that is a part of its context.
+
+    Attributes:
+      start, end: characters of the context.
+      score: sum of the logits.
+      null_odds: the score of no answer minus this one.
+    """
+
+    start: int
+    end: int
+    score: float
+    null_odds: float
+
+
+def find_best_span(
+    context: str,
+    windows: Sequence[SquadFeature],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    n_best_size: int,
+    max_answer_length: int,
+) -> BestSpan | None:
+    """Returns the best answer of all windows of a question; None if there is no span.
+
+    Args:
+      context: of the question.
+      windows: all of it, R of them.
+      start_logits, end_logits: float64 [R, T].
+      n_best_size, max_answer_length: see `make_predictions`.
+    """
+    spans = _find_spans(windows, start_logits, end_logits, n_best_size, max_answer_length)
+    if not len(spans.window):
+        return None
+    window, first, last = windows[spans.window[0]], int(spans.start[0]), int(spans.end[0])
+    start = int(window.starts[first - window.context_start])
+    end = start + len(window.span_text(context, first, last))
+    score = float(spans.start_logit[0] + spans.end_logit[0])
+    return BestSpan(start, end, score, _null_candidate(start_logits, end_logits).score - score)

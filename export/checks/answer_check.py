@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.served.model import IDS, Served
+from bert_tf.served.models import load
 from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import MASK
 from export.checks.stored_model import Request, StoredModel
-from export.models import load
-from export.served.model import IDS, Served
 
 ODD_TEXTS = (
     "The film was better than I had thought.",

@@ -9,11 +9,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_tf.served.model import IDS
+from bert_tf.served.saved_models import read_card
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from export.saving.warmup import read_warmup
-from export.saving.writing import read_card
-from export.served.model import IDS
 
 TAG = "serve"
 INIT_OP = "__saved_model_init_op"  # Stands among the signatures, and is none.

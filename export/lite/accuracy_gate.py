@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.rows import Rows
+from bert_tf.served.lite_model import LiteModel
+from bert_tf.served.model import IDS, Served
 from export.lite.conversion import answer, check_size
 from export.lite.judges import Judge, RowOutputs
-from export.lite.model import LiteModel
-from export.served.model import IDS, Served
 
 MAX_LOSS = {"none": 0.1, "float16": 0.5, "dynamic": 0.5, "int8": 2.0}  # points
 # Of sample texts: the largest difference, as a share of the largest number of the reference.

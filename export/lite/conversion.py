@@ -32,10 +32,10 @@ from bert_tf.modeling import layout
 from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
-from export.lite.model import TEXT_SIGNATURE
+from bert_tf.served import texts as served_texts
+from bert_tf.served.lite_model import TEXT_SIGNATURE
+from bert_tf.served.model import IDS, Batch, Outputs, Served
 from export.lite.text_input import check_text_input, make_packer
-from export.served import texts as served_texts
-from export.served.model import IDS, Batch, Outputs, Served
 
 FORMS = ("none", "float16", "dynamic", "int8")
 BYTES_OF_WEIGHT = {"none": 4, "float16": 2, "dynamic": 1, "int8": 1}
@@ -81,7 +81,7 @@ def convert(
     """Converts a model; returns the file's bytes, card and vocabulary included.
 
     Args:
-      served: of `export.models.load` with `unpad=False`.
+      served: of `bert_tf.served.models.load` with `unpad=False`.
       form: of `FORMS`.
       calibration: for int8, batches like those that the model will see, int32 [B, T] by name.
       text_input: whether there is a second signature, of texts; see `text_input.py`.

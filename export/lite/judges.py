@@ -13,6 +13,7 @@ import numpy as np
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
 from bert_tf.run_record import recorded
+from bert_tf.served.model import Served
 from bert_tf.tasks import classification, squad, tagging
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.glue import glue_task, read_glue
@@ -20,7 +21,6 @@ from bert_tf.tasks.squad_features import read_squad
 from bert_tf.tasks.tagging_files import read_tagged
 from bert_tf.tasks.text_examples import read_text_examples
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
-from export.served.model import Served
 
 LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
 LEAST = 1e-30  # Of a probability whose logarithm is taken.
@@ -94,7 +94,7 @@ def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "
     """Reads the examples that a model was trained for.
 
     Args:
-      served: the model, of `export.models.load`.
+      served: the model, of `bert_tf.served.models.load`.
       model_dir: its run directory, or a file in it.
       split: dev or train.
       file: examples in the form of the run's files; "": those that the run names.

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from bert_tf.served.model import IDS, SINGLE, Batch, Served
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
-from export.served.model import IDS, SINGLE, Batch, Served
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
 

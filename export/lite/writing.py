@@ -9,15 +9,15 @@ from absl import logging
 
 from bert_tf.data.rows import Rows
 from bert_tf.files import atomic_write, read_lines
+from bert_tf.served.lite_model import LiteModel
+from bert_tf.served.model import Served
+from bert_tf.served.models import load
 from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import make_tokenizer
 from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
 from export.lite.conversion import check_kind, convert
 from export.lite.judges import make_judge
-from export.lite.model import LiteModel
 from export.lite.text_input import check_text_input
-from export.models import load
-from export.served.model import Served
 
 NUM_CALIBRATION_ROWS, CALIBRATION_BATCH = 256, 8
 SAMPLE_TEXTS = (

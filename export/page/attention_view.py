@@ -10,8 +10,8 @@ from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.blocks import Block, PreNormBlock
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.layout import Padded
+from bert_tf.served.model import Served
 from bert_tf.text.kinds import piece_texts
-from export.served.model import Served
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
 MAX_PIECES = 60  # shown of a row: more cannot be read.

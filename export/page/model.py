@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.metrics.entities import Span, spans
+from bert_tf.served.entities import find_entities
+from bert_tf.served.model import Served
+from bert_tf.served.models import load
 from bert_tf.text.kinds import piece_texts
-from export.models import load
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
-from export.served.model import Served
 
 MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
 # They read texts of any length, in windows; the others cut them.
@@ -44,7 +44,7 @@ SAMPLE = [
 
 
 def load_model(model_dir: str, kind: str = "", max_seq_length: int = 0) -> "DemoModel":
-    """Loads a model, and answers its samples: the first call is slow; see `export.models.load`."""
+    """Loads a model and answers its samples, for the first call is slow; see `models.load`."""
     served = load(model_dir, kind, max_seq_length)
     model = DemoModel(served, pathlib.Path(model_dir).resolve().name, in_graph=True)
     model.answer({name: [text] for name, text in model.card()["samples"].items()})
@@ -164,42 +164,6 @@ def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
         if longest > MAX_CHARACTERS:
             raise ValueError(f"{name} has {longest} characters; expected at most {MAX_CHARACTERS}.")
     return columns
-
-
-def find_entities(
-    labels: Sequence[str], outputs: dict[str, np.ndarray], texts: list[str]
-) -> list[list[dict[str, Any]]]:
-    """Joins the tags of words to entities.
-
-    Args:
-      labels: of the tagger; if they are not BIO or IOB1, each word with a tag but O stands alone.
-      outputs: of `ServedTagger` for texts.
-      texts: B of them.
-
-    Returns:
-      For each text its entities: `type`, `start` and `end` in characters, `text`, and `score`, the
-      lowest of its words'.
-    """
-    try:
-        spans(labels)
-        join = spans
-    except ValueError:
-        join = single_words
-    found = []
-    columns = (outputs[name] for name in ("tags", "starts", "ends", "scores"))
-    for text, tags, starts, ends, scores in zip(texts, *columns, strict=True):
-        entities = []
-        for kind, first, end in join([tag.decode() for tag in tags if tag]):
-            start, stop = int(starts[first]), int(ends[end - 1])
-            entity = {"type": kind, "start": start, "end": stop, "text": text[start:stop]}
-            entities.append({**entity, "score": float(scores[first:end].min())})
-        found.append(entities)
-    return found
-
-
-def single_words(tags: Sequence[str]) -> list[Span]:
-    """Returns each word with a tag but O as a span of its own."""
-    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:

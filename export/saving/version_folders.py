@@ -6,11 +6,7 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
-
-def versions(folder: pathlib.Path) -> list[int]:
-    """Returns the versions in a model's folder, ascending: its folders that are numbers."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(name) for name in names if name.isdecimal())
+from bert_tf.served.saved_models import versions
 
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:

@@ -12,12 +12,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.served.model import IDS, Served, Signatures
+from bert_tf.served.saved_models import CARD_NAME
 from bert_tf.text.vocab import Vocab
 from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from export.saving.warmup import Requests, write_warmup
-from export.served.model import IDS, Served, Signatures
 
-CARD_NAME = "bert_tf.json"  # in assets.extra
 # A short and a longer request: a server is warm for the rows of one and of the other length.
 SAMPLES = {
     "text": ("A short text with a [MASK] in it.", "word " * 50),
@@ -37,7 +37,7 @@ def save(
     """Writes both SavedModels; returns their folders, the text model's first.
 
     Args:
-      served: of `export.models.load`.
+      served: of `bert_tf.served.models.load`.
       folder: of the text model; the ids model's stands beside it.
       version: new to both.
       source: what it was made from, for bert_tf.json.
@@ -97,15 +97,3 @@ def _write(
     card = {**card, "signatures": sorted(signatures)}
     (extra / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n", encoding="utf8")
     flush(folder)
-
-
-def read_card(folder: pathlib.Path) -> dict:
-    """Reads what a SavedModel says of itself in bert_tf.json.
-
-    Raises:
-      ValueError: if it has none.
-    """
-    path = folder / "assets.extra" / CARD_NAME
-    if not path.is_file():
-        raise ValueError(f"{folder} has no assets.extra/{CARD_NAME}; export it again.")
-    return json.loads(path.read_text(encoding="utf8"))

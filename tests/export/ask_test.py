@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.served.models import load
 from export.ask import ask, name_arguments, readable
-from export.models import load
 from export.page.model import as_json
 from export.saving.version_folders import ids_folder
 from export.saving.writing import save

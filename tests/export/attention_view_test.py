@@ -5,7 +5,7 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.modeling import attention
-from export.models import load
+from bert_tf.served.models import load
 from export.page import attention_view
 from export.page.attention_view import AttentionView, find_clear_head, view_attention
 from tests.export.made_models import write_model

@@ -13,6 +13,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow_serving.apis import prediction_log_pb2
 
+from bert_tf.served.model import Served
+from bert_tf.served.models import load
 from export.check import name_folder
 from export.checks import answer_check, model_check
 from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
@@ -21,11 +23,9 @@ from export.checks.c_api import OP_LIBRARIES, has_library
 from export.checks.model_check import all_requests, check, check_result, check_source, make_job
 from export.checks.op_check import check_foreign_ops, check_graph, used_ops
 from export.checks.stored_model import Request, StoredModel, read, read_meta_graph
-from export.models import load
 from export.saving.version_folders import ids_folder
 from export.saving.warmup import read_log
 from export.saving.writing import SAMPLES, save
-from export.served.model import Served
 from tests.export.made_models import PURPOSE_OF_KIND, write_model
 from tests.export.toy_model import save_toy_model
 

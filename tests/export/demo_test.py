@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export.models import CLASSES, load
-from export.page.model import DemoModel, as_json, check_inputs, cosines, find_entities, load_model
+from bert_tf.served.entities import find_entities
+from bert_tf.served.models import CLASSES, load
+from export.page.model import DemoModel, as_json, check_inputs, cosines, load_model
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
 

@@ -44,7 +44,7 @@ def write_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = No
 
     Args:
       folder: new.
-      kind: of `export.models.CLASSES`.
+      kind: of `bert_tf.served.models.CLASSES`.
       run: what a run would record of it, run.flags by name.
       changes: fields of the configuration.
     """

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.models import BertClassifier
+from bert_tf.served.models import load
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
-from export.models import load
 from export.saving.writing import save
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, write_model

@@ -16,6 +16,7 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
+from bert_tf.served.models import load
 from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.squad import make_examples
 from bert_tf.tasks.squad_answers import make_predictions
@@ -26,7 +27,6 @@ from bert_tf.text.kinds import with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.wordpiece import WordPiece
-from export.models import load
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_model
 from tests.tiny_bpe import tiny_bpe_vocab
@@ -139,7 +139,7 @@ def tags_of_words(folder, served, lists):
 
 @pytest.mark.slow
 def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("export.served.model.MAX_ROWS", 3)  # Several calls of the model.
+    monkeypatch.setattr("bert_tf.served.model.MAX_ROWS", 3)  # Several calls of the model.
     folder = write_model(tmp_path / "m", "tagger")
     served = load(str(folder), max_seq_length=LENGTH)
     rng = np.random.default_rng(5)
@@ -173,7 +173,7 @@ def squad_questions(rng, count):
 
 @pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_answers(tmp_path, monkeypatch, version_2) -> None:
-    monkeypatch.setattr("export.served.model.MAX_ROWS", 7)
+    monkeypatch.setattr("bert_tf.served.model.MAX_ROWS", 7)
     run = {
         **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
         **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},

@@ -12,15 +12,15 @@ import zipfile
 import numpy as np
 import pytest
 
+from bert_tf.served.lite_model import LiteModel
+from bert_tf.served.model import Served
+from bert_tf.served.models import load
 from bert_tf.text.packing import PackedText, pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from export.lite import accuracy_gate
 from export.lite import writing as tflite_writing
 from export.lite.conversion import OUTPUTS, convert
-from export.lite.model import LiteModel
 from export.lite.writing import Request, write
-from export.models import load
-from export.served.model import Served
 from tests.export.made_models import SHAPE, TEXTS, write_model
 
 # A conversion takes seconds: one kind in the fast tests, and all in the full ones.

@@ -8,10 +8,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from export.models import load
+from bert_tf.served.models import load
+from bert_tf.served.saved_models import read_card, versions
 from export.saving import version_folders, writing
 from export.saving.warmup import prediction_log
-from export.saving.writing import read_card, save
+from export.saving.writing import save
 from tests.export.made_models import TEXTS, write_model
 
 
@@ -135,7 +136,7 @@ def test_a_version_never_changes(classifier) -> None:
     with pytest.raises(ValueError, match="exists already"):
         save(served, texts.parent, 7, "other")
     (ids.parent / "7").rmdir()
-    assert version_folders.versions(texts.parent) == [3]
+    assert versions(texts.parent) == [3]
 
 
 def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> None:
@@ -154,7 +155,7 @@ def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> No
         save(served, folder, 1, "x")
     assert seen == [[], []]  # While both were written a server saw nothing.
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert version_folders.versions(folder) == []
+    assert versions(folder) == []
 
 
 def is_hidden(path: pathlib.Path, root: pathlib.Path) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
     BertClassifier,
@@ -25,11 +26,10 @@ from bert_tf.modeling.models import (
     BertTokenClassifier,
 )
 from bert_tf.run_record import recorded
-from bert_tf.tasks.glue import glue_task
-from export.served.answers import ServedAnswerer
-from export.served.masks import ServedMaskFiller
-from export.served.model import PAIR, SINGLE, Served
-from export.served.texts import (
+from bert_tf.served.answers import ServedAnswerer
+from bert_tf.served.masks import ServedMaskFiller
+from bert_tf.served.model import PAIR, SINGLE, Served
+from bert_tf.served.texts import (
     ServedClassifier,
     ServedEmbedder,
     ServedEncoder,
@@ -37,7 +37,8 @@ from export.served.texts import (
     ServedNextSentence,
     ServedNumber,
 )
-from export.served.words import ServedTagger
+from bert_tf.served.words import ServedTagger
+from bert_tf.tasks.glue import glue_task
 
 CLASSES: dict[str, type[Served]] = {
     served.kind: served
@@ -78,10 +79,10 @@ def load(
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
         or is to be served longer than it has positions.
     """
-    path = pathlib.Path(model_dir).expanduser()
+    path = local_path(model_dir)
     folder = str(path if path.is_dir() else path.parent)
     check_is_finished(folder)
-    checkpoint = read_checkpoint(model_dir)
+    checkpoint = read_checkpoint(path)
     checkpoint.check()
     if checkpoint.vocab is None:
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
@@ -177,6 +178,12 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int) -> int
     return length
 
 
+def is_multiple_choice(folder: str) -> bool:
+    """True for the folder of a run that learned to choose: it scores pairs, one number each."""
+    record = pathlib.Path(folder, "run.flags")
+    return record.exists() and "# ChoiceConfig" in record.read_text(encoding="utf8").splitlines()
+
+
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns what the run says of requests, as options of the class that serves the kind."""
     options: dict[str, Any] = {}
@@ -184,8 +191,8 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
         options["labels"] = checkpoint.labels or tuple(map(str, range(checkpoint.num_labels)))
     if kind in ("classifier", "multi_label", "regression"):
         task = recorded(folder, "task_name")
-        is_pair = glue_task(task).text_b if task else recorded(folder, "text_b_column")
-        options["texts"] = PAIR if is_pair else SINGLE
+        second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
+        options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
         options["keep_tail"] = recorded(folder, "long_texts") == "tail"
     if kind == "next_sentence":
         options["texts"] = PAIR

@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.served.model import Batch, Outputs, Served
+from bert_tf.served.text_pieces import check_utf8
 from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK, Vocab
-from export.served.model import Batch, Outputs, Served
-from export.served.text_pieces import check_utf8
 
 
 class ServedMaskFiller(Served):

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.served.model import Batch, Outputs, Served, Signatures
+from bert_tf.served.segments import first_of_largest
+from bert_tf.served.text_pieces import Characters, check_utf8
 from bert_tf.text.byte_level import SPACES
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import Vocab
-from export.served.model import Batch, Outputs, Served, Signatures
-from export.served.segments import first_of_largest
-from export.served.text_pieces import Characters, check_utf8
 
 NOWHERE = -1
 # White space, and marks that belong to the letter before them.

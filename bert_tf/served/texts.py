@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.modeling.pooling import l2_normalize, pool_tokens
-from export.served.model import Batch, Outputs, Served
+from bert_tf.served.model import Batch, Outputs, Served
 
 
 class ServedClassifier(Served):

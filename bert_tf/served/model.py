@@ -9,12 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.served.text_pieces import check_utf8
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab
-from export.served.text_pieces import check_utf8
 
 Batch = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]

@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.served.model import Batch, Outputs, Served
+from bert_tf.served.segments import first_of_largest
+from bert_tf.served.text_pieces import Characters, Pieces, check_utf8, find_pieces
 from bert_tf.tasks.squad_answers import NO_SPAN_ODDS
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
-from export.served.model import Batch, Outputs, Served
-from export.served.segments import first_of_largest
-from export.served.text_pieces import Characters, Pieces, check_utf8, find_pieces
 
 LOGITS = ("start_logits", "end_logits")
 NO_SPAN = -1e30  # Finite: the largest of minus infinities would be the least number.
@@ -77,6 +77,18 @@ class ServedAnswerer(Served):
                 f"{max_query_length}, no piece of a context fits; expected at least "
                 f"{max_query_length + self.num_special + 1}."
             )
+
+    def card(self) -> dict[str, Any]:
+        """Also says how answers are found, for programs that do so outside the graph."""
+        return {
+            **super().card(),
+            "version_2": self.version_2,
+            "null_score_diff_threshold": self.threshold,
+            "doc_stride": self.doc_stride,
+            "max_query_length": self.max_query_length,
+            "n_best_size": self.n_best_size,
+            "max_answer_length": self.max_answer_length,
+        }
 
     def from_ids(self, batch: Batch) -> Outputs:
         return self.call_model(batch)

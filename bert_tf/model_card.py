@@ -1,0 +1,335 @@
+"""The README.md of a model on Hugging Face's hub: what it is, its data and scores, how to load it.
+
+Its head is YAML that the hub searches by: task, metrics, and the results as a model index, laid out
+by huggingface_hub's own classes. Of a run directory it tells what run.flags and eval_results.txt
+say; of files their names alone, for paths are nobody else's.
+
+Reference: https://huggingface.co/docs/hub/model-cards
+"""
+
+import math
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.google import google_refusal
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.huggingface import family_and_heads
+from bert_tf.config_flags import read_flagfile
+from bert_tf.served.models import find_kind, recorded_options
+from bert_tf.tasks.glue import glue_task
+from bert_tf.text.bpe_vocab import BpeVocab
+
+CARD_NAME, RESULTS_NAME = "README.md", "eval_results.txt"
+
+
+class _Purpose(NamedTuple):
+    """What a kind of model is for.
+
+    Attributes:
+      does: what it does, of "A BERT that ...".
+      pipeline: the hub's name of the task, and that of transformers' pipeline.
+      example: a call of `bert_tf.load(...)`.
+      inputs: what the pipeline is called with, and further arguments of it.
+      keras_class: of keras-hub, where that has the head.
+    """
+
+    does: str
+    pipeline: str
+    example: str
+    inputs: str
+    options: str = ""
+    keras_class: str = ""
+
+
+TEXT = '"A fine film."'
+PAIR = '("A man plays.", "Somebody plays.")'
+PAIR_INPUTS = '{"text": "A man plays.", "text_pair": "Somebody plays."}'
+_CLASSES = "text-classification"
+PURPOSES = {
+    "classifier": _Purpose(
+        *("classifies texts", _CLASSES, "classify([{}])", "{}"), keras_class="BertTextClassifier"
+    ),
+    "multi_label": _Purpose(
+        *("gives texts any number of labels", _CLASSES, "classify([{}])", "{}"),
+        options=', function_to_apply="sigmoid", top_k=None',
+        keras_class="BertTextClassifier",
+    ),
+    "regression": _Purpose(
+        *("gives texts a number", _CLASSES, "score([{}])", "{}"),
+        options=', function_to_apply="none"',
+        keras_class="BertTextClassifier",
+    ),
+    "tagger": _Purpose(
+        *("tags words", "token-classification"),
+        *('find_entities(["Ada Lovelace lived in London."])', '"Ada Lovelace lived in London."'),
+        options=', aggregation_strategy="first"',
+    ),
+    "question_answering": _Purpose(
+        *("answers questions with parts of a text", "question-answering"),
+        'answer(["Where did Ada live?"], ["Ada Lovelace lived in London."])',
+        'question="Where did Ada live?", context="Ada Lovelace lived in London."',
+    ),
+    "fill_mask": _Purpose(
+        *("fills in masked words", "fill-mask", 'fill_mask(["The [MASK] sat down."])'),
+        *('"The {mask} sat down."',),
+        keras_class="BertMaskedLM",
+    ),
+    "embeddings": _Purpose(
+        *("makes vectors of texts", "feature-extraction", "embed([{}])", "{}"),
+    ),
+}
+# Values of eval_results.txt: the hub's name of the metric, and what people call it.
+METRICS = {
+    "eval_accuracy": ("accuracy", "accuracy"),
+    "eval_f1": ("f1", "F1"),
+    "eval_macro_f1": ("f1", "macro F1"),
+    "eval_micro_f1": ("f1", "micro F1"),
+    "eval_precision": ("precision", "precision"),
+    "eval_recall": ("recall", "recall"),
+    "eval_matthews": ("matthews_correlation", "Matthews correlation"),
+    "eval_pearson": ("pearsonr", "Pearson correlation"),
+    "eval_spearman": ("spearmanr", "Spearman correlation"),
+    "eval_exact_match": ("exact_match", "exact match"),
+    "eval_exact": ("exact_match", "exact match"),
+    "masked_lm_accuracy": ("accuracy", "accuracy of masked pieces"),
+    "next_sentence_accuracy": ("accuracy", "accuracy of next sentences"),
+}
+SHOWN_FLAGS = (
+    *("num_train_epochs", "num_train_steps", "train_batch_size", "learning_rate", "optimizer"),
+    *("warmup_proportion", "num_warmup_steps", "max_seq_length", "random_seed", "masking"),
+)
+KERAS_HUB_TYPE = "bert"  # Its classes for the other families are not tried here.
+
+
+def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) -> None:
+    """Writes README.md into a Hugging Face folder.
+
+    Args:
+      folder: that `write_checkpoint` wrote.
+      checkpoint: as it was written.
+      source: what it was made from: a run directory, another checkpoint, or a name on a hub.
+
+    Raises:
+      ValueError: if eval_results.txt is damaged.
+    """
+    from huggingface_hub import ModelCard
+
+    run = local_path(source)
+    run = run if run.is_dir() else run.parent
+    flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
+    results = read_results(run / RESULTS_NAME)
+    kind = find_kind(checkpoint, str(run))
+    kind = "fill_mask" if kind == "next_sentence" else kind
+    base = base_model(flags.get("init_checkpoint", ""), source)
+    data = _metadata(folder.name, checkpoint, kind, flags, results, base)
+    body = "\n\n".join(
+        part
+        for part in (
+            f"# {folder.name}",
+            _description(checkpoint, kind),
+            _scores(flags, results),
+            _training(flags),
+            _usage(folder.name, checkpoint, kind, str(run)),
+            _limits(checkpoint, kind),
+            "## License\n\nNot stated yet: write `license: ...` into the head of this file.",
+        )
+        if part
+    )
+    ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}\n").save(folder / CARD_NAME)
+
+
+def read_results(path: pathlib.Path) -> dict[str, float]:
+    """Reads the values of an eval_results.txt; {} without one.
+
+    Raises:
+      ValueError: naming the line, if it is none of `key = value`.
+    """
+    if not path.exists():
+        return {}
+    values = {}
+    for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), 1):
+        if line.startswith("#") or not line.strip():
+            continue
+        key, _, value = line.partition(" = ")
+        try:
+            values[key] = float(value)
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: {line!r}, expected key = value.") from None
+    return values
+
+
+def _metadata(
+    name: str,
+    checkpoint: Checkpoint,
+    kind: str,
+    flags: dict[str, str],
+    results: dict[str, float],
+    base: str | None,
+) -> Any:
+    """Returns what the hub searches by."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    task = PURPOSES[kind].pipeline
+    known = {key: value for key, value in results.items() if key in METRICS}
+    dataset = _dataset(flags)
+    evaluated = [
+        EvalResult(
+            task_type=task,
+            dataset_type=dataset["type"],
+            dataset_name=dataset["name"],
+            dataset_config=dataset.get("config"),
+            dataset_split=dataset.get("split"),
+            metric_type=METRICS[key][0],
+            metric_name=METRICS[key][1],
+            metric_value=round(value, 6),
+        )
+        for key, value in sorted(known.items())
+        if math.isfinite(value)
+    ]
+    family, _ = family_and_heads(checkpoint)
+    return ModelCardData(
+        library_name="transformers",
+        pipeline_tag=task,
+        tags=[family.model_type, "bert_tf"],
+        base_model=base,
+        datasets=[dataset["type"]] if "config" in dataset else None,
+        metrics=sorted({METRICS[key][0] for key in known}) or None,
+        model_name=name if evaluated else None,
+        eval_results=evaluated or None,
+    )
+
+
+def base_model(*sources: str) -> str | None:
+    """Returns the first that Hugging Face's hub has, by its name there."""
+    found = (re.fullmatch(r"hf:/{1,2}([\w.-]+/[\w.-]+)(@.*)?", source) for source in sources)
+    return next((match[1] for match in found if match), None)
+
+
+def _dataset(flags: dict[str, str]) -> dict[str, str]:
+    """Returns what a run was evaluated on: GLUE's, by the hub's names, or the name of a file."""
+    if name := flags.get("task_name", ""):
+        task = glue_task(name)
+        config = task.name.replace("-", "")
+        split = "validation_matched" if config == "mnli" else "validation"
+        named = {"type": "nyu-mll/glue", "name": f"GLUE {task.folder}"}
+        return {**named, "config": config, "split": split}
+    file = flags.get("eval_file") or flags.get("predict_file") or "held-out text"
+    name = pathlib.PurePath(file).name
+    return {"type": re.sub(r"[^\w.-]+", "-", name), "name": name}
+
+
+def _description(checkpoint: Checkpoint, kind: str) -> str:
+    config = checkpoint.config
+    family, _ = family_and_heads(checkpoint)
+    count = sum(value.size for value in checkpoint.weights.values())
+    size = f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
+    text = (
+        f"A {family.title} that {PURPOSES[kind].does}: {config.num_hidden_layers} layers of "
+        f"{config.hidden_size} numbers, {config.num_attention_heads} heads, {size} parameters. "
+    )
+    if isinstance(checkpoint.vocab, BpeVocab):
+        text += f"Its tokenizer is byte-level BPE of {len(checkpoint.vocab):,} pieces."
+    elif checkpoint.vocab is not None:
+        casing = "uncased" if config.do_lower_case else "cased"
+        text += f"Its tokenizer is {casing} WordPiece of {len(checkpoint.vocab):,} pieces."
+    if checkpoint.labels:
+        text += f"\n\nLabels: {', '.join(f'`{label}`' for label in checkpoint.labels)}."
+    return text
+
+
+def _scores(flags: dict[str, str], results: dict[str, float]) -> str:
+    """Returns the table of results, beside the baseline where there is one."""
+    shown = {k: v for k, v in results.items() if not k.startswith("unigram_")}
+    step = shown.pop("global_step", None)
+    if not shown:
+        return ""
+    has_baseline = len(shown) + (step is not None) < len(results)
+    header = "| | this model | unigrams |\n| --- | ---: | ---: |"
+    lines = [header if has_baseline else "| | value |\n| --- | ---: |"]
+    for key, value in sorted(shown.items()):
+        name = METRICS[key][1] if key in METRICS else key.removeprefix("eval_").replace("_", " ")
+        cells = [name, f"{value:.4f}"]
+        if has_baseline:
+            baseline = results.get(f"unigram_{key}")
+            cells.append("" if baseline is None else f"{baseline:.4f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    at = f" after {step:,.0f} steps of training" if step else ""
+    return f"## Results\n\nOn {_dataset(flags)['name']}{at}:\n\n" + "\n".join(lines)
+
+
+def _training(flags: dict[str, str]) -> str:
+    """Returns what it was trained on and how, as far as the run says it."""
+    if not flags:
+        return ""
+    rows = []
+    data = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir")
+    if name := flags.get("task_name"):
+        rows.append(("training data", f"GLUE {glue_task(name).folder}"))
+    elif data:
+        names = [pathlib.PurePath(part).name for part in data.split(",")]
+        rows.append(("training data", ", ".join(names)))
+    if start := flags.get("init_checkpoint", ""):
+        shown = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
+        rows.append(("started from", shown))
+    rows += [(name.replace("_", " "), flags[name]) for name in SHOWN_FLAGS if flags.get(name)]
+    lines = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    return f"## Training\n\nTrained with bert_tf.\n\n| | |\n| --- | --- |\n{lines}"
+
+
+def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
+    """Returns how to load it in each framework that can."""
+    purpose = PURPOSES[kind]
+    is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
+    example = purpose.example.format(PAIR if is_pair else TEXT)
+    mask = "[MASK]"
+    if isinstance(checkpoint.vocab, BpeVocab):
+        mask = checkpoint.vocab.tokens[checkpoint.vocab.mask_id]
+    text = PAIR_INPUTS if is_pair else TEXT
+    inputs = text if purpose.inputs == "{}" else purpose.inputs.replace("{mask}", mask)
+    pair = ", pair=True" if is_pair else ""
+    kind_given = f', "{kind}"' if kind in ("multi_label", "embeddings") else ""
+    parts = [
+        "## How to use it",
+        "With bert_tf (TensorFlow):",
+        f'```python\nimport bert_tf\n\nmodel = bert_tf.load("{name}"{kind_given}{pair})\n'
+        f"print(model.{example})\n```",
+        "With transformers (PyTorch):",
+        "```python\nfrom transformers import pipeline\n\n"
+        f'model = pipeline("{purpose.pipeline}", model="{name}"{purpose.options})\n'
+        f"print(model({inputs}))\n```",
+    ]
+    family, _ = family_and_heads(checkpoint)
+    if family.model_type == KERAS_HUB_TYPE and not google_refusal(checkpoint):
+        parts += [
+            "With keras-hub, which reads the encoder and the tokenizer:",
+            "```python\nimport keras_hub\n\n"
+            f'encoder = keras_hub.models.BertBackbone.from_preset("{name}")\n'
+            f'tokenizer = keras_hub.models.BertTokenizer.from_preset("{name}")\n```',
+        ]
+        if purpose.keras_class:
+            parts.append(
+                f"Its `{purpose.keras_class}`, head included, reads what `python -m "
+                f"bert_tf.convert_checkpoint --input={name} --output={name}-preset --to=keras_hub` "
+                "writes."
+            )
+        if checkpoint.config.hidden_act != "gelu_tanh":
+            parts.append(
+                "keras-hub computes GELU by its tanh form, this model was made with "
+                f"{checkpoint.config.hidden_act}: its numbers differ slightly there."
+            )
+    return "\n\n".join(parts)
+
+
+def _limits(checkpoint: Checkpoint, kind: str) -> str:
+    config = checkpoint.config
+    length = min(config.longest_row, config.max_position_embeddings)
+    cut = "longer texts go in windows" if kind in WINDOWED else "longer texts lose their end"
+    return (
+        f"## Limits\n\nRows have at most {length} pieces; {cut}. What the training data lack or "
+        "get wrong, the model does, too; it was not examined for that."
+    )
+
+
+WINDOWED = ("tagger", "question_answering")

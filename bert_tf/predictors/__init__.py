@@ -1,0 +1,1 @@
+"""Trained models in plain Python: strings in, answers out; see `loading.load`."""

@@ -1,0 +1,116 @@
+"""Models that TensorFlow computes: ours as they were trained, and SavedModels."""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.served.masks import ServedMaskFiller
+from bert_tf.served.model import Served
+from bert_tf.served.saved_models import load_signatures, read_card
+
+Row = dict[str, Any]
+
+
+class GraphModel:
+    """Functions of texts with the card that describes them; see `predictor.TextModel`.
+
+    Args:
+      card: kind, inputs, labels, max_seq_length.
+      functions: by the signature's name; each takes and returns tensors.
+      device: of TensorFlow; "": its own choice.
+    """
+
+    def __init__(
+        self, card: Row, functions: dict[str, Callable[..., dict[str, tf.Tensor]]], device: str
+    ) -> None:
+        self.card, self._functions, self._device = card, functions, device
+
+    @classmethod
+    def of_served(cls, served: Served, device: str = "") -> "GraphModel":
+        """Makes it of a model that was served."""
+        card = served.card()
+        if isinstance(served, ServedMaskFiller):
+            card["top_k"] = served.top_k
+        return cls(card, served.text_signatures(), device)
+
+    @classmethod
+    def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":
+        """Makes it of a version that `export.saved_model` wrote.
+
+        Raises:
+          ValueError: if it is of another program, or cannot be loaded.
+        """
+        card = read_card(folder)
+        with on_device(device):
+            signatures = load_signatures(folder)
+        names = {"serving_default": card["inputs"], "words": ["words"]}
+
+        def positional(signature: Any, names: Sequence[str]) -> Callable[..., Any]:
+            return lambda *columns: signature(**dict(zip(names, columns, strict=True)))
+
+        functions = {
+            name: positional(signatures[name], inputs)
+            for name, inputs in names.items()
+            if name in signatures
+        }
+        return cls(card, functions, device)
+
+    def rows(self, *columns: Sequence[str]) -> list[Row]:
+        """Returns the outputs by name for each row of texts."""
+        return self._call("serving_default", [tf.constant(list(column)) for column in columns])
+
+    def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
+        """Returns the outputs by name for each list of words."""
+        return self._call("words", [tf.ragged.constant(sentences, tf.string).to_tensor("")])
+
+    def _call(self, name: str, tensors: list[tf.Tensor]) -> list[Row]:
+        with on_device(self._device):
+            outputs = self._functions[name](*tensors)
+        arrays = {name: value.numpy() for name, value in outputs.items()}
+        count = len(next(iter(arrays.values())))
+        return [{name: array[i] for name, array in arrays.items()} for i in range(count)]
+
+
+def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Returns what puts operations on a device; nothing for ""."""
+    return tf.device(device) if device else contextlib.nullcontext()
+
+
+def find_device(name: str) -> str:
+    """Returns TensorFlow's name of a device.
+
+    Args:
+      name: "cpu", "gpu", "gpu:1" or TensorFlow's own; "": its own choice.
+
+    Raises:
+      ValueError: if there is none of this name.
+    """
+    if not name:
+        return ""
+    wanted = name.lower().removeprefix("/").removeprefix("device:")
+    wanted = wanted if ":" in wanted else f"{wanted}:0"
+    found = [device.name for device in tf.config.list_logical_devices()]
+    for device in found:
+        if device.lower().endswith(f"device:{wanted}"):
+            return device
+    raise ValueError(f"device is {name!r}; this machine has {', '.join(found)}.")
+
+
+def set_threads(num_threads: int) -> None:
+    """Sets the threads of TensorFlow in this process, which it takes before its first operation.
+
+    Raises:
+      ValueError: if it has begun with another number.
+    """
+    threading = tf.config.threading
+    try:
+        threading.set_intra_op_parallelism_threads(num_threads)
+        threading.set_inter_op_parallelism_threads(1)
+    except RuntimeError:
+        raise ValueError(
+            f"num_threads is {num_threads}, but TensorFlow computes already: load the first model "
+            "of a process with it, or set TF_NUM_INTRAOP_THREADS before the process starts."
+        ) from None

@@ -1,0 +1,357 @@
+"""A trained model in plain Python: what `bert_tf.load` returns."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_tf.predictors.columns import as_list, text_column, text_columns, word_lists
+from bert_tf.served.entities import find_entities
+from bert_tf.text.vocab import MASK
+
+Row = dict[str, Any]
+# What a method needs a model to be, and the output that is a number.
+NUMBERS = {"regression": "value", "next_sentence": "is_next"}
+METHODS = {
+    "classifier": "classify",
+    "multi_label": "classify",
+    "regression": "score",
+    "next_sentence": "score",
+    "tagger": "tag or find_entities",
+    "question_answering": "answer",
+    "fill_mask": "fill_mask",
+    "embeddings": "embed",
+}
+
+
+class TextModel(Protocol):
+    """What computes: a graph of TensorFlow's or a LiteRT file.
+
+    Attributes:
+      card: kind, inputs (names of the texts), labels, max_seq_length.
+    """
+
+    card: Row
+
+    def rows(self, *columns: Sequence[str]) -> list[Row]:
+        """Returns the outputs by name for each row of texts; strings are bytes."""
+
+    def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
+        """Returns the outputs by name for each list of words, of a tagger."""
+
+
+class Predictor:
+    """A model with methods by what it was trained for; each takes lists and returns lists.
+
+        predictor = bert_tf.load("runs/sst2")
+        predictor.classify(["A fine film.", "Dull."])
+
+    Rows of like length are computed together. A tagger and a model for questions read texts of any
+    length, in windows that overlap; the others lose what is above `max_seq_length` pieces. Texts
+    are strings, of a model of pairs tuples of two.
+
+    Args:
+      model: computes.
+      batch_size: most rows computed at once.
+
+    Attributes:
+      kind: classifier, multi_label, regression, next_sentence, tagger, question_answering,
+        fill_mask or embeddings.
+      labels: names of classes or tags, () without.
+      inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
+        ("question", "context").
+      max_seq_length: most pieces of a row.
+    """
+
+    def __init__(self, model: TextModel, batch_size: int = 32) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
+        self._model, self.batch_size = model, batch_size
+        self.kind = str(model.card["kind"])
+        self.labels = tuple(model.card["labels"])
+        self.inputs = tuple(model.card["inputs"])
+        self.max_seq_length = int(model.card["max_seq_length"])
+        if self.kind not in METHODS:
+            raise ValueError(
+                f"A model of kind {self.kind} has no predictor; expected one of "
+                f"{', '.join(METHODS)}."
+            )
+
+    def __repr__(self) -> str:
+        labels = f", labels={list(self.labels)}" if self.labels else ""
+        return (
+            f"<Predictor {self.kind}: {METHODS[self.kind]}, of {' and '.join(self.inputs)}{labels}>"
+        )
+
+    def classify(self, texts: Any) -> list[dict[str, Any]]:
+        """Classifies texts.
+
+        Args:
+          texts: B of them.
+
+        Returns:
+          For each text the likeliest class, {"label": "good", "score": 0.98}; of a model of several
+          labels {"labels": ["news", "sport"], "scores": [0.9, 0.7]}: all above a half, the
+          likeliest first.
+
+        Raises:
+          ValueError: if the model is no classifier, or one of the texts is no string.
+        """
+        self._check("classify", "classifier", "multi_label")
+        rows = self._rows(text_columns(texts, self.inputs))
+        if self.kind == "classifier":
+            return [{"label": _text(r["label"]), "score": float(r["score"])} for r in rows]
+        found = []
+        for row in rows:
+            names = [_text(name) for name in row["labels"] if name]
+            by_label = dict(zip(self.labels, row["probabilities"].tolist(), strict=True))
+            found.append({"labels": names, "scores": [by_label[name] for name in names]})
+        return found
+
+    def probabilities(self, texts: Any) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class, by label; raises as `classify`."""
+        self._check("probabilities", "classifier", "multi_label")
+        rows = self._rows(text_columns(texts, self.inputs))
+        return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
+
+    def score(self, texts: Any) -> list[float]:
+        """Scores texts: the number of a regression, the probability that the second text follows.
+
+        Raises:
+          ValueError: if the model does not, or one of the texts is no string.
+        """
+        self._check("score", *NUMBERS)
+        rows = self._rows(text_columns(texts, self.inputs))
+        return [float(row[NUMBERS[self.kind]]) for row in rows]
+
+    def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
+        """Chooses for each context how it goes on, or what answers it.
+
+        Args:
+          contexts: B texts.
+          choices: B lists of texts.
+
+        Returns:
+          For each context {"choice": "He sat down.", "index": 2, "score": 0.7}, the score being a
+          probability among its choices.
+
+        Raises:
+          ValueError: if the model scores no pairs, there are no choices, or one is no string.
+        """
+        self._check("choose", "regression")
+        if len(self.inputs) != 2:
+            raise ValueError("choose needs a model of pairs, this takes single texts.")
+        contexts, lists = text_column(contexts, "contexts"), as_list(choices, "choices")
+        if len(contexts) != len(lists):
+            raise ValueError(f"{len(contexts)} contexts, but {len(lists)} lists of choices.")
+        lists = [text_column(texts, f"choices[{i}]") for i, texts in enumerate(lists)]
+        if [] in lists:
+            raise ValueError(f"choices[{lists.index([])}] is empty; expected two texts or more.")
+        pairs = [(c, text) for c, texts in zip(contexts, lists, strict=True) for text in texts]
+        scores = iter(self.score(pairs))
+        found = []
+        for texts in lists:
+            values = np.array([next(scores) for _ in texts])
+            odds = np.exp(values - values.max())
+            best = int(values.argmax())
+            score = float(odds[best] / odds.sum())
+            found.append({"choice": texts[best], "index": best, "score": score})
+        return found
+
+    def tag(self, texts: Any) -> list[list[dict[str, Any]]]:
+        """Tags words.
+
+        Args:
+          texts: texts of any length, whose words are what the tokenizer parts at white space and
+            punctuation; or lists of words, which are taken as they are.
+
+        Returns:
+          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99} and, of texts,
+          their "start" and "end" in characters.
+
+        Raises:
+          ValueError: if the model is no tagger, or one of the texts is neither.
+        """
+        self._check("tag", "tagger")
+        texts = as_list(texts, "texts")
+        if texts and not isinstance(texts[0], str):
+            return self._tag_words(word_lists(texts, "texts"))
+        texts = text_column(texts)
+        return [
+            [
+                {
+                    "word": text[start:end],
+                    "label": _text(tag),
+                    "score": float(score),
+                    "start": int(start),
+                    "end": int(end),
+                }
+                for tag, score, start, end in _words(row)
+            ]
+            for text, row in zip(texts, self._rows([texts]), strict=True)
+        ]
+
+    def find_entities(self, texts: Any) -> list[list[dict[str, Any]]]:
+        """Finds names, or what else was tagged, in texts of any length.
+
+        Returns:
+          For each text its entities in order: {"type": "PER", "text": "Ada Lovelace", "start": 0,
+          "end": 12, "score": 0.99}: text[start:end] is the entity, and the score the lowest of its
+          words'. Where tags are not BIO or IOB1, each word with a tag but O is one.
+
+        Raises:
+          ValueError: if the model is no tagger, or one of the texts is no string.
+        """
+        self._check("find_entities", "tagger")
+        texts = text_column(texts)
+        names = ("tags", "starts", "ends", "scores")
+        found = []
+        for text, row in zip(texts, self._rows([texts]), strict=True):
+            outputs = {name: np.asarray(row[name])[None] for name in names}
+            found.append(find_entities(self.labels, outputs, [text])[0])
+        return found
+
+    def _tag_words(self, sentences: list[list[str]]) -> list[list[dict[str, Any]]]:
+        sizes = [sum(map(len, words)) for words in sentences]
+        rows = self._in_batches(
+            sizes, lambda chosen: self._model.word_rows([sentences[i] for i in chosen])
+        )
+        return [
+            [
+                {"word": word, "label": _text(tag), "score": float(score)}
+                for word, tag, score in zip(words, row["tags"], row["scores"], strict=False)
+            ]
+            for words, row in zip(sentences, rows, strict=True)
+        ]
+
+    def answer(self, questions: Any, contexts: Any) -> list[dict[str, Any]]:
+        """Answers questions with parts of their contexts, which may be of any length.
+
+        Args:
+          questions: B texts.
+          contexts: B texts.
+
+        Returns:
+          For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
+          "null_odds": -8.2}: context[start:end] is the answer, the score the sum of its logits;
+          null_odds, the score of no answer minus it. Without an answer "" and -1.
+
+        Raises:
+          ValueError: if the model answers no questions, or one of the texts is no string.
+        """
+        self._check("answer", "question_answering")
+        columns = [text_column(questions, "questions"), text_column(contexts, "contexts")]
+        if len(columns[0]) != len(columns[1]):
+            raise ValueError(
+                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected as many."
+            )
+        return [
+            {
+                "answer": _text(row["answer"]),
+                "start": int(row["start"]),
+                "end": int(row["end"]),
+                "score": float(row["score"]),
+                "null_odds": float(row["null_odds"]),
+            }
+            for row in self._rows(columns)
+        ]
+
+    def fill_mask(self, texts: Any, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+        """Fills in [MASK].
+
+        Args:
+          texts: each with [MASK] once at least.
+          top_k: pieces for each.
+
+        Returns:
+          For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
+          0.4}.
+
+        Raises:
+          ValueError: if the model fills no masks or fewer at once, or a text has none among the
+            pieces that are read.
+        """
+        self._check("fill_mask", "fill_mask")
+        most = self._model.card.get("top_k", 0)
+        if top_k < 1 or (most and top_k > most):
+            raise ValueError(f"top_k is {top_k}, expected 1 .. {most or 'what was exported'}.")
+        texts = text_column(texts)
+        found = []
+        for index, (text, row) in enumerate(zip(texts, self._rows([texts]), strict=True)):
+            masks = [
+                [
+                    {"piece": _text(piece), "score": float(score)}
+                    for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
+                ]
+                for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
+                if scores[0] > 0  # Of other texts of the batch with more masks.
+            ]
+            if len(row["pieces"]) and len(row["pieces"][0]) < top_k:
+                raise ValueError(
+                    f"top_k is {top_k}; this model was exported with {len(row['pieces'][0])}."
+                )
+            if not masks or len(masks) < text.count(MASK):
+                raise ValueError(
+                    f"texts[{index}] has {text.count(MASK)} {MASK}, {len(masks)} of them among the "
+                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word is to "
+                    "be filled in."
+                )
+            found.append(masks)
+        return found
+
+    def embed(self, texts: Any) -> np.ndarray:
+        """Embeds texts.
+
+        Returns:
+          float32 [B, D].
+
+        Raises:
+          ValueError: if the model does not, or one of the texts is no string.
+        """
+        self._check("embed", "embeddings")
+        columns = text_columns(texts, self.inputs)
+        rows = self._rows(columns if columns[0] else [[""]])
+        return np.stack([row["embedding"] for row in rows])[: len(columns[0])]
+
+    def _check(self, method: str, *kinds: str) -> None:
+        """Raises ValueError if the model is of another kind."""
+        if self.kind not in kinds:
+            raise ValueError(
+                f"{method} is for {' and '.join(kinds)}, this model is a {self.kind}: use "
+                f"{METHODS[self.kind]}, or load it with kind={kinds[0]!r} if it has that head."
+            )
+
+    def _rows(self, columns: Sequence[Sequence[str]]) -> list[Row]:
+        sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
+        return self._in_batches(
+            sizes, lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns))
+        )
+
+    def _in_batches(
+        self, sizes: Sequence[int], compute: Callable[[list[int]], list[Row]]
+    ) -> list[Row]:
+        """Computes rows, those of like length together: padding costs as much as pieces.
+
+        Args:
+          sizes: characters of each row.
+          compute: takes numbers of rows, returns as many results.
+
+        Returns:
+          The results in the order of the rows.
+        """
+        order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+        results: dict[int, Row] = {}
+        for start in range(0, len(order), self.batch_size):
+            chosen = order[start : start + self.batch_size]
+            results |= zip(chosen, compute(chosen), strict=True)
+        return [results[index] for index in range(len(sizes))]
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf8") if isinstance(value, bytes) else str(value)
+
+
+def _words(row: Row) -> Iterator[tuple[Any, ...]]:
+    """Yields tag, score, start and end of each word; rows are padded with ""."""
+    columns = (row[name] for name in ("tags", "scores", "starts", "ends"))
+    return (word for word in zip(*columns, strict=True) if word[0])

@@ -56,7 +56,7 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
 
 
 def _activation(folder: pathlib.Path) -> str:
-    if loss := recorded(str(folder), "loss"):
+    if loss := recorded(str(folder), "ranking_loss"):
         return activation_of(loss)
     if not (folder / "config.json").is_file():
         return "sigmoid"

@@ -8,6 +8,7 @@ import numpy as np
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.text_model import TextModel
+from bert_tf.text.packing import PackedText, pack_pair
 from bert_tf.text.tokenization import make_tokenizer
 
 
@@ -55,6 +56,11 @@ class Reranker(TextModel):
         model = BertClassifier.from_checkpoint(found.checkpoint, unpad=True)
         length = max_seq_length or found.max_seq_length
         return cls(model, tokenizer, found.activation, max_seq_length=length, batch_size=batch_size)
+
+    def pack(self, text_a: str, text_b: str = "") -> PackedText:
+        """Tokenizes a query and a document and cuts them to the length."""
+        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
+        return pack_pair(vocab, encode(text_a), encode(text_b), self.max_seq_length)
 
     def logits(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns the unnormalised score of each pair (query, document), float32 [N]."""

@@ -112,3 +112,41 @@ class TaggerConfig(Config):
 @dataclasses.dataclass(frozen=True)
 class ChoiceConfig(Config):
     """What `run_multiple_choice` adds: nothing."""
+
+
+RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankerConfig(Config):
+    """What `run_reranker` adds."""
+
+    ranking_loss: str = option(
+        "bce",
+        "bce: each document relevant or not; mse, margin_mse: the scores of a teacher, or their "
+        "differences; listnet, lambda: the order of each query's list.",
+        choices=RANKING_LOSSES,
+    )
+    positive_weight: float = option(1.0, "Weight of relevant documents in bce.", lower=0.0)
+    lambda_k: int = option(0, "First places that lambda looks at; 0: all.", lower=0)
+    list_size: int = option(
+        8, "Most documents of a query in training, the relevant ones first.", lower=1
+    )
+    train_run_file: str = option(
+        "", "TREC run with the candidates of a BEIR folder given as train_file."
+    )
+    eval_run_file: str = option(
+        "",
+        "TREC run whose first documents are ranked anew, of a BEIR folder given as eval_file or "
+        "predict_file.",
+        may_change=True,
+        from_run=True,
+    )
+    beir_split: str = option(
+        "test",
+        "Judgments of a BEIR folder that is evaluated; training takes train.",
+        may_change=True,
+    )
+    rerank_k: int = option(
+        100, "Documents of each query of eval_run_file that are scored.", lower=1, may_change=True
+    )

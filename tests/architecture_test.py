@@ -20,7 +20,7 @@ config_flags
 text metrics
 checkpoints run_record
 data
-modeling objectives optimization
+modeling objectives optimization search
 training
 tasks
 served

@@ -1,0 +1,141 @@
+"""Reranking as a program: lists or BEIR folders with runs in; scores, measures and runs out."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.metrics.ranking import evaluate
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.search.trec import read_run, write_run
+from bert_tf.tasks.ranking_examples import (
+    RankingExample,
+    is_folder,
+    read_beir_ranking,
+    read_ranking,
+)
+from bert_tf.tasks.reranking import (
+    MEASURES,
+    OF_PAIRS,
+    RankingExamples,
+    RerankingTask,
+    judged_examples,
+    training_rows,
+)
+from bert_tf.text.tokenization import Tokenizer
+
+MAX_ERRORS = 50
+
+
+class Reranker(Program):
+    """See `Program`."""
+
+    head = "classifier"
+    needs_pooler = True
+    panels = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
+
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Reads the files that the flags ask for."""
+        given, length = self.configs.task, self.configs.data.max_seq_length
+
+        def make(use: str, file: str) -> RankingExamples:
+            examples = self._read(use, file)
+            if use == "train":
+                loss = given.ranking_loss
+                rows = training_rows(examples, tokenizer, length, loss, given.list_size)
+                kind = "documents" if loss in OF_PAIRS else f"lists of up to {rows.num_choices}"
+                logging.info("train: %d queries, %d %s.", len(examples), len(rows), kind)
+                return RankingExamples(examples, rows)
+            made = judged_examples(examples, tokenizer, length)
+            logging.info("%s: %d queries, %d documents.", use, len(examples), len(made.rows))
+            if use == "eval" and not made.is_labelled:
+                bare = next(example.source for example in examples if not example.grades)
+                raise ValueError(f"{bare} has no relevant document; leave the query out.")
+            if use == "eval" and is_folder(file):
+                log_first_stage(made)
+            return made
+
+        return Examples.of_files(self.read_files(make))
+
+    def _read(self, use: str, file: str) -> list[RankingExample]:
+        if not is_folder(file):
+            return read_ranking(file, must_label=use != "predict")
+        given, is_training = self.configs.task, use == "train"
+        flag = "train_run_file" if is_training else "eval_run_file"
+        split = "train" if is_training else given.beir_split
+        if not (path := getattr(given, flag)):
+            raise ValueError(
+                f"{file} is a BEIR folder, whose {split} queries need candidates: give a TREC run "
+                f"as --{flag}, which python -m bert_tf.search --data_dir={file} --split={split} "
+                "--output_file=... writes."
+            )
+        k = given.list_size if is_training else given.rerank_k
+        return read_beir_ranking(file, split, read_run(path), k, adds_relevant=is_training)
+
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+    ) -> RerankingTask:
+        """Makes the model and its task."""
+        given = self.configs.task
+        model = BertMultipleChoice(config, **options)
+        return RerankingTask(
+            model,
+            *data,
+            loss=given.ranking_loss,
+            pos_weight=given.positive_weight,
+            k=given.lambda_k,
+        )
+
+    def report(
+        self, task: RerankingTask, examples: RankingExamples, outputs: Any
+    ) -> dict[str, str]:
+        """Returns worst_errors.tsv: the queries whose relevant documents stand lowest."""
+        run, rows = task.run(examples, outputs), []
+        for example in examples.examples:
+            scores = run[example.query_id]
+            qrels = {example.query_id: example.grades}
+            value = evaluate({example.query_id: scores}, qrels, ["ndcg@10"])["ndcg@10"]
+            first = max(scores, key=lambda name: scores[name], default="")
+            text = dict(zip(example.document_ids, example.documents, strict=True)).get(first, "")
+            rows.append((value, example.query_id, example.query, first, text))
+        rows.sort(key=lambda row: row[0])
+        header = "ndcg@10 query_id query first_id first"
+        cells = [(f"{row[0]:.4f}", *row[1:]) for row in rows[:MAX_ERRORS]]
+        return {"worst_errors.tsv": table_text(header, cells)}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: RerankingTask,
+        name: str,
+        examples: RankingExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes predictions.run, in TREC's form, and predictions.tsv with the texts."""
+        run = task.run(examples, outputs)
+        write_run(folder / "predictions.run", run)
+        logging.info("Wrote %s", folder / "predictions.run")
+        rows = []
+        for example in examples.examples:
+            scores = np.array([run[example.query_id][name] for name in example.document_ids])
+            for place, index in enumerate(np.argsort(-scores, kind="stable"), 1):
+                texts = example.query, example.documents[index]
+                rows.append((example.query_id, place, f"{scores[index]:.6f}", *texts))
+        header = "query_id rank score query document"
+        write_texts(folder, {"predictions.tsv": table_text(header, rows)})
+
+
+def log_first_stage(examples: RankingExamples) -> None:
+    """Logs the measures of the order in which the documents came."""
+    run = {
+        example.query_id: {name: -float(i) for i, name in enumerate(example.document_ids)}
+        for example in examples.examples
+    }
+    qrels = {example.query_id: example.grades for example in examples.examples}
+    found = evaluate(run, qrels, MEASURES)
+    text = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+    logging.info("eval: in the order of the run %s.", text)

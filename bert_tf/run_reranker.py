@@ -1,0 +1,43 @@
+"""Fine-tunes BERT to rank documents for a query: a cross-encoder, which reads both together.
+
+    python -m bert_tf.run_reranker --do_train --do_eval --output_dir=runs/reranker \\
+        --train_file=train.jsonl --eval_file=dev.jsonl --init_checkpoint=all-MiniLM-L6-v2
+    python -m bert_tf.run_reranker --do_eval --output_dir=runs/reranker \\
+        --eval_file=scifact --eval_run_file=scifact.run --rerank_k=100
+
+Files hold queries with positives and negatives, labelled pairs, or lists: see
+`tasks/ranking_examples.py`. A BEIR folder takes its candidates from a TREC run, such as
+`python -m bert_tf.search --output_file` writes. --cross_encoder_dir writes the model for
+sentence-transformers, too.
+"""
+
+from absl import flags
+
+from bert_tf import config_flags
+from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
+from bert_tf.fine_tuning_config import RerankerConfig
+
+define_flags(RerankerConfig)
+CROSS_ENCODER_DIR = flags.DEFINE_string(
+    "cross_encoder_dir", "", "New folder for the model in sentence-transformers' form."
+)
+
+
+def execute(configs: Configs, files: dict[str, str]) -> int:
+    from bert_tf.checkpoints import cross_encoder
+    from bert_tf.fine_tuning import reranker
+    from bert_tf.fine_tuning.run import run_program
+
+    status = run_program(reranker.Reranker(configs, files), configs)
+    if CROSS_ENCODER_DIR.value and not status:
+        found = cross_encoder.read_cross_encoder(configs.training.output_dir)
+        cross_encoder.write_cross_encoder(found, CROSS_ENCODER_DIR.value)
+    return status
+
+
+def main(_: list[str]) -> int:
+    return run(RerankerConfig, asked_files, execute)
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

@@ -1,0 +1,108 @@
+"""Searches an index of `python -m bert_tf.build_index`.
+
+    python -m bert_tf.search --index=notes.index --query="Who wound the clock?"
+    python -m bert_tf.search --index=scifact.index --data_dir=scifact --output_file=scifact.run
+
+The first prints the best documents of each query; without --query they are read from the terminal.
+The second searches the queries of a BEIR folder, writes a TREC run and prints its measures.
+
+--mode: `vectors`; `words` (BM25); `hybrid`, both joined by ranks or by weights (--fusion).
+--rerank=FOLDER: a cross-encoder orders the first --rerank_k anew.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from absl import flags, logging
+
+from bert_tf import config_flags
+from bert_tf.config import TrainingConfig
+
+config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
+INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
+QUERY = flags.DEFINE_multi_string("query", [], "What to search; may be given several times.")
+K = flags.DEFINE_integer("k", 10, "Documents of each query; with --data_dir 100.", 1)
+MODE = flags.DEFINE_enum("mode", "vectors", ["vectors", "words", "hybrid"], "What is compared.")
+FAISS = flags.DEFINE_enum(
+    "faiss", "", ["", "flat", "ivf_pq", "hnsw"], "Search by the FAISS index of this kind."
+)
+FUSION = flags.DEFINE_enum("fusion", "ranks", ["ranks", "weights"], "How --mode=hybrid joins.")
+WEIGHT = flags.DEFINE_float("vector_weight", 0.5, "Weight of vectors in --mode=hybrid.", 0.0, 1.0)
+RERANK = flags.DEFINE_string("rerank", "", "A cross-encoder that orders the first --rerank_k anew.")
+RERANK_K = flags.DEFINE_integer("rerank_k", 100, "Documents that --rerank reads.", 1)
+LENGTH = flags.DEFINE_integer(
+    "max_seq_length", 0, "Pieces of a query; 0: what the model's folder says.", 0
+)
+DATA_DIR = flags.DEFINE_string("data_dir", "", "A BEIR folder, whose queries are searched.")
+SPLIT = flags.DEFINE_string("split", "test", "The judgments of --data_dir: train, dev or test.")
+OUTPUT = flags.DEFINE_string("output_file", "", "TREC run to write.")
+MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
+MOST_SHOWN = 300  # characters of a text
+
+
+def main(_: list[str]) -> None:
+    if not INDEX.value:
+        raise ValueError("Give the directory of an index as --index.")
+
+    from bert_tf.metrics.ranking import evaluate
+    from bert_tf.search.searcher import Searcher
+    from bert_tf.search.trec import write_run
+    from bert_tf.tasks.beir import read_beir
+
+    beir = read_beir(DATA_DIR.value, SPLIT.value) if DATA_DIR.value else None
+    searcher = Searcher(
+        INDEX.value,
+        model=config_flags.from_flags(TrainingConfig).init_checkpoint,
+        mode=MODE.value,
+        faiss=FAISS.value,
+        fusion=FUSION.value,
+        vector_weight=WEIGHT.value,
+        reranker=RERANK.value,
+        rerank_k=RERANK_K.value,
+        max_seq_length=LENGTH.value,
+    )
+    k = K.value
+    if beir is None:
+        for query in QUERY.value or _typed():
+            scores, rows = searcher.search([query], k)
+            show(
+                query,
+                scores[0],
+                [searcher.index.ids[row] for row in rows[0]],
+                [searcher.index.text(row) for row in rows[0]],
+            )
+        return
+    if not K.present:
+        k = min(100, len(searcher.index))
+    scores, rows = searcher.search(list(beir.queries.values()), k)
+    run = {
+        query: {searcher.index.ids[row]: float(score) for score, row in zip(*found, strict=True)}
+        for query, *found in zip(beir.queries, scores, rows, strict=True)
+    }
+    if OUTPUT.value:
+        write_run(OUTPUT.value, run)
+        logging.info("Wrote %s", OUTPUT.value)
+    for name, value in evaluate(run, beir.qrels, MEASURES).items():
+        print(f"{name} = {value:.4f}")
+
+
+def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:
+    """Prints the documents found for a query."""
+    print(query)
+    for place, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
+        shown = text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
+        print(f"{place:4}  {score:.4f}  {name}" + (f"\n      {shown}" if shown else ""))
+
+
+def _typed() -> Iterator[str]:
+    if sys.stdin.isatty():
+        print("Type what to search; an empty line ends.")
+    for line in sys.stdin:
+        if not line.strip():
+            return
+        yield line.strip()
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

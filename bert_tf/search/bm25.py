@@ -1,0 +1,87 @@
+"""BM25: documents found by their words. Needs the extra: pip install 'bert_tf[search]'.
+
+The words are bm25s': runs of two and more letters or digits, in lower case, without 33 English stop
+words and stemmed by Porter's English stemmer (PyStemmer). Other programs split, stem and weight
+words in other ways, and their scores differ by that.
+
+Reference: Robertson and Zaragoza 2009, "The probabilistic relevance framework"; bm25s' `lucene`.
+"""
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.search.index import best
+
+K1, B = 0.9, 0.4  # Anserini's
+# Lucene's list, which Anserini removes.
+STOP_WORDS = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there
+these they this to was will with
+""".split()
+
+
+class Bm25:
+    """An index of words, in memory.
+
+    Args:
+      texts: of the documents.
+      k1: how soon a word that is repeated counts no more.
+      b: how much long documents are marked down, 0 to 1.
+
+    Raises:
+      ValueError: if there is no document, or bm25s is not installed.
+    """
+
+    def __init__(self, texts: Sequence[str], k1: float = K1, b: float = B) -> None:
+        self._library, stemmer = _libraries()
+        if not len(texts):
+            raise ValueError("There is no document to search in; the corpus is empty.")
+        self._count = len(texts)
+        self._tokens: dict[str, Any] = {
+            "stopwords": STOP_WORDS,
+            "stemmer": stemmer,
+            "show_progress": False,
+        }
+        tokens = self._library.tokenize(list(texts), **self._tokens)
+        self._index = self._library.BM25(k1=k1, b=b, method="lucene")
+        self._has_words = bool(tokens.vocab)
+        if self._has_words:
+            self._index.index(tokens, show_progress=False)
+
+    def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the k documents of the highest score for each query.
+
+        Args:
+          queries: Q texts.
+          k: 1 <= k <= number of documents.
+
+        Returns:
+          scores float32 [Q, k], descending, 0 where no word is shared, and rows int64 [Q, k]; of
+          equal scores the lower row comes first.
+
+        Raises:
+          ValueError: k above the number of documents.
+        """
+        if not 1 <= k <= self._count:
+            raise ValueError(f"k is {k}, but there are {self._count} documents; give fewer.")
+        words = self._library.tokenize(list(queries), return_ids=False, **self._tokens)
+        scores = np.zeros([len(queries), self._count], np.float32)
+        for row, own in zip(scores, words, strict=True):
+            if own and self._has_words:
+                row[:] = self._index.get_scores(own)
+        rows = np.broadcast_to(np.arange(self._count), scores.shape)
+        return best(scores, rows, k)
+
+
+def _libraries() -> tuple[types.ModuleType, Any]:
+    try:
+        import bm25s
+        import Stemmer
+    except ImportError as error:
+        raise ValueError(
+            f"BM25 needs {error.name}: pip install 'bert_tf[search]', or bm25s and PyStemmer."
+        ) from None
+    return bm25s, Stemmer.Stemmer("english")

@@ -1,0 +1,111 @@
+"""The documents that an index is made of, with an id each, from files of one's own.
+
+.jsonl .json .csv .tsv   a row is a document: its text, before it its title, and its id from the
+                         columns `text`, `title`, `_id` or `id`; without ids FILE:ROW
+others                   plain text, cut at blank lines into passages of about 100 words; the id is
+                         FILE:LINE
+"""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.tables import list_tables, read_rows
+from bert_tf.data.text_lines import numbered_lines
+from bert_tf.files import not_utf8
+
+TABLES = (".jsonl", ".json", ".csv", ".tsv")
+COMPRESSED = (".gz", ".xz", ".bz2")
+PASSAGE_WORDS = 100
+
+
+class Document(NamedTuple):
+    """A document with its id."""
+
+    id: str
+    text: str  # title and text, with a space between
+
+
+def read_documents(paths: str) -> Iterator[Document]:
+    """Yields the documents of files.
+
+    Args:
+      paths: files and globs, separated by commas.
+
+    Raises:
+      ValueError: naming file and line, if one cannot be read, has no text, or an id comes twice.
+    """
+    seen: dict[str, str] = {}
+    for path in list_tables(paths, "--input_file"):
+        name = pathlib.PurePath(path)
+        ending = (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix
+        found = _rows(path) if ending in TABLES else _passages(path)
+        for where, document in found:
+            if document.id in seen:
+                raise ValueError(
+                    f"{where} has the id {document.id!r} of {seen[document.id]} again; every "
+                    "document has its own."
+                )
+            seen[document.id] = where
+            yield document
+
+
+def _rows(path: str) -> Iterator[tuple[str, Document]]:
+    for number, (where, row) in enumerate(read_rows(path), 1):
+        if "text" not in row:
+            raise ValueError(
+                f"{where} has no `text`, but {', '.join(map(str, row))}; name the column so."
+            )
+        text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
+        key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
+        name = str(row[key]) if key else f"{pathlib.PurePath(path).name}:{number}"
+        yield where, Document(name, text)
+
+
+def _cell(row: dict[str, Any], key: str, where: str) -> str:
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string.")
+    return value or ""
+
+
+def _passages(path: str) -> Iterator[tuple[str, Document]]:
+    """Yields whole paragraphs, joined while they have fewer words together."""
+    held: list[str] = []
+    first = words = 0
+    for number, paragraph in _paragraphs(path):
+        count = len(paragraph.split())
+        if held and words + count > PASSAGE_WORDS:
+            yield _passage(path, first, held)
+            held, words = [], 0
+        if not held:
+            first = number
+        held.append(paragraph)
+        words += count
+    if held:
+        yield _passage(path, first, held)
+
+
+def _passage(path: str, line: int, paragraphs: list[str]) -> tuple[str, Document]:
+    return f"{path} line {line}", Document(f"{path}:{line}", " ".join(paragraphs))
+
+
+def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
+    """Yields (first line, text in one line)."""
+    lines: list[str] = []
+    first = 1
+    with open_decompressed(path) as file:
+        for number, line in numbered_lines(file, path):
+            try:
+                text = line.decode("utf8" if number > 1 else "utf-8-sig").strip()
+            except UnicodeDecodeError as error:
+                raise not_utf8(f"{path} line {number}", path, error) from None
+            if text:
+                first = first if lines else number
+                lines.append(text)
+            elif lines:
+                yield first, " ".join(lines)
+                lines = []
+    if lines:
+        yield first, " ".join(lines)

@@ -1,0 +1,125 @@
+"""FAISS for indexes that are too large to compare every document. Needs the extra:
+pip install 'bert_tf[faiss]'.
+
+kind     size of a vector     a search reads
+flat     4 D bytes            every vector, as `Index.search`
+ivf_pq   about D / 4 bytes    the lists of the `probes` nearest of sqrt(N) centroids
+hnsw     4 D bytes + links    a walk through a graph
+
+The candidates of ivf_pq are scored again by the exact vectors. The file lies beside the index that
+it is made of; after documents were added it is refused until it is made again.
+"""
+
+import pathlib
+import types
+
+import numpy as np
+
+from bert_tf.files import atomic_write, read_json
+from bert_tf.search.index import RESCORED, Index
+
+KINDS = ("flat", "ivf_pq", "hnsw")
+TRAINED_ROWS = 256  # for each centroid
+LINKS, BREADTH, PROBES = 32, 128, 16
+BLOCK_ROWS = 1 << 16
+
+
+def build_faiss(index: Index, kind: str, seed: int = 1234) -> pathlib.Path:
+    """Writes a FAISS index of all vectors beside them; returns the file.
+
+    Args:
+      index: whose vectors are taken.
+      kind: of `KINDS`.
+      seed: of the rows that centroids are trained on.
+
+    Raises:
+      ValueError: an unknown kind, too few documents for ivf_pq, or FAISS is not installed.
+    """
+    faiss = _library()
+    size, count = index.manifest.dimension, len(index)
+    inner = faiss.METRIC_INNER_PRODUCT
+    if kind == "flat":
+        made = faiss.IndexFlatIP(size)
+    elif kind == "hnsw":
+        made = faiss.IndexHNSWFlat(size, LINKS, inner)
+        made.hnsw.efConstruction = BREADTH
+    elif kind == "ivf_pq":
+        lists = max(1, int(count**0.5))
+        if count < 256:
+            raise ValueError(f"ivf_pq needs 256 documents, {index.folder} has {count}; take flat.")
+        codes = next(n for n in (size // 4, size // 2, size) if n and size % n == 0)
+        made = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
+        chosen = np.random.default_rng(seed).permutation(count)[: max(256, TRAINED_ROWS * lists)]
+        made.train(index.vectors(np.sort(chosen)))
+    else:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
+    for start in range(0, count, BLOCK_ROWS):
+        made.add(index.vectors(np.arange(start, min(start + BLOCK_ROWS, count))))
+    path = _path(index, kind)
+    with atomic_write(path, "wb") as file:
+        file.write(faiss.serialize_index(made).data)
+    with atomic_write(path.with_suffix(".json")) as file:
+        file.write(f'{{"segments": {list(index.manifest.segments)}, "count": {count}}}\n')
+    return path
+
+
+class FaissIndex:
+    """Searches a file of `build_faiss`.
+
+    Args:
+      index: the one it was made of.
+      kind: of `KINDS`.
+      probes: lists that ivf_pq reads; hnsw looks at 8 times as many vectors, at least k.
+
+    Raises:
+      ValueError: if there is no such file, or it is of fewer documents than the index.
+    """
+
+    def __init__(self, index: Index, kind: str, probes: int = PROBES) -> None:
+        faiss = _library()
+        path = _path(index, kind)
+        if not path.is_file():
+            raise ValueError(f"{path} is missing; make it: --faiss={kind} of bert_tf.build_index.")
+        try:
+            self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))
+        except RuntimeError as error:
+            line = str(error).splitlines()[0]
+            raise ValueError(f"{path} is damaged ({line}); make it again.") from None
+        made_of = read_json(path.with_suffix(".json")).get("segments")
+        if made_of != list(index.manifest.segments) or self._faiss.ntotal != len(index):
+            raise ValueError(
+                f"{path} is of {self._faiss.ntotal} documents, {index.folder} has {len(index)}; "
+                "documents were added since: make it again."
+            )
+        self.index, self.kind, self.probes = index, kind, probes
+        if kind == "ivf_pq":
+            self._faiss.nprobe = min(probes, self._faiss.nlist)
+
+    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores float32 [Q, k] and rows int64 [Q, k]; see `Index.search`.
+
+        Where fewer than k were found, rows are -1 and scores -inf.
+        """
+        self.index.check_k(k)
+        queries = self.index.as_queries(queries)
+        if self.kind == "hnsw":
+            self._faiss.hnsw.efSearch = max(k, 8 * self.probes)
+        wanted = min(len(self.index), RESCORED * k) if self.kind == "ivf_pq" else k
+        scores, rows = self._faiss.search(queries, wanted)
+        if self.kind == "ivf_pq":
+            return self.index.rescore(queries, rows, k)
+        return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows
+
+
+def _path(index: Index, kind: str) -> pathlib.Path:
+    return index.folder / f"faiss-{kind}.bin"
+
+
+def _library() -> types.ModuleType:
+    try:
+        import faiss
+    except ImportError:
+        raise ValueError(
+            "FAISS is not installed: pip install 'bert_tf[faiss]', or faiss-cpu."
+        ) from None
+    return faiss

@@ -1,0 +1,52 @@
+"""Many strings in two files, read one at a time: the UTF-8 bytes, and where each string ends."""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+
+class Strings(Sequence):
+    """Strings in files that `write` made; only those asked for are in memory.
+
+    Args:
+      folder, name: of the files, NAME.utf8 and NAME.ends.npy.
+
+    Raises:
+      ValueError: if the two files do not belong together.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str) -> None:
+        path = folder / f"{name}.utf8"
+        self._ends = np.load(folder / f"{name}.ends.npy", mmap_mode="r")
+        size = path.stat().st_size
+        last = int(self._ends[-1]) if len(self._ends) else 0
+        if last != size:
+            raise ValueError(f"{path} has {size} bytes, its .ends.npy says {last}.")
+        # NumPy maps no empty file.
+        self._bytes = np.memmap(path, np.uint8, "r") if size else np.zeros([0], np.uint8)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        start = self._ends[index - 1] if index else 0
+        return self._bytes[start : self._ends[index]].tobytes().decode("utf8")
+
+    def __iter__(self) -> Iterator[str]:
+        content, start = self._bytes.tobytes(), 0
+        for end in self._ends.tolist():
+            yield content[start:end].decode("utf8")
+            start = end
+
+
+def write(folder: pathlib.Path, name: str, strings: Sequence[str]) -> list[pathlib.Path]:
+    """Writes strings for `Strings`; returns the files."""
+    encoded = [text.encode("utf8") for text in strings]
+    paths = [folder / f"{name}.utf8", folder / f"{name}.ends.npy"]
+    paths[0].write_bytes(b"".join(encoded))
+    np.save(paths[1], np.cumsum([len(text) for text in encoded], dtype=np.int64))
+    return paths

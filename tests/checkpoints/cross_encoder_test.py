@@ -1,0 +1,75 @@
+"""Cross-encoders of sentence-transformers: logits and scores equal, folders there and back."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
+from bert_tf.search.reranker import Reranker
+from tests.shared_data import shared_data
+
+
+@pytest.fixture(scope="module")
+def source() -> pathlib.Path:
+    return shared_data("fixtures", "families", "sentence_transformers", "cross_encoder")
+
+
+def test_equals_sentence_transformers(source: pathlib.Path) -> None:
+    golden = np.load(source / "golden.npz")
+    pairs = [tuple(pair) for pair in golden["in_pairs"].tolist()]
+    model = Reranker.from_pretrained(source, batch_size=7)
+    assert model.activation == "sigmoid" and model.max_seq_length == 40
+    for pair, ids in zip(pairs, golden["in_input_ids"], strict=True):
+        row = model.pack(*pair)
+        assert row.ids == ids[: len(row.ids)].tolist() and not ids[len(row.ids) :].any()
+    np.testing.assert_allclose(model.logits(pairs), golden["out_logits"], atol=1e-5)
+    np.testing.assert_allclose(model.scores(pairs), golden["out_scores"], atol=1e-5)
+    query, documents = pairs[0][0], [pair[1] for pair in pairs[:5]]
+    logits = model.logits([(query, text) for text in documents])
+    assert model.rank(query, documents).tolist() == np.argsort(-logits).tolist()
+
+
+def test_there_and_back(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    first = read_cross_encoder(source)
+    write_cross_encoder(first._replace(activation="identity", max_seq_length=33), tmp_path / "new")
+    found = read_cross_encoder(tmp_path / "new")
+    assert (found.activation, found.max_seq_length) == ("identity", 33)
+    for name, value in first.checkpoint.weights.items():
+        np.testing.assert_array_equal(found.checkpoint.weights[name], value)
+    values = json.loads((tmp_path / "new" / "config.json").read_text())
+    expected = "torch.nn.modules.linear.Identity"
+    assert values["sentence_transformers"]["activation_fn"] == expected
+    assert values["sbert_ce_default_activation_function"] == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "expected"),
+    [
+        (None, None, "sigmoid"),
+        ("sbert_ce_default_activation_function", "torch.nn.modules.linear.Identity", "identity"),
+        ("sbert_ce_default_activation_function", "torch.nn.modules.activation.Tanh", None),
+    ],
+)
+def test_activations(
+    source: pathlib.Path, tmp_path: pathlib.Path, key: str, name: str, expected: str | None
+) -> None:
+    shutil.copytree(source, tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    values = json.loads(path.read_text())
+    del values["sentence_transformers"]
+    path.write_text(json.dumps({**values, **({key: name} if key else {})}))
+    if expected is None:
+        with pytest.raises(ValueError, match="config.json: the activation is .*Tanh"):
+            read_cross_encoder(tmp_path / "model")
+    else:
+        assert read_cross_encoder(tmp_path / "model").activation == expected
+
+
+def test_a_model_without_one_label_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no cross-encoder: .* has none"):
+        read_cross_encoder(
+            shared_data("fixtures", "families", "sentence_transformers", "mean_normalize")
+        )

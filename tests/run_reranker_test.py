@@ -1,0 +1,157 @@
+"""Reranking as a user runs it: lists and BEIR folders in; runs, measures and CrossEncoders out.
+
+A document with one word is relevant, so that a model of 2 layers learns it.
+"""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.cross_encoder import read_cross_encoder
+from bert_tf.search.reranker import Reranker
+from bert_tf.search.trec import read_run, write_run
+from bert_tf.training.metrics_log import read_metrics
+from tests.fine_tune import (
+    check_packed_rows,
+    fine_tune,
+    read_results,
+    read_tsv,
+    refuse,
+    write_table,
+)
+from tests.programs import finish, start
+from tests.tasks.beir_test import write as write_beir
+from tests.tiny_model import write_tiny_model
+
+WORDS = ("boat", "house", "water", "mill")
+FLAGS = {
+    "optimizer": "adam_weight_decay",  # Learns so few rows in fewer steps.
+    "max_seq_length": 16,
+    "train_batch_size": 16,
+    "learning_rate": 3e-3,
+    "num_train_steps": 60,
+    "hidden_dropout_prob": 0,
+    "log_steps": 10,
+    "jit_compile": "false",
+    "do_train": "true",
+    "do_eval": "true",
+    "do_predict": "true",
+}
+
+
+def make_rows(seed: int, count: int) -> list[dict]:
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        query, *others = draw.sample(WORDS, 4)
+        row = {"query": query, "positive": f"{query} good"}
+        row["negatives"] = [f"{word} bad" for word in others[: draw.randint(1, 3)]]
+        row["scores"] = [4.0, *[-1.0] * len(row["negatives"])]
+        rows.append(row)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reranker")
+    write_tiny_model(path / "model", *WORDS, "good", "bad")
+    write_table(path / "train.jsonl", make_rows(1, 100))
+    write_table(path / "dev.jsonl", make_rows(2, 20))
+    return path
+
+
+def flags_of(folder, output_dir, **changed):
+    files = {
+        "init_checkpoint": folder / "model",
+        "train_file": folder / "train.jsonl",
+        "eval_file": folder / "dev.jsonl",
+        "predict_file": folder / "dev.jsonl",
+        "output_dir": folder / output_dir,
+    }
+    return {**FLAGS, **files, **changed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["bce", "mse", "margin_mse", "listnet", "lambda"])
+def test_every_loss_learns_the_order(folder, loss):
+    run = folder / loss
+    assert fine_tune("run_reranker", **flags_of(folder, run.name, ranking_loss=loss)) == 0
+    assert read_results(run)["eval_ndcg@10"] > 0.95
+    found = read_cross_encoder(run)
+    assert found.activation == ("sigmoid" if loss == "bce" else "identity")
+    assert found.max_seq_length == 16
+    rows = make_rows(2, 20)
+    model = Reranker.from_pretrained(str(run))
+    predicted = [row for row in read_tsv(run / "predictions.tsv") if row["query_id"] == "1"]
+    documents = [rows[0]["positive"], *rows[0]["negatives"]]
+    logits = model.logits([(rows[0]["query"], text) for text in documents])
+    expected = [documents[place] for place in np.argsort(-logits)]
+    assert [row["document"] for row in predicted] == expected
+    assert [float(row["score"]) for row in predicted] == pytest.approx(-np.sort(-logits), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_micro_batches_and_packed_rows_change_nothing(folder):
+    values = flags_of(folder, "", ranking_loss="listnet", hidden_dropout_prob=0)
+    values |= {"attention_probs_dropout_prob": 0, "do_predict": "false"}
+    check_packed_rows("run_reranker", folder, **values)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_to_the_same_bits(folder):
+    values = {"hidden_dropout_prob": 0.1, "ranking_loss": "lambda", "num_train_steps": 12}
+    values |= {"log_steps": 1, "save_checkpoints_steps": 5, "do_predict": "false"}
+    whole, parts = (flags_of(folder, name, **values) for name in ("whole", "parts"))
+    finish(start("run_reranker", **whole))
+    assert fine_tune("run_reranker", **parts) == 0
+    for path in (folder / "parts").glob("model.ckpt-1[0-9]*"):
+        path.unlink()
+    for name in ("checkpoint", "eval_results.txt"):
+        (folder / "parts" / name).unlink(missing_ok=True)
+    finish(start("run_reranker", **parts))
+    logs = [(folder / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
+    assert logs[0] == logs[1] and len(read_metrics(folder / "parts/metrics.jsonl")) == 12
+
+
+@pytest.mark.slow
+def test_the_documents_of_a_run_are_ranked_anew(folder, tmp_path):
+    corpus = [
+        {"_id": word, "text": f"{word} {'good' if word == 'mill' else 'bad'}"} for word in WORDS
+    ]
+    queries = [{"_id": f"q{word}", "text": word} for word in WORDS]
+    judged = "".join(f"q{word}\tmill\t1\n" for word in WORDS)
+    write_beir(tmp_path, corpus, queries, judged)
+    (tmp_path / "qrels" / "train.tsv").write_text(judged)
+    run = {f"q{query}": {word: float(word != "mill") for word in WORDS} for query in WORDS}
+    write_run(tmp_path / "first.run", run)
+    files = {"train_file": tmp_path, "eval_file": tmp_path, "predict_file": tmp_path}
+    runs = {"train_run_file": tmp_path / "first.run", "eval_run_file": tmp_path / "first.run"}
+    values = flags_of(folder, "beir", **files, **runs, ranking_loss="listnet")
+    out = tmp_path / "cross-encoder"
+    assert fine_tune("run_reranker", **values, cross_encoder_dir=out) == 0
+    assert read_results(folder / "beir")["eval_mrr@10"] == 1
+    found = read_run(folder / "beir" / "predictions.run")
+    assert {max(scores, key=scores.get) for scores in found.values()} == {"mill"}
+    pairs = [("boat", "boat boat"), ("boat", "mill mill")]
+    ours, written = (Reranker.from_pretrained(str(path)) for path in (folder / "beir", out))
+    np.testing.assert_array_equal(ours.logits(pairs), written.logits(pairs))
+    assert written.activation == "identity" and written.max_seq_length == 16
+    # The first two of the run are wrong ones.
+    again = {**values, "do_train": "false", "rerank_k": 2, "do_predict": "false"}
+    assert fine_tune("run_reranker", **again) == 0
+    assert read_results(folder / "beir")["eval_mrr@10"] == 0
+    message = refuse("run_reranker", **{**values, "train_run_file": ""})
+    assert "--train_run_file" in message and "--split=train" in message
+
+
+def test_bad_input_is_refused(folder, tmp_path):
+    rows = make_rows(3, 4)
+    del rows[2]["positive"]
+    path = write_table(tmp_path / "bad.jsonl", rows)
+    message = refuse("run_reranker", **flags_of(folder, "bad", train_file=path))
+    assert "bad.jsonl line 3" in message
+    path = write_table(tmp_path / "none.jsonl", [{"query": "a", "documents": ["b"], "labels": [0]}])
+    message = refuse("run_reranker", **flags_of(folder, "bad", eval_file=path))
+    assert "none.jsonl line 1 has no relevant document" in message
+    assert not (folder / "bad" / "run.flags").exists()

@@ -1,0 +1,92 @@
+"""FAISS and BM25 beside exact search and formulas; without the libraries an error names them."""
+
+import math
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.search.bm25 import Bm25
+from bert_tf.search.faiss_index import FaissIndex, build_faiss
+from bert_tf.search.index import Batch, Index, add_to_index, build_index
+
+
+def make_index(folder: pathlib.Path, count: int, dtype: str = "float32") -> Index:
+    vectors = np.random.default_rng(0).normal(size=[count, 16])
+    build_index(folder, [Batch([f"d{i}" for i in range(count)], vectors)], model="m", dtype=dtype)
+    return Index(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "least"),
+    [("flat", "float32", 1), ("ivf_pq", "int8", 0.8), ("hnsw", "float16", 0.9)],
+)
+def test_faiss_finds_what_exact_search_finds(
+    tmp_path: pathlib.Path, kind: str, dtype: str, least: float
+) -> None:
+    pytest.importorskip("faiss")
+    index = make_index(tmp_path / "index", 1000, dtype)
+    queries = np.random.default_rng(1).normal(size=[20, 16])
+    _, exact = index.search(queries, 10)
+    build_faiss(index, kind)
+    scores, rows = FaissIndex(index, kind).search(queries, 10)
+    shared = np.mean([len({*a} & {*b}) / 10 for a, b in zip(exact, rows, strict=True)])
+    assert shared >= least
+    expected = index.as_queries(queries)[:, None] @ index.vectors(rows.ravel()).reshape(
+        20, 10, 16
+    ).swapaxes(1, 2)
+    np.testing.assert_allclose(scores, expected[:, 0], atol=1e-5)
+
+
+def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("faiss")
+    index = make_index(tmp_path / "index", 20)
+    with pytest.raises(ValueError, match="faiss-flat.bin is missing"):
+        FaissIndex(index, "flat")
+    with pytest.raises(ValueError, match="needs 256 documents"):
+        build_faiss(index, "ivf_pq")
+    path = build_faiss(index, "flat")
+    add_to_index(index.folder, [Batch(["new"], np.ones([1, 16]))], model="m")
+    with pytest.raises(ValueError, match="is of 20 documents, .* has 21"):
+        FaissIndex(Index(index.folder), "flat")
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ValueError, match="is damaged"):
+        FaissIndex(index, "flat")
+
+
+def test_bm25_by_its_formula() -> None:
+    pytest.importorskip("bm25s")
+    texts = ["A clock strikes.", "The clocks of the tower: clock after clock", "water"]
+    scores, rows = Bm25(texts, k1=0.9, b=0.4).search(["The clock"], 3)
+    # Lengths without stop words: clock strike; clock tower clock after clock; water.
+    mean = 8 / 3
+
+    def expected(count: int, length: int) -> float:
+        idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
+        return idf * count / (count + 0.9 * (1 - 0.4 + 0.4 * length / mean))
+
+    assert rows.tolist() == [[1, 0, 2]]
+    assert scores[0] == pytest.approx([expected(3, 5), expected(1, 2), 0], abs=1e-6)
+
+
+def test_bm25_without_shared_words_and_with_too_few_documents() -> None:
+    pytest.importorskip("bm25s")
+    found = Bm25(["one", "two"])
+    assert found.search(["", "three the"], 2)[0].tolist() == [[0, 0], [0, 0]]
+    with pytest.raises(ValueError, match="k is 3, but there are 2"):
+        found.search(["one"], 3)
+    with pytest.raises(ValueError, match="corpus is empty"):
+        Bm25([])
+    assert Bm25(["the"]).search(["one"], 1)[0].tolist() == [[0]]
+
+
+def test_missing_libraries_are_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(ValueError, match="pip install 'bert_tf.faiss.'"):
+        build_faiss(make_index(tmp_path / "index", 3), "flat")
+    with pytest.raises(ValueError, match="pip install 'bert_tf.search.'"):
+        Bm25(["a"])

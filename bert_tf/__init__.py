@@ -25,6 +25,7 @@ __version__ = "0.1.0"
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.load_tokenizer import load_tokenizer
+    from bert_tf.modeling.embedder import BertEmbedder
     from bert_tf.modeling.encoder import BertEncoder
     from bert_tf.modeling.models import (
         BertClassifier,
@@ -36,6 +37,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "BertClassifier",
+    "BertEmbedder",
     "BertEncoder",
     "BertMultipleChoice",
     "BertPretrainer",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 _MODULES = {
     "load_tokenizer": "checkpoints.load_tokenizer",
+    "BertEmbedder": "modeling.embedder",
     "BertEncoder": "modeling.encoder",
     "BertMultipleChoice": "modeling.multiple_choice",
 }

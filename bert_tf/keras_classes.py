@@ -19,6 +19,7 @@ CLASSES = {
     "modeling.blocks": "PostNormBlock PreNormBlock",
     "modeling.dropout": "Dropout",
     "modeling.embeddings": "BertEmbeddings",
+    "modeling.embedder": "BertEmbedder",
     "modeling.encoder": "BertEncoder Pooler",
     "modeling.heads": "HeadTransform LabelHead MaskedLMHead",
     "modeling.layer_norm": "LayerNorm",

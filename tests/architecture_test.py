@@ -20,7 +20,7 @@ config_flags
 text metrics
 checkpoints run_record
 data
-modeling objectives optimization
+modeling objectives optimization search
 training
 tasks
 fine_tuning diagnosis pretraining
@@ -82,5 +82,6 @@ def test_fields_of_configurations_have_one_meaning_and_a_help() -> None:
     for group in {**vars(config), **vars(fine_tuning_config)}.values():
         if isinstance(group, type) and issubclass(group, config.Config) and group != config.Config:
             for field in dataclasses.fields(group):
-                assert taken.setdefault(field.name, group) is group, f"{field.name} of {group}"
+                owner = next(one for one in group.__mro__ if field.name in one.__annotations__)
+                assert taken.setdefault(field.name, owner) is owner, f"{field.name} of {group}"
                 assert field.metadata["help"].endswith("."), field.name

@@ -1,0 +1,166 @@
+"""The k nearest of many vectors, exactly: every document is compared with every query.
+
+Documents are taken in chunks, so that memory holds the scores of one chunk and not of all:
+queries x chunk_rows x 4 bytes, and of a memory-mapped array the pages that are being read.
+
+A chunk's best are found in two steps. Of blocks of 32 documents the highest score is taken, which
+is one fast pass; the k best documents lie in the k blocks with the highest of these (a block
+outside has k documents before its best one), so only those are sorted.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+BLOCK = 32
+MAX_QUERIES = 256  # scored at once
+DTYPES = ("float32", "float16", "int8")
+
+
+def top_k(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    k: int,
+    chunk_rows: int = 16384,
+    scales: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the k documents of the highest dot product with each query.
+
+    Args:
+      queries: float [Q, D].
+      documents: float32, float16 or int8 [N, D], an array or a memory-mapped one. Computed as
+        float32.
+      k: 1 <= k <= N.
+      chunk_rows: documents scored at once.
+      scales: float32 [N], factors of the documents (of int8 vectors); None: 1.
+
+    Returns:
+      scores float32 [Q, k], descending, and the documents' rows int64 [Q, k]; of equal scores the
+      lower row comes first.
+
+    Raises:
+      ValueError: k above the number of documents, dimensions that differ, numbers that are not
+        finite.
+
+    Example: queries [[1, 0]], documents [[2, 5], [3, 0], [3, 1]], k 2: scores [[3, 3]], rows
+      [[1, 2]].
+    """
+    _check(queries, documents, k, scales)
+    queries = np.ascontiguousarray(queries, np.float32)
+    scores = np.empty([len(queries), k], np.float32)
+    rows = np.empty([len(queries), k], np.int64)
+    for first in range(0, len(queries), MAX_QUERIES):
+        part = slice(first, first + MAX_QUERIES)
+        scores[part], rows[part] = _search(queries[part], documents, k, chunk_rows, scales)
+    return scores, rows
+
+
+def _check(queries: np.ndarray, documents: np.ndarray, k: int, scales: np.ndarray | None) -> None:
+    if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1]:
+        raise ValueError(
+            f"queries are of shape {queries.shape}, documents of {documents.shape}; expected "
+            "[Q, D] and [N, D] of one dimension D: both must come from one model."
+        )
+    if documents.dtype.name not in DTYPES:
+        raise ValueError(f"documents are {documents.dtype}; expected one of {', '.join(DTYPES)}.")
+    if not 1 <= k <= len(documents):
+        raise ValueError(f"k is {k}, but there are {len(documents)} documents; give 1 to as many.")
+    if scales is not None and scales.shape != (len(documents),):
+        raise ValueError(f"scales are of shape {scales.shape}; expected ({len(documents)},).")
+    if not np.isfinite(queries).all():
+        bad = int(np.argmin(np.isfinite(queries).all(axis=1)))
+        raise ValueError(f"Query {bad} holds numbers that are not finite; was its text embedded?")
+
+
+def _search(
+    queries: np.ndarray, documents: np.ndarray, k: int, chunk_rows: int, scales: np.ndarray | None
+) -> tuple[Any, Any]:
+    """Returns scores and rows of at most MAX_QUERIES queries."""
+    query = tf.constant(queries)
+    best = tf.zeros([len(queries), 0]), tf.zeros([len(queries), 0], tf.int64)
+    for first in range(0, len(documents), chunk_rows):
+        part = slice(first, min(first + chunk_rows, len(documents)))
+        factors = np.ones([0], np.float32) if scales is None else scales[part]
+        # An array whose memory is aligned, as NumPy's own files are, is not copied for this.
+        chunk = tf.convert_to_tensor(np.asarray(documents[part]))
+        *best, is_finite = _better(*best, query, chunk, factors, np.int64(first), k)
+        if not is_finite:
+            raise ValueError(
+                f"Of the documents {part.start} to {part.stop - 1} at least one holds numbers that "
+                "are not finite; embed them again."
+            )
+    return best[0].numpy(), best[1].numpy()
+
+
+@functools.partial(tf.function, autograph=False, reduce_retracing=True)
+def _better(
+    scores: tf.Tensor,
+    rows: tf.Tensor,
+    query: tf.Tensor,
+    chunk: tf.Tensor,
+    factors: tf.Tensor,
+    first: tf.Tensor,
+    k: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Joins the best so far with those of a chunk.
+
+    Args:
+      scores, rows: float32 and int64 [Q, up to k], the best so far, in order.
+      query: float32 [Q, D].
+      chunk: [n, D].
+      factors: float32 [n], or [0] for none.
+      first: int64 [], the row of the chunk's first document.
+      k: how many are kept.
+
+    Returns:
+      scores, rows [Q, up to k], and whether all numbers were finite, bool [].
+    """
+    found = score(query, chunk, factors)
+    values, places = best_of(found, tf.minimum(k, tf.shape(found)[1]))
+    # What was found before has the lower rows, and stands first.
+    values = tf.concat([scores, values], axis=1)
+    places = tf.concat([rows, tf.cast(places, tf.int64) + first], axis=1)
+    values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
+    is_finite = tf.reduce_all(tf.math.is_finite(found[:1]))
+    return values, tf.gather(places, order, batch_dims=1), is_finite
+
+
+def score(query: tf.Tensor, documents: tf.Tensor, factors: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns dot products, float32 [Q, N].
+
+    Args:
+      query: float32 [Q, D].
+      documents: [N, D].
+      factors: float32 [N] or [0]; see `top_k`.
+    """
+    found = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)
+    if factors is None or factors.shape[0] == 0:
+        return found
+    return found * factors
+
+
+def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what `tf.math.top_k` does, faster where k is far below the number of scores.
+
+    Args:
+      scores: float32 [Q, N].
+      k: int32 [], at most N.
+
+    Returns:
+      The highest scores, float32 [Q, k], and their places, int32 [Q, k]; of equal ones the lower
+      place comes first.
+    """
+    count = tf.shape(scores)[1]
+    missing = -count % BLOCK
+    padded = tf.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, BLOCK])
+    chosen = tf.math.top_k(
+        tf.reduce_max(blocks, axis=2), tf.minimum(k, tf.shape(blocks)[1]), sorted=False
+    )[1]
+    chosen = tf.sort(chosen, axis=1)  # so that of equal scores the lower place stands first
+    candidates = tf.gather(blocks, chosen, batch_dims=1)  # [Q, blocks, BLOCK]
+    values, order = tf.math.top_k(tf.reshape(candidates, [tf.shape(scores)[0], -1]), k)
+    block = tf.gather(chosen, order // BLOCK, batch_dims=1)
+    return values, block * BLOCK + order % BLOCK

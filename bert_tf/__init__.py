@@ -30,6 +30,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.load_tokenizer import load_tokenizer
     from bert_tf.config import ModelConfig, OptimizerConfig
     from bert_tf.modeling.electra import ElectraDiscriminator, ElectraPretrainer
+    from bert_tf.modeling.embedder import BertEmbedder
     from bert_tf.modeling.encoder import BertEncoder
     from bert_tf.modeling.models import (
         BertClassifier,
@@ -57,6 +58,7 @@ __all__ = [
     "AdamW",
     "AdamWeightDecay",
     "BertClassifier",
+    "BertEmbedder",
     "BertEncoder",
     "BertMultipleChoice",
     "BertPreprocessor",
@@ -86,6 +88,7 @@ _MODULES = {
     "checkpoints.load_tokenizer": "load_tokenizer",
     "config": "ModelConfig OptimizerConfig",
     "modeling.electra": "ElectraDiscriminator ElectraPretrainer",
+    "modeling.embedder": "BertEmbedder",
     "modeling.encoder": "BertEncoder",
     "modeling.models": (
         "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"

@@ -9,6 +9,8 @@ PROGRAMS = {
     "tag": "bert_tf.run_tagger",
     "squad": "bert_tf.run_squad",
     "choose": "bert_tf.run_multiple_choice",
+    "retrieve": "bert_tf.run_retriever",
+    "mine-negatives": "bert_tf.mine_negatives",
     "rerank": "bert_tf.run_reranker",
     "fill-mask": "bert_tf.fill_mask",
     "features": "bert_tf.extract_features",

@@ -1,4 +1,5 @@
-"""Converts a model between the forms of bert_tf, google-research/bert, Hugging Face and keras-hub.
+"""Converts a model between the forms of bert_tf, google-research/bert, Hugging Face,
+sentence-transformers and keras-hub.
 
     python -m bert_tf.convert_checkpoint --input=uncased_L-12_H-768_A-12.zip --to=huggingface \\
         --output=bert-base-uncased
@@ -26,7 +27,7 @@ config_flags.define_flags(
         "may_ignore",
     ),
 )
-FORMS = ("bert_tf", "google", "huggingface", "keras_hub")
+FORMS = ("bert_tf", "google", "huggingface", "sentence_transformers", "keras_hub")
 INPUT = flags.DEFINE_string("input", "", "Model to read, in any form, or a name on a hub.")
 OUTPUT = flags.DEFINE_string("output", "", "Folder to write; it must not exist.")
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Form to write.")

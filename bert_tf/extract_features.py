@@ -3,12 +3,12 @@
     python -m bert_tf.extract_features --input_file=input.txt --output_file=features.jsonl \\
         --init_checkpoint=uncased_L-12_H-768_A-12.zip --layers=-1,-2,-3,-4
     python -m bert_tf.extract_features --input_file=input.txt --output_file=embeddings.jsonl \\
-        --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean --normalize
+        --init_checkpoint=all-MiniLM-L6-v2 --pooling=own
 
 A line of the input is a text, `a ||| b` a pair of texts. The first command writes
 google-research/bert's lines: each piece with its vectors, rounded to 6 digits. The second writes
 one vector a text, float32 to the last digit; in Python that is
-`bert_tf.modeling.text_model.TextEmbedder`.
+`bert_tf.BertEmbedder.encode`.
 
 Differs from the original: texts of like length share a batch, which is padded to its longest and
 not to max_seq_length; casing and configuration come with the checkpoint; an output that exists is
@@ -28,6 +28,7 @@ import numpy as np
 from absl import flags, logging
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.embedding import POOLINGS
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
 from bert_tf.data.corpus_format import open_decompressed
@@ -61,9 +62,9 @@ def define_program_flags() -> None:
     flags.DEFINE_enum(
         "pooling",
         "",
-        ("", "cls", "mean", "max"),
-        "Write one embedding a text, the last layer pooled over its pieces. Empty: features of "
-        "every piece.",
+        ("", "own", *POOLINGS),
+        "Write one embedding a text, the last layer pooled over its pieces; own: as a folder of "
+        "sentence-transformers, or a run of run_retriever, says. Empty: features of every piece.",
     )
     flags.DEFINE_bool("normalize", False, "Divide each embedding by its length.")
 
@@ -71,7 +72,13 @@ def define_program_flags() -> None:
 def main(_: list[str]) -> None:
     check_flags()
 
-    from bert_tf.modeling.text_model import TextEmbedder, TextModel, layers_of, read_encoder
+    from bert_tf.modeling.text_model import (
+        OwnEmbedder,
+        TextEmbedder,
+        TextModel,
+        layers_of,
+        read_encoder,
+    )
 
     checkpoint = read_encoder(
         FLAGS.init_checkpoint,
@@ -82,11 +89,13 @@ def main(_: list[str]) -> None:
     )
     sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}
     to_line: ToLine = embedding_line
-    if FLAGS.pooling:
+    if FLAGS.pooling == "own":
+        model: TextModel = OwnEmbedder.from_checkpoint(checkpoint, **sizes_given(sizes))
+    elif FLAGS.pooling:
         if stated := stated_embedding(FLAGS.init_checkpoint):
             logging.info("%s was made for %s.", FLAGS.init_checkpoint, stated)
         pooling = (FLAGS.pooling, FLAGS.normalize)
-        model: TextModel = TextEmbedder.from_checkpoint(checkpoint, *pooling, **sizes)
+        model = TextEmbedder.from_checkpoint(checkpoint, *pooling, **sizes)
     else:
         layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)
         model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
@@ -111,8 +120,17 @@ def check_flags() -> None:
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
     if FLAGS.pooling and FLAGS["layers"].present:
         raise ValueError("--pooling takes the last layer; leave --layers or --pooling out.")
+    if FLAGS.normalize and FLAGS.pooling == "own":
+        raise ValueError("--pooling=own normalizes if the model does; leave --normalize out.")
     if FLAGS.normalize and not FLAGS.pooling:
         raise ValueError("--normalize is for embeddings; give --pooling too.")
+
+
+def sizes_given(sizes: dict[str, int]) -> dict[str, int]:
+    """Returns the sizes without the length, if no flag gives it: the model has its own."""
+    if FLAGS["max_seq_length"].present:
+        return sizes
+    return {name: size for name, size in sizes.items() if name != "max_seq_length"}
 
 
 def parse_layers(text: str, num_layers: int) -> list[int]:

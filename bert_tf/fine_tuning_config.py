@@ -52,16 +52,24 @@ LONG_TEXTS = ("head", "tail", "windows")
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(Config):
+class FolderConfig(Config):
+    """What programs share whose data may be a folder."""
+
+    data_dir: str = option(
+        "",
+        "Folder of the task's files: GLUE's (tfds:glue takes them from TFDS), or a BEIR "
+        "collection with corpus.jsonl, queries.jsonl and qrels.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierConfig(FolderConfig):
     """What `run_classifier` adds."""
 
     task_name: str = option(
         "",
         "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli or ax, in GLUE's files; empty: own "
         "data from the columns of CSV, TSV or JSONL files.",
-    )
-    data_dir: str = option(
-        "", "Folder of the task's files, or of GLUE; tfds:glue takes them from TFDS."
     )
     text_column: str = option("text", "Column of own data with the (first) text.")
     text_b_column: str = option("", "Column of own data with the second text of a pair.")
@@ -106,6 +114,46 @@ class TaggerConfig(Config):
     word_column: int = option(0, "Column of the words, from 0; CoNLL-U has its own.", lower=0)
     tag_column: str = option(
         "-1", "Column of the tags: a number, -1 the last; in CoNLL-U also a name, upos say."
+    )
+
+
+RETRIEVER_LOSSES = ("in_batch", "symmetric", "cosent", "cosine", "triplet", "margin_mse")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrieverConfig(FolderConfig):
+    """What `run_retriever` adds."""
+
+    train_split: str = option("train", "Split of the BEIR folder to train on.")
+    eval_split: str = option("test", "Split of the BEIR folder to judge.", may_change=True)
+    query_column: str = option("", "Column of the query; empty: found by its name.")
+    positive_column: str = option("", "Column of the positive; empty: found by its name.")
+    retrieval_loss: str = option(
+        "",
+        "in_batch: find the positive among all texts of the batch; symmetric: and the query of "
+        "the positive; cosent, cosine: of scored pairs; triplet; margin_mse: to a teacher's "
+        "margins. Empty: what the examples are for.",
+        choices=("", *RETRIEVER_LOSSES),
+    )
+    loss_scale_factor: float = option(20.0, "Factor of cosines, 1 / temperature.", lower=0.0)
+    triplet_margin: float = option(5.0, "Margin of the triplet loss.", lower=0.0)
+    triplet_distance: str = option(
+        "euclidean", "Distance of the triplet loss.", choices=("euclidean", "cosine")
+    )
+    num_negatives: int = option(
+        4, "Most negatives of its own that an example brings; in each epoch the next.", lower=0
+    )
+    matryoshka_dims: str = option(
+        "", "Sizes, say 384,128,64: the loss also of the first so many numbers of embeddings."
+    )
+    matryoshka_weights: str = option("", "Their weights, in their order; empty: 1 each.")
+    embedding_pooling: str = option(
+        "", "Pooling of a model that has none of its own; empty: its own, else mean."
+    )
+    query_prompt: str = option("", "Put before queries, instead of the model's own prompt.")
+    document_prompt: str = option("", "Put before documents, instead of the model's own.")
+    ignore_identical_ids: bool = option(
+        False, "Leave out the document whose id is the query's (ArguAna, Quora).", may_change=True
     )
 
 

@@ -20,6 +20,7 @@ CLASSES = {
     "modeling.dropout": "Dropout",
     "modeling.electra": "ElectraDiscriminator ElectraPretrainer",
     "modeling.embeddings": "BertEmbeddings",
+    "modeling.embedder": "BertEmbedder",
     "modeling.encoder": "BertEncoder Pooler",
     "modeling.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
     "modeling.layer_norm": "LayerNorm",

@@ -25,7 +25,8 @@ What that program has no name for:
 
 A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
 positions, and the biases of parts that have none, are absent. The heads of fine-tuned models stand
-as cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias.
+as cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
+the dense layers of an embedding as cls/embedding/dense_0 and so on.
 """
 
 import dataclasses
@@ -34,6 +35,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.text.tokenization import AnyVocab
 
@@ -51,6 +53,7 @@ HEADS = {
     "classifier": "cls/classifier/",
     "tagger": "cls/tagger/",
     "squad": "cls/squad/",
+    "embedding": HEAD,
 }
 LABEL_HEADS = ("classifier", "tagger")
 
@@ -70,6 +73,7 @@ class Checkpoint:
       unused: names in the files, as they stand there, that mean nothing here.
       notes: what a user should know of how the files were read, a sentence each.
       family: what messages call it: BERT, RoBERTa ..
+      embedding: how it embeds texts, where the files say so.
     """
 
     source: str
@@ -82,6 +86,7 @@ class Checkpoint:
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     family: str = "BERT"
+    embedding: EmbeddingConfig | None = None
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -106,6 +111,8 @@ class Checkpoint:
         expected = encoder_shapes(self.config)
         for head in self.heads:
             expected |= head_shapes(self.config, head, self.num_labels)
+        if self.embedding:
+            expected |= self.embedding.shapes()
         missing = unnamed(sorted(set(expected) - set(self.weights)), may_miss)
         mismatched = shape_differences(self.weights, expected)
         unused = unnamed(self.unused, may_ignore)
@@ -228,6 +235,8 @@ def encoder_shapes(config: ModelConfig) -> Shapes:
 def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
     """Returns the shapes of a head's weights, by name; `labels` matters to `LABEL_HEADS` alone."""
     e, d, start = config.table_width, config.hidden_size, HEADS[head]
+    if head == "embedding":  # Its shapes are those of `EmbeddingConfig`.
+        return {}
     has_bias = config.has_bias("head")
     if head == "pooler":
         return _dense(f"{start}dense", d, d)

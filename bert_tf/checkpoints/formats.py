@@ -3,6 +3,7 @@
     bert_tf       a run directory, a checkpoint in it, or a converted model
     google        google-research/bert's TF1 checkpoint: prefix or folder
     huggingface   config.json and model.safetensors (or shards, or pytorch_model.bin)
+    sentence_transformers  a Hugging Face folder with modules that make embeddings
     keras_hub     preset folder or .weights.h5
     model_garden  a TF2 encoder checkpoint (read only)
 
@@ -32,6 +33,12 @@ from bert_tf.checkpoints.keras_hub import (
     write_keras_hub,
 )
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
+from bert_tf.checkpoints.sentence_transformers import (
+    KEPT_HEADS,
+    is_sentence_transformers,
+    read_sentence_transformers,
+    write_sentence_transformers,
+)
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
 
@@ -39,6 +46,7 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
     "google": write_google,
     "huggingface": write_huggingface,
+    "sentence_transformers": write_sentence_transformers,
     "keras_hub": write_keras_hub,
 }
 EXPECTED = (
@@ -76,7 +84,11 @@ def read_checkpoint(
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
-    readers = {is_keras_hub: read_keras_hub, is_huggingface: read_huggingface}
+    readers = {
+        is_sentence_transformers: read_sentence_transformers,
+        is_keras_hub: read_keras_hub,
+        is_huggingface: read_huggingface,
+    }
     for is_theirs, read in readers.items():
         if is_theirs(path):
             if config_file:
@@ -109,7 +121,8 @@ def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     folders = [folder, *(p for p in sorted(folder.rglob("*")) if p.is_dir())]
     for candidate in sorted(folders, key=lambda p: len(p.parts)):
         has_index = any(candidate.glob("[!.]*.index"))
-        if is_huggingface(candidate) or is_keras_hub(candidate) or has_index:
+        is_model = (is_sentence_transformers, is_huggingface, is_keras_hub)
+        if has_index or any(test(candidate) for test in is_model):
             return candidate
     raise ValueError(f"{path} holds no model; expected {EXPECTED}.")
 
@@ -153,8 +166,10 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
 
 def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
     """Returns the heads that have no counterpart in a form."""
-    if form == "huggingface":
+    if form in ("huggingface", "sentence_transformers"):
         _, held = family_and_heads(checkpoint)
+        if form == "sentence_transformers":
+            held = ("embedding", *(head for head in held if head in KEPT_HEADS))
         return tuple(head for head in checkpoint.heads if head not in held)
     lacking = HEADS_WITHOUT_COUNTERPART if form == "keras_hub" else ()
     return tuple(head for head in checkpoint.heads if head in lacking)

@@ -20,6 +20,7 @@ from bert_tf.checkpoints.electra_towers import (
     infer_config,
     one_tower,
 )
+from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
@@ -67,7 +68,8 @@ def read_google(prefix: str, config_file: str = "", tower: str = "discriminator"
         config, stated, form = infer_config(values, prefix), None, "google"
     else:
         config, stated, form = read_bert_config(folder, config_file, prefix)
-    known = weight_names(config)
+    embedding = read_embedding(folder)
+    known = weight_names(config) | set(embedding.shapes() if embedding else ())
     weights: Weights = {}
     unused = []
     for name, value in values.items():
@@ -88,6 +90,7 @@ def read_google(prefix: str, config_file: str = "", tower: str = "discriminator"
         unused=tuple(sorted(unused)),
         notes=(f"This is ELECTRA's {tower}.",) * is_electra + tokenizer.notes,
         family="ELECTRA" if is_electra else "BERT",
+        embedding=embedding,
     )
 
 
@@ -148,6 +151,8 @@ def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
 def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes our own form into a folder."""
     (folder / CONFIG_NAME).write_text(checkpoint.config.to_json(), encoding="utf8")
+    if checkpoint.embedding:
+        write_embedding(folder, checkpoint.embedding)
     _write(checkpoint, checkpoint.weights, folder)
 
 
@@ -174,6 +179,8 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 
 def google_refusal(checkpoint: Checkpoint) -> str:
     """Returns why google-research/bert has no such model; "" if it has."""
+    if "embedding" in checkpoint.heads:
+        return "it has dense layers that make embeddings"
     if isinstance(checkpoint.vocab, BpeVocab):
         return "its tokenizer is byte BPE, not WordPiece"
     return BERT.refusal(checkpoint.config, checkpoint.heads)

@@ -146,7 +146,7 @@ def _read_weights(folder: pathlib.Path) -> Weights:
     """Reads the first that is there of `WEIGHT_FILES`, all shards of it."""
     path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
     if path.suffix != ".json":
-        return _read_weight_file(path)
+        return read_weight_file(path)
     shards = read_json(path).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
         raise ValueError(f"{path}: no weight_map of names and files; the index is damaged.")
@@ -154,14 +154,19 @@ def _read_weights(folder: pathlib.Path) -> Weights:
     for name in sorted(set(shards.values())):
         if pathlib.PurePath(name).name != name:
             raise ValueError(f"{path}: the shard {name!r} lies outside its folder.")
-        weights |= _read_weight_file(folder / name)
+        weights |= read_weight_file(folder / name)
     missing = sorted(set(shards) - set(weights))
     if missing:
         raise ValueError(f"{path} names weights that no shard holds: {missing[:5]}.")
     return weights
 
 
-def _read_weight_file(path: pathlib.Path) -> Weights:
+def read_weight_file(path: pathlib.Path) -> Weights:
+    """Reads a .safetensors or .bin by the names in it.
+
+    Raises:
+      ValueError: if it cannot be read.
+    """
     if path.suffix == ".bin":
         weights = read_torch_weights(path)
         # A view may repeat one stored number without end; a file this dishonest is not widened.
@@ -292,6 +297,7 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
     for family in sorted(FAMILIES.values(), key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
+        heads = tuple(head for head in heads if head != "embedding")
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
         names = {row.name for row in family.rows(1, _written_purpose(heads))}

@@ -79,15 +79,29 @@ class Program(abc.ABC):
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
       needs_pooler: whether the head stands on the pooler.
       panels: titles of the curves by metric.
+      needs_head: whether weights without the head must be trained first.
+      results_start: what the keys in eval_results.txt begin with.
     """
 
     head: str
     needs_pooler: bool
     panels: dict[str, str]
+    needs_head = True
+    results_start = "eval_"
 
     def __init__(self, configs: Configs, files: dict[str, str]) -> None:
         self.configs = configs
         self.files = files
+
+    def begin_from(self, weights: Any) -> None:  # noqa: B027
+        """Takes note of what the run begins from, before anything is read; may change `configs`.
+
+        Args:
+          weights: a `Checkpoint`; None: the run directory's own.
+        """
+
+    def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
+        """Writes what a run directory says of its model beside configuration and labels."""
 
     def read_files(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
         """Returns `read(use, file)` of each file by use; one object where eval is predict."""

@@ -54,12 +54,12 @@ def _is_same(first: str, second: str) -> bool:
     return pathlib.Path(first).resolve() == pathlib.Path(second).resolve()
 
 
-def results_text(file: str, step: int, results: dict[str, float]) -> str:
+def results_text(file: str, step: int, results: dict[str, float], start: str = "eval_") -> str:
     """Returns google-research/bert's eval_results.txt, `key = value` lines sorted by key.
 
-    Differs from the original: a first line names the file.
+    Differs from the original: a first line names the file, and keys may begin otherwise.
     """
-    shown = {f"eval_{key}": value for key, value in results.items()}
+    shown = {f"{start}{key}": value for key, value in results.items()}
     shown |= {"global_step": step} | {key: results[key] for key in results if key == "loss"}
     return f"{_JUDGED}{file}\n" + "".join(f"{key} = {shown[key]}\n" for key in sorted(shown))
 

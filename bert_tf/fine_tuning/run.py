@@ -79,7 +79,9 @@ class Run:
         self.program = program
         self.folder = pathlib.Path(configs.training.output_dir)
         self.start = begin(configs, program)
-        self.configs = configs._replace(model=self.start.config)
+        program.configs = configs._replace(model=self.start.config)
+        program.begin_from(self.start.weights)
+        self.configs = program.configs
         self.results: dict[str, float] = {}
         self.strategy: Any = None
 
@@ -115,7 +117,8 @@ class Run:
         num_rows = len(examples.train.rows) if examples.train else 0
         training = choose_precision(self.configs.training)
         self.configs = self.configs._replace(training=training)
-        configs = self.configs = with_sizes(self.configs, num_rows, strategy)
+        texts = getattr(examples.train, "texts_per_row", 1)
+        configs = self.configs = with_sizes(self.configs, num_rows, strategy, texts)
         model, data, optimization, training, tuning, _ = configs
         if training.do_train:
             check_same_run(training.output_dir, *configs)
@@ -147,6 +150,7 @@ class Run:
         self.load_weights(trainer)
         if training.do_train and is_chief(strategy):  # What is refused above leaves no record.
             write_labels(self.folder, examples.labels)
+            self.program.write_record(self.folder)
             write_run_record(training.output_dir, start.vocab, *configs)
         return trainer, examples
 
@@ -162,7 +166,7 @@ class Run:
             return
         may_miss = starts_of_names(training.may_miss)
         if not self.start.num_labels:
-            if not training.do_train:
+            if not training.do_train and self.program.needs_head:
                 raise ValueError(
                     f"{training.init_checkpoint} has no {self.program.head} head: train first, or "
                     f"give the --output_dir of a run."
@@ -230,7 +234,8 @@ class Run:
                     texts["report.txt"] = f"{file}, step {trainer.step}\n{texts['report.txt']}"
                 write_texts(self.folder, texts, f"{ending}_{name}" if name else ending)
         if trainer.is_chief:
-            text = results_text(file, trainer.step, results)
+            start = self.program.results_start
+            text = results_text(file, trainer.step, results, start)
             write_texts(self.folder, {"eval_results.txt": text}, ending)
             if not ending:
                 self.note(trainer.step, results)

@@ -14,8 +14,14 @@ from bert_tf.training.flops import has_accelerator
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
 
 
-def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
+def with_sizes(configs: Configs, num_rows: int, strategy: Any, texts_per_row: int = 1) -> Configs:
     """Returns the configuration with the numbers that follow from data and machine.
+
+    Args:
+      configs: of the run.
+      num_rows: to train on.
+      strategy: that the run will be under.
+      texts_per_row: texts of max_seq_length that a row may hold.
 
     Raises:
       ValueError: if there is no row to train on, or batches do not fit.
@@ -56,7 +62,7 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any) -> Configs:
             *(training.early_stopping_evaluations, training.eval_steps),
         )
     check_batch_sizes(training, replicas)
-    example = activation_bytes(model, data.max_seq_length, 0, training.recompute)
+    example = activation_bytes(model, data.max_seq_length, 0, training.recompute) * texts_per_row
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     training = choose_micro_batches(training, example, replicas, before)
     return configs._replace(optimizer=optimization, training=training)

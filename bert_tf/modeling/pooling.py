@@ -4,7 +4,8 @@ from typing import Any
 
 from keras import ops
 
-POOLINGS = ("cls", "mean", "max")
+from bert_tf.checkpoints.embedding import POOLINGS
+
 # sentence-transformers' numbers: the count of a row without pieces, its maximum, a norm of zero.
 LEAST_COUNT, LEAST_VALUE, LEAST_NORM = 1e-9, -1e9, 1e-12
 
@@ -14,9 +15,15 @@ def pool_tokens(sequence: Any, input_mask: Any, pooling: str) -> Any:
 
     Args:
       sequence: float [B, T, D], `sequence_output` of the encoder.
-      input_mask: int32 [B, T], 1 for a real piece, 0 for padding, whose content does not matter.
-      pooling: `cls`, the vector of [CLS] (not `pooled_output`, which is a dense layer and tanh of
-        it); `mean`; or `max`, each number's largest over the pieces.
+      input_mask: int32 [B, T], 1 for a piece that counts; the content of the others does not
+        matter.
+      pooling:
+        cls            the vector of the first piece (not `pooled_output`, which is a dense layer
+                       and tanh of it)
+        lasttoken      the vector of the last piece
+        mean, max      over the pieces, number by number
+        mean_sqrt_len  the sum divided by the root of the count
+        weightedmean   the mean with the places 1, 2, 3 .. as weights
 
     Returns:
       float32 [B, D]; of a row of padding alone finite numbers without meaning.
@@ -27,15 +34,34 @@ def pool_tokens(sequence: Any, input_mask: Any, pooling: str) -> Any:
     if pooling not in POOLINGS:
         raise ValueError(f"pooling: received {pooling!r}, expected one of {list(POOLINGS)}.")
     sequence = ops.cast(sequence, "float32")
-    if pooling == "cls":
-        return sequence[:, 0]  # [B, D]
-    is_real = ops.cast(input_mask, "bool")[:, :, None]  # [B, T, 1]
+    is_real = ops.cast(input_mask, "bool")  # [B, T]
+    if pooling in ("cls", "lasttoken"):
+        place = _first(is_real) if pooling == "cls" else _last(is_real)
+        return ops.take_along_axis(sequence, place[:, None, None], axis=1)[:, 0]  # [B, D]
+    is_real = is_real[:, :, None]  # [B, T, 1]
     # Chosen, not multiplied: a NaN in the padding would stay one.
     if pooling == "max":
         return ops.max(ops.where(is_real, sequence, LEAST_VALUE), axis=1)  # [B, D]
-    total = ops.sum(ops.where(is_real, sequence, 0.0), axis=1)  # [B, D]
-    count = ops.sum(ops.cast(is_real, "float32"), axis=1)  # [B, 1]
-    return total / ops.maximum(count, LEAST_COUNT)
+    kept = ops.where(is_real, sequence, 0.0)
+    weights = ops.cast(is_real, "float32")
+    if pooling == "weightedmean":
+        places = ops.arange(1, ops.shape(sequence)[1] + 1, dtype="float32")
+        weights = weights * places[None, :, None]
+        kept = kept * weights
+    total = ops.sum(kept, axis=1)  # [B, D]
+    count = ops.maximum(ops.sum(weights, axis=1), LEAST_COUNT)  # [B, 1]
+    return total / (ops.sqrt(count) if pooling == "mean_sqrt_len" else count)
+
+
+def _first(is_real: Any) -> Any:
+    """Returns the place of the first piece that counts, int32 [B]; 0 without any."""
+    return ops.argmax(ops.cast(is_real, "int32"), axis=1)
+
+
+def _last(is_real: Any) -> Any:
+    """Returns the place of the last piece that counts, int32 [B]; 0 without any."""
+    places = ops.arange(ops.shape(is_real)[1], dtype="int32")
+    return ops.max(ops.where(is_real, places, 0), axis=1)
 
 
 def l2_normalize(vectors: Any) -> Any:

@@ -26,7 +26,6 @@ from bert_tf.data.rows import (
     length_buckets,
     longest_first,
 )
-from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer

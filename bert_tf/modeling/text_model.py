@@ -1,5 +1,6 @@
 """Texts in, vectors of the encoder out: an encoder with its tokenizer."""
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -13,6 +14,7 @@ from bert_tf.checkpoints.adapt import adapt
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.start import merge, starts_of_names
+from bert_tf.modeling.embedder import BertEmbedder, pack_text, prompt_pieces
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import l2_normalize, pool_tokens
 from bert_tf.text.packing import PackedText, pack, pad_batch
@@ -158,6 +160,47 @@ class TextEmbedder(TextModel):
             raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
         vectors = self.run([self.pack(text) for text in texts])
         return np.reshape(vectors, (-1, self.encoder.config.hidden_size))  # [B, D]
+
+
+class OwnEmbedder(TextModel):
+    """Embeds texts as the model says: poolings, dense layers, normalization, default prompt.
+
+    Args:
+      model: with its vocabulary.
+      sizes: max_seq_length, if another than the model's, and batch_size.
+    """
+
+    def __init__(self, model: BertEmbedder, max_seq_length: int = 0, batch_size: int = 32) -> None:
+        embedding = model.embedding
+        length = max_seq_length or embedding.max_seq_length
+        self.embedding = dataclasses.replace(embedding, max_seq_length=length)
+        self.prompt = embedding.prompt(None)
+        skipped = prompt_pieces(model.tokenizer, embedding, self.prompt)
+
+        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
+            pieces = ops.full(ops.shape(input_mask)[:1], skipped, dtype="int32")
+            return model.embed_pieces(outputs["sequence_output"], input_mask, pieces)
+
+        super().__init__(model.bert, model.tokenizer, select, length, batch_size)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, *arguments: Any, **keywords: Any) -> Self:
+        """Makes it from a checkpoint that was read.
+
+        Raises:
+          ValueError: if it does not say how it embeds.
+        """
+        if checkpoint.embedding is None:
+            raise ValueError(
+                f"{checkpoint.source} does not say how it pools; give --pooling=mean, say."
+            )
+        return cls(BertEmbedder.from_checkpoint(checkpoint), *arguments, **keywords)
+
+    def pack(self, text_a: str, text_b: str = "") -> PackedText:
+        """Tokenizes a text behind the prompt and cuts it to the length; pairs are of no use."""
+        if text_b:
+            raise ValueError(f"{text_b[:40]!r} is a second text; an embedding is of one.")
+        return pack_text(self.tokenizer, self.embedding, text_a, self.prompt)
 
 
 def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:

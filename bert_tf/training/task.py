@@ -17,6 +17,8 @@ class Task(Protocol):
       model: called as `model(batch, training=True, dropout_seed=seed)`, returns a dict.
       loss_names: the sums whose ratios `total / weight` add up to the loss.
       sum_names: every sum of `sums`, the losses among them, in the order of the reports.
+
+    A task whose step is another than `TrainStep` has it as `step_class`.
     """
 
     model: keras.Model

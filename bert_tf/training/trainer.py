@@ -112,7 +112,7 @@ class Trainer:
         self.bad_steps = BadSteps(config, self.directory.path, task.loss_names)
         jit_compile, compile_parts = compilation(config)
         self._make_train_step = functools.partial(
-            TrainStep,
+            getattr(task, "step_class", TrainStep),
             task,
             optimizer,
             strategy,

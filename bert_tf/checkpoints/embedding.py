@@ -1,0 +1,158 @@
+"""How an encoder's vectors become one embedding a text, and the file that says so.
+
+    embedder.json    beside the weights of a run directory or a checkpoint of ours
+
+Pooling comes first, then steps in order: dense layers and the division by the vector's length. The
+weights of dense layers are named cls/embedding/dense_0/{kernel [in, out],bias} and so on.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any, Self
+
+from bert_tf.files import read_json
+
+FILE_NAME = "embedder.json"
+HEAD = "cls/embedding/"
+# In the order in which sentence-transformers puts several together.
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
+ACTIVATIONS = ("tanh", "linear", "relu", "gelu_exact", "sigmoid")
+# What a sentence-transformers model may call the prompt of a document.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseStep:
+    """A dense layer with an activation, of `ACTIVATIONS`."""
+
+    in_features: int
+    out_features: int
+    use_bias: bool = True
+    activation: str = "tanh"
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingConfig:
+    """What stands on the encoder.
+
+    Args:
+      pooling: of `POOLINGS`; the vectors of several are put end to end.
+      dense: dense layers after the pooling.
+      normalize: whether vectors are divided by their length, after the dense layers.
+      max_seq_length: pieces a text is cut to, special ones included.
+      prompts: what is put before a text, by name: query, document or a name of the model's.
+      default_prompt: name of the prompt of texts for which none is named.
+      include_prompt: whether the pieces of a prompt count in the pooling.
+      similarity: how embeddings are compared, of `SIMILARITIES`.
+      lower_case_texts: whether texts are lower-cased before they are tokenized.
+    """
+
+    pooling: tuple[str, ...] = ("mean",)
+    dense: tuple[DenseStep, ...] = ()
+    normalize: bool = False
+    max_seq_length: int = 128
+    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt: str | None = None
+    include_prompt: bool = True
+    similarity: str = "cosine"
+    lower_case_texts: bool = False
+
+    def __post_init__(self) -> None:
+        wrong = [name for name in self.pooling if name not in POOLINGS]
+        if wrong or not self.pooling:
+            raise ValueError(
+                f"pooling: received {list(self.pooling)}, expected one or more of {list(POOLINGS)}."
+            )
+        if self.similarity not in SIMILARITIES:
+            raise ValueError(
+                f"similarity: received {self.similarity!r}, expected one of {list(SIMILARITIES)}."
+            )
+        for step in self.dense:
+            if step.activation not in ACTIVATIONS:
+                raise ValueError(
+                    f"activation of a dense layer: received {step.activation!r}, expected one of "
+                    f"{list(ACTIVATIONS)}."
+                )
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(
+                f"default_prompt is {self.default_prompt!r}, but the prompts are named "
+                f"{list(self.prompts)}."
+            )
+
+    def check(self, hidden_size: int, source: str) -> None:
+        """Raises ValueError if the sizes of the layers do not follow from each other."""
+        size = len(self.pooling) * hidden_size
+        for index, step in enumerate(self.dense):
+            if step.in_features != size:
+                raise ValueError(
+                    f"{source}: dense layer {index} takes {step.in_features} numbers, but gets "
+                    f"{size}."
+                )
+            size = step.out_features
+
+    def dimension(self, hidden_size: int) -> int:
+        """Returns the numbers of an embedding."""
+        return self.dense[-1].out_features if self.dense else len(self.pooling) * hidden_size
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the weights by name."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for index, step in enumerate(self.dense):
+            shapes[f"{HEAD}dense_{index}/kernel"] = (step.in_features, step.out_features)
+            if step.use_bias:
+                shapes[f"{HEAD}dense_{index}/bias"] = (step.out_features,)
+        return shapes
+
+    def prompt(self, name: str | None) -> str:
+        """Returns the prompt of a name, the default one for None.
+
+        Raises:
+          ValueError: if there is none of that name.
+        """
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            raise ValueError(f"No prompt is named {name!r}; there are {list(self.prompts)}.")
+        return self.prompts[name]
+
+    def side_prompt(self, side: str) -> str:
+        """Returns the prompt of queries or documents ("query", "document"), else the default."""
+        names = DOCUMENT_PROMPTS if side == "document" else (side,)
+        return self.prompt(next((name for name in names if name in self.prompts), None))
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Makes it of what `to_dict` gave.
+
+        Raises:
+          ValueError: if names or values are others.
+        """
+        try:
+            dense = tuple(DenseStep(**step) for step in values.get("dense", ()))
+            pooling = tuple(values.get("pooling", ("mean",)))
+            return cls(**{**values, "dense": dense, "pooling": pooling})
+        except TypeError as error:
+            raise ValueError(f"{values!r:.200} describes no embedding: {error}.") from None
+
+
+def read_embedding(folder: pathlib.Path) -> EmbeddingConfig | None:
+    """Returns what embedder.json says; None without it."""
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        return EmbeddingConfig.from_dict(read_json(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def write_embedding(folder: pathlib.Path, config: EmbeddingConfig) -> None:
+    """Writes embedder.json."""
+    text = json.dumps(config.to_dict(), indent=2, ensure_ascii=False)
+    (folder / FILE_NAME).write_text(text + "\n", encoding="utf8")

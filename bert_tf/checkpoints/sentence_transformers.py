@@ -1,0 +1,311 @@
+"""Folders of sentence-transformers: an encoder with what makes one embedding of its vectors.
+
+    modules.json                        the modules in order, each with a type and a path
+    config.json  model.safetensors ..   the Transformer, a Hugging Face folder (or in 0_Transformer)
+    sentence_bert_config.json           max_seq_length, do_lower_case
+    config_sentence_transformers.json   prompts, similarity
+    1_Pooling/config.json               pooling, as one name or as switches
+    2_Dense/config.json, model.safetensors    sizes, activation; linear.weight [out, in]
+    2_Normalize/                        nothing, or an empty configuration
+
+Releases from 5.7 on name the types anew and read the old names, too; what is written here has the
+old ones, which all releases read. The weights of the heads that only pre-training has are left out.
+Reference: sentence-transformers 6.2.0, base/modules and sentence_transformer/modules.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
+from bert_tf.checkpoints.embedding import HEAD, DenseStep, EmbeddingConfig
+from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
+from bert_tf.files import json_field, read_json
+
+MODULES, CONFIG, SIZES = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+)
+TYPES = ("Transformer", "Pooling", "Dense", "Normalize")
+# Models of the same library that embed nothing here: their encoder and heads are read alone.
+OTHER_MODELS = ("CrossEncoder", "SparseEncoder")
+SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu_exact",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+KEPT_HEADS = ("pooler", "embedding")
+
+
+def is_sentence_transformers(path: pathlib.Path) -> bool:
+    """True for a folder with a modules.json."""
+    return (path / MODULES).is_file()
+
+
+def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
+    """Reads a folder.
+
+    Raises:
+      ValueError: if it has modules that are not computed here, or its files contradict each other.
+    """
+    modules = _modules(path)
+    checkpoint = dataclasses.replace(
+        read_huggingface(_inside(path, modules[0][1])), source=str(path)
+    )
+    config_path = path / CONFIG
+    values = read_json(config_path) if config_path.is_file() else {}
+    if values.get("model_type") in OTHER_MODELS:
+        return checkpoint
+    types = [kind for kind, _ in modules]
+    steps = types[2:]
+    if (
+        types[:2] != ["Transformer", "Pooling"]
+        or not set(steps) <= {"Dense", "Normalize"}
+        or "Normalize" in steps[:-1]
+    ):
+        raise ValueError(
+            f"{path / MODULES} lists {types}; expected Transformer, Pooling, any number of Dense "
+            "and maybe Normalize, in this order."
+        )
+    folder = _inside(path, modules[1][1])
+    pooling, include_prompt = _read_pooling(folder, checkpoint.config.hidden_size)
+    dense: list[DenseStep] = []
+    weights: Weights = {}
+    for kind, name in modules[2:]:
+        if kind == "Dense":
+            step, found = _read_dense(_inside(path, name), len(dense))
+            dense.append(step)
+            weights |= found
+    transformer = _inside(path, modules[0][1])
+    sizes_path = transformer / SIZES
+    sizes = read_json(sizes_path) if sizes_path.is_file() else {}
+    embedding = EmbeddingConfig(
+        pooling=pooling,
+        dense=tuple(dense),
+        normalize="Normalize" in steps,
+        max_seq_length=_max_seq_length(
+            transformer, sizes, sizes_path, checkpoint.config.longest_row
+        ),
+        prompts={
+            str(key): str(value)
+            for key, value in (json_field(values, "prompts", dict, config_path) or {}).items()
+            if value is not None
+        },
+        default_prompt=json_field(values, "default_prompt_name", str, config_path),
+        include_prompt=include_prompt,
+        similarity=json_field(values, "similarity_fn_name", str, config_path) or "cosine",
+        lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path) or False,
+    )
+    embedding.check(checkpoint.config.hidden_size, str(path))
+    return dataclasses.replace(
+        checkpoint, embedding=embedding, weights={**checkpoint.weights, **weights}
+    )
+
+
+def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
+    """Returns (type without its package, path) of the modules in order.
+
+    Raises:
+      ValueError: if modules.json is of another form, or no Transformer comes first.
+    """
+    file = path / MODULES
+    try:
+        listed = json.loads(file.read_text(encoding="utf8"))
+        ordered = sorted(listed, key=lambda module: module["idx"])
+        modules = [(str(module["type"]), str(module["path"])) for module in ordered]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} is damaged ({type(error).__name__}: {error}); expected a list of modules with "
+            "idx, path and type."
+        ) from None
+    if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "MLMTransformer"):
+        raise ValueError(f"{file} begins with no Transformer but with {modules[:1]}.")
+    if foreign := [kind for kind, _ in modules if not kind.startswith("sentence_transformers.")]:
+        raise ValueError(
+            f"{file} names {foreign[0]}, code that is not sentence-transformers' own; expected "
+            f"{', '.join(TYPES)}."
+        )
+    return [(kind.rpartition(".")[2], name) for kind, name in modules]
+
+
+def _inside(path: pathlib.Path, name: str) -> pathlib.Path:
+    folder = path / name
+    if ".." in pathlib.PurePath(name).parts or pathlib.PurePath(name).is_absolute():
+        raise ValueError(f"{path / MODULES}: the path {name!r} lies outside the folder.")
+    return folder
+
+
+def _read_pooling(folder: pathlib.Path, hidden_size: int) -> tuple[tuple[str, ...], bool]:
+    """Returns the poolings in order, and whether a prompt counts."""
+    path = folder / "config.json"
+    values = read_json(path)
+    size = values.get("embedding_dimension", values.get("word_embedding_dimension", hidden_size))
+    if size != hidden_size:
+        raise ValueError(f"{path}: the pooling is for {size} numbers, the model has {hidden_size}.")
+    if (named := values.get("pooling_mode")) is not None:
+        names = [named] if isinstance(named, str) else list(named)
+        names = [name.removesuffix("_tokens") for name in names]
+    else:
+        names = [name for key, name in SWITCHES.items() if values.get(key)] or ["mean"]
+    try:
+        EmbeddingConfig(pooling=tuple(names))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return tuple(names), values.get("include_prompt", True) is not False
+
+
+def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
+    path = folder / "config.json"
+    values = read_json(path)
+    act = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if act not in ACTIVATIONS:
+        raise ValueError(
+            f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
+        )
+    for key, expected in (
+        ("module_input_name", "sentence_embedding"),
+        ("module_output_name", "sentence_embedding"),
+        ("use_residual", False),
+    ):
+        if values.get(key, expected) not in (expected, None):
+            raise ValueError(
+                f"{path}: {key} is {values[key]!r}, expected {expected!r}, the only one that this "
+                "toolkit computes."
+            )
+    sizes = [json_field(values, key, int, path) for key in ("in_features", "out_features")]
+    if None in sizes:
+        raise ValueError(f"{path} has no in_features and out_features.")
+    step = DenseStep(
+        int(sizes[0] or 0), int(sizes[1] or 0), values.get("bias", True) is not False,
+        ACTIVATIONS[act],
+    )  # fmt: skip
+    file = next(
+        (folder / name for name in ("model.safetensors", "pytorch_model.bin")
+         if (folder / name).is_file()),
+        None,
+    )  # fmt: skip
+    if file is None:
+        raise ValueError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
+    theirs = read_weight_file(file)
+    weights = {}
+    for name, key, shape in (
+        ("linear.weight", "kernel", (step.out_features, step.in_features)),
+        ("linear.bias", "bias", (step.out_features,)),
+    ):
+        if key == "bias" and not step.use_bias:
+            continue
+        if name not in theirs or theirs[name].shape != shape:
+            found = list(theirs[name].shape) if name in theirs else "missing"
+            raise ValueError(f"{file}: {name} is {found}, expected {list(shape)}.")
+        weights[f"{HEAD}dense_{index}/{key}"] = np.ascontiguousarray(theirs[name].T, np.float32)
+    return step, weights
+
+
+def _max_seq_length(
+    folder: pathlib.Path, sizes: dict[str, Any], path: pathlib.Path, longest_row: int
+) -> int:
+    """Returns the length that texts are cut to: stated, else the tokenizer's, else the model's."""
+    length = json_field(sizes, "max_seq_length", int, path)
+    if length is None:
+        tokenizer = folder / "tokenizer_config.json"
+        # transformers writes 1e30 for a tokenizer without a limit.
+        stated = read_json(tokenizer).get("model_max_length") if tokenizer.is_file() else None
+        length = int(stated) if isinstance(stated, int | float) and stated > 0 else longest_row
+    return min(length, longest_row)
+
+
+def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes a model as a folder of sentence-transformers, in the types and keys of old releases.
+
+    Raises:
+      ValueError: if the model does not say how it embeds, or no family of Hugging Face can hold it.
+    """
+    embedding = checkpoint.embedding
+    if embedding is None:
+        raise ValueError(
+            f"{checkpoint.source} does not say how it embeds texts: sentence_transformers cannot "
+            "hold it. Write it as huggingface, or save a BertEmbedder."
+        )
+    starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
+    encoder = {
+        name: value
+        for name, value in checkpoint.weights.items()
+        if not name.startswith((*starts, HEAD))
+    }
+    write_huggingface(
+        dataclasses.replace(checkpoint, weights=encoder, labels=(), embedding=None), folder
+    )
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    modules += [("Dense", f"{2 + index}_Dense") for index in range(len(embedding.dense))]
+    if embedding.normalize:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    listed = [
+        {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for idx, (kind, path) in enumerate(modules)
+    ]
+    for _, path in modules[1:]:
+        (folder / path).mkdir()
+    size = checkpoint.config.hidden_size
+    switches = {key: name in embedding.pooling for key, name in SWITCHES.items()}
+    pooling = {
+        "word_embedding_dimension": size,
+        **switches,
+        "include_prompt": embedding.include_prompt,
+    }
+    if tuple(name for name in SWITCHES.values() if name in embedding.pooling) != embedding.pooling:
+        raise ValueError(
+            f"pooling {list(embedding.pooling)}: sentence-transformers' switches know only the "
+            f"order {list(SWITCHES.values())}."
+        )
+    _write_json(folder / MODULES, listed)
+    _write_json(
+        folder / SIZES,
+        {
+            "max_seq_length": embedding.max_seq_length,
+            "do_lower_case": embedding.lower_case_texts,
+        },
+    )
+    _write_json(
+        folder / CONFIG,
+        {
+            "model_type": "SentenceTransformer",
+            "prompts": embedding.prompts,
+            "default_prompt_name": embedding.default_prompt,
+            "similarity_fn_name": embedding.similarity,
+        },
+    )
+    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    names = {name: path for path, name in ACTIVATIONS.items()}
+    for index, step in enumerate(embedding.dense):
+        inner = folder / f"{2 + index}_Dense"
+        config = {
+            "in_features": step.in_features,
+            "out_features": step.out_features,
+            "bias": step.use_bias,
+            "activation_function": names[step.activation],
+        }
+        _write_json(inner / "config.json", config)
+        start = f"{HEAD}dense_{index}/"
+        theirs = {"linear.weight": np.ascontiguousarray(checkpoint.weights[f"{start}kernel"].T)}
+        if step.use_bias:
+            theirs["linear.bias"] = checkpoint.weights[f"{start}bias"]
+        safetensors.numpy.save_file(theirs, inner / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_json(path: pathlib.Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf8")

@@ -1,0 +1,238 @@
+"""Embeddings as a program: texts that belong together in, an embedder and its measures out."""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write_embedding
+from bert_tf.config import DataConfig, ModelConfig
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.modeling import embedding_losses as losses
+from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.tasks.beir import read_beir
+from bert_tf.tasks.embedding import (
+    EmbeddingTask,
+    RankingExamples,
+    TextPacker,
+    make_ranking_examples,
+    make_scored_examples,
+    make_training_examples,
+)
+from bert_tf.tasks.embedding_examples import (
+    EmbeddingExample,
+    read_beir_examples,
+    read_embedding_examples,
+)
+from bert_tf.text.tokenization import Tokenizer
+
+IN_BATCH = ("in_batch", "symmetric")
+OF_SCORES = ("cosent", "cosine", "margin_mse")
+OF_NEGATIVES = ("triplet", "margin_mse")
+
+
+class Retriever(Program):
+    """See `Program`."""
+
+    head = "embedding"
+    needs_pooler = False
+    needs_head = False
+    results_start = ""
+    panels = {
+        "loss": "loss",
+        "accuracy": "positives found in the batch",
+        "ndcg@10": "nDCG@10",
+        "recall@100": "recall@100",
+        "mrr@10": "MRR@10",
+        "map@100": "MAP@100",
+        "spearman": "Spearman's correlation",
+    }
+
+    def begin_from(self, weights: Checkpoint | None) -> None:
+        """Finds how the model embeds: as it says, but for what the flags say."""
+        task: RetrieverConfig = self.configs.task
+        config, data = self.configs.model, self.configs.data
+        if weights is None:
+            own = read_embedding(pathlib.Path(self.configs.training.output_dir))
+        else:
+            own = weights.embedding
+        longest = config.longest_row
+        embedding = own or EmbeddingConfig(max_seq_length=min(data.max_seq_length, longest))
+        changed: dict[str, Any] = {}
+        if task.embedding_pooling:
+            if own and weights is not None and own.pooling != (task.embedding_pooling,):
+                raise ValueError(
+                    f"--embedding_pooling={task.embedding_pooling}, but the model pools by "
+                    f"{', '.join(own.pooling)}; leave it out."
+                )
+            changed["pooling"] = (task.embedding_pooling,)
+        elif own is None:
+            logging.warning("The model does not say how it pools: the mean of its pieces is taken.")
+        if "max_seq_length" in config_flags.given(DataConfig):
+            changed["max_seq_length"] = min(data.max_seq_length, longest)
+        prompts = {"query": task.query_prompt, "document": task.document_prompt}
+        if given := {side: text for side, text in prompts.items() if text}:
+            changed["prompts"] = {**embedding.prompts, **given}
+        self.embedding = dataclasses.replace(embedding, **changed)
+        logging.info(
+            "Embeddings of %d numbers: %s%s, %d dense layers, texts up to %d pieces, compared by "
+            "%s.",
+            *(self.embedding.dimension(config.hidden_size), ", ".join(self.embedding.pooling)),
+            *(", normalized" if self.embedding.normalize else "", len(self.embedding.dense)),
+            *(self.embedding.max_seq_length, self.embedding.similarity),
+        )
+        length = dataclasses.replace(data, max_seq_length=self.embedding.max_seq_length)
+        self.configs = self.configs._replace(data=length)
+
+    def write_record(self, folder: pathlib.Path) -> None:
+        """Writes embedder.json."""
+        write_embedding(folder, self.embedding)
+
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Reads the files that the flags ask for."""
+        task: RetrieverConfig = self.configs.task
+
+        def packer() -> TextPacker:
+            return TextPacker(tokenizer, self.embedding)
+
+        made: dict[str, Any] = {}
+        if "train" in self.files:
+            if self.configs.tuning.train_file:
+                examples = self._own(self.files["train"], "--train_file")
+            else:
+                examples = read_beir_examples(task.data_dir, task.train_split)
+            self.loss_name = task.retrieval_loss or natural_loss(examples)
+            check_examples(examples, self.loss_name)
+            most = max(len(example.negatives) for example in examples)
+            count = min(task.num_negatives, most)
+            if self.loss_name in OF_NEGATIVES and not count:
+                raise ValueError(f"--num_negatives=0, but {self.loss_name} needs negatives.")
+            made["train"] = make_training_examples(
+                packer(), examples, count, self.loss_name in IN_BATCH
+            )
+            logging.info(
+                "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d "
+                "cut to %d pieces); loss %s.",
+                *(len(examples), count, len(made["train"].rows.rows), made["train"].num_cut),
+                *(self.embedding.max_seq_length, self.loss_name),
+            )
+        if "eval" in self.files:
+            if self.configs.data.eval_file:
+                scored = self._own(self.files["eval"], "--eval_file")
+                made["eval"] = make_scored_examples(packer(), scored)
+                shown: tuple[Any, ...] = (len(scored), "scored pairs", len(made["eval"].rows))
+            else:
+                beir = read_beir(task.data_dir, task.eval_split)
+                made["eval"] = make_ranking_examples(packer(), beir)
+                shown = (len(beir.queries), "queries", len(made["eval"].rows))
+            logging.info(
+                "eval: %d %s, %d texts (%d cut to %d pieces).",
+                *(*shown, made["eval"].num_cut, self.embedding.max_seq_length),
+            )
+        return Examples.of_files(made)
+
+    def _own(self, paths: str, flag: str) -> list[EmbeddingExample]:
+        task: RetrieverConfig = self.configs.task
+        return read_embedding_examples(paths, flag, task.query_column, task.positive_column)
+
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+    ) -> EmbeddingTask:
+        """Makes the model and its task."""
+        if self.configs.training.do_train and self.configs.training.pack_rows:
+            raise ValueError("--pack_rows is not for embeddings; leave it out.")
+        model = BertEmbedder(config, self.embedding, **options)
+        is_trained = "train" in self.files
+        is_ranked = isinstance(data[1], RankingExamples)
+        return EmbeddingTask(
+            model,
+            *data,
+            loss=make_loss(self.loss_name, self.configs.task, model) if is_trained else None,
+            is_ranking=is_trained and self.loss_name in IN_BATCH,
+            best_metric="ndcg@10" if is_ranked else "spearman",
+            ignore_identical_ids=self.configs.task.ignore_identical_ids,
+        )
+
+    def report(self, task: Any, examples: Any, outputs: Any) -> dict[str, str]:
+        """Returns the run of a collection in TREC's form."""
+        return {}
+
+    def write_predictions(
+        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: Any
+    ) -> None:
+        """Nothing is predicted; see `run_retriever.find_files`."""
+        raise NotImplementedError
+
+
+def natural_loss(examples: list[EmbeddingExample]) -> str:
+    """Returns the loss that examples are for."""
+    if not examples[0].scores:
+        return "in_batch"
+    return "margin_mse" if any(example.negatives for example in examples) else "cosent"
+
+
+def check_examples(examples: list[EmbeddingExample], loss: str) -> None:
+    """Raises ValueError naming an example that lacks what a loss needs."""
+    for example in examples:
+        if loss in OF_NEGATIVES and not example.negatives:
+            raise ValueError(f"{example.source} has no negative, which the loss {loss} needs.")
+        if loss in OF_SCORES and not example.scores:
+            raise ValueError(f"{example.source} has no score, which the loss {loss} needs.")
+        if loss in ("cosent", "cosine") and example.negatives:
+            raise ValueError(f"{example.source} has negatives; the loss {loss} is of pairs.")
+        if loss == "cosine" and not -1.0 <= example.scores[0] <= 1.0:
+            raise ValueError(
+                f"{example.source}: the score is {example.scores[0]}, expected a cosine, -1 to 1; "
+                "divide by the highest score, or give --retrieval_loss=cosent, which takes any."
+            )
+
+
+def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.Loss:
+    """Returns the loss of a name, with what the flags say of it.
+
+    Raises:
+      ValueError: if the sizes of --matryoshka_dims are none of the model.
+    """
+    scale = task.loss_scale_factor
+    made: dict[str, losses.Loss] = {
+        "in_batch": functools.partial(losses.in_batch_negatives, scale=scale),
+        "symmetric": functools.partial(losses.in_batch_negatives, scale=scale, symmetric=True),
+        "cosent": functools.partial(losses.cosent, scale=scale),
+        "cosine": losses.cosine_similarity,
+        "triplet": functools.partial(
+            losses.triplet, margin=task.triplet_margin, distance=task.triplet_distance
+        ),
+        "margin_mse": losses.margin_mse,
+    }
+    if not task.matryoshka_dims:
+        return made[name]
+    sizes = numbers(task.matryoshka_dims, "--matryoshka_dims")
+    factors = numbers(task.matryoshka_weights, "--matryoshka_weights") or [1.0] * len(sizes)
+    wrong = [size for size in sizes if size != int(size) or not 1 <= size <= model.dimension]
+    if wrong:
+        raise ValueError(
+            f"--matryoshka_dims: {wrong[0]:g} is no size of embeddings of {model.dimension} "
+            "numbers."
+        )
+    if len(factors) != len(sizes):
+        raise ValueError(
+            f"--matryoshka_weights has {len(factors)} numbers, --matryoshka_dims {len(sizes)}."
+        )
+    return losses.matryoshka(made[name], [int(size) for size in sizes], factors)
+
+
+def numbers(text: str, flag: str) -> list[float]:
+    """Returns the numbers of a comma-separated flag.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas.") from None

@@ -1,0 +1,114 @@
+"""Finds hard negatives: documents that a model takes for near though they are not the answer.
+
+    python -m bert_tf.mine_negatives --init_checkpoint=all-MiniLM-L6-v2 --data_dir=scifact \\
+        --output_file=mined.jsonl
+    python -m bert_tf.mine_negatives --init_checkpoint=all-MiniLM-L6-v2 --train_file=pairs.csv \\
+        --relative_margin=0.05 --output_file=mined.jsonl
+
+Of a BEIR folder the documents are its corpus; of a file of pairs, all positives and negatives in
+it. Each line of the output has a query, its positives, and its negatives, the nearest first:
+what `run_retriever --train_file` takes. With --write_margins the positives stand in lines of their
+own, with the margins for the loss margin_mse.
+
+A document may be an answer that nobody marked. What is too near the positive is left out by
+--absolute_margin and --relative_margin (.05 is NV-Retriever's choice, Moreira et al. 2024), and
+--range_min leaves out the first ranks. With --reranker the scores of a cross-encoder, which is
+better at telling, decide in place of the embeddings'.
+"""
+
+import pathlib
+
+from absl import flags
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.fine_tuning_config import FineTuningConfig, RetrieverConfig
+
+FLAGS = flags.FLAGS
+
+
+def define_program_flags() -> None:
+    config_flags.define_flags(DataConfig, only=("max_seq_length", "random_seed"))
+    config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
+    config_flags.define_flags(FineTuningConfig, only=("train_file",))
+    names = ("data_dir", "train_split", "query_column", "positive_column")
+    config_flags.define_flags(RetrieverConfig, only=names)
+    flags.DEFINE_string("output_file", "", "JSONL to write; it must not exist.")
+    flags.DEFINE_integer("negatives_per_query", 4, "Most negatives of a query.", lower_bound=1)
+    flags.DEFINE_integer(
+        "range_min", 0, "Nearest documents left out, the positives not counted.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "range_max", 50, "Nearest documents that are looked at, likewise.", lower_bound=1
+    )
+    flags.DEFINE_float(
+        "absolute_margin", None, "A negative scores at least this much less than the positive."
+    )
+    flags.DEFINE_float(
+        "relative_margin",
+        None,
+        "A negative scores at most (1 - this) times the positive's score.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    flags.DEFINE_float("min_score", None, "A negative scores at least this.")
+    flags.DEFINE_float("max_score", None, "A negative scores at most this.")
+    flags.DEFINE_enum(
+        "sampling", "top", ("top", "random"), "Which of those that are left: the nearest, or any."
+    )
+    flags.DEFINE_string("reranker", "", "Cross-encoder of one label, whose scores decide.")
+    flags.DEFINE_bool("write_margins", False, "Write the margins to the negatives, too.")
+    flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", lower_bound=1)
+
+
+def main(_: list[str]) -> None:
+    check_flags()
+
+    from bert_tf.tasks import mining
+
+    mining.mine(
+        FLAGS.init_checkpoint,
+        FLAGS.output_file,
+        mining.Collection.read(
+            FLAGS.data_dir,
+            FLAGS.train_split,
+            FLAGS.train_file,
+            (FLAGS.query_column, FLAGS.positive_column),
+        ),
+        mining.Rules(
+            FLAGS.negatives_per_query,
+            FLAGS.range_min,
+            FLAGS.range_max,
+            FLAGS.absolute_margin,
+            FLAGS.relative_margin,
+            FLAGS.min_score,
+            FLAGS.max_score,
+            FLAGS.sampling == "random",
+            FLAGS.random_seed,
+        ),
+        max_seq_length=FLAGS.max_seq_length if FLAGS["max_seq_length"].present else 0,
+        reranker=FLAGS.reranker,
+        write_margins=FLAGS.write_margins,
+        batch_size=FLAGS.batch_size,
+    )
+
+
+def check_flags() -> None:
+    """Raises ValueError for what can be told before a model is read."""
+    for name in ("init_checkpoint", "output_file"):
+        if not FLAGS[name].value:
+            raise ValueError(f"--{name} is empty; give a model and a new file.")
+    if pathlib.Path(FLAGS.output_file).exists():
+        raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
+    if bool(FLAGS.data_dir) == bool(FLAGS.train_file):
+        raise ValueError("Give either a BEIR folder as --data_dir, or pairs as --train_file.")
+    if FLAGS.range_max <= FLAGS.range_min:
+        raise ValueError(
+            f"--range_max={FLAGS.range_max} is not above --range_min={FLAGS.range_min}; no rank is "
+            "left."
+        )
+
+
+if __name__ == "__main__":
+    define_program_flags()
+    config_flags.run(main)

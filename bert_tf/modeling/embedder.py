@@ -1,0 +1,267 @@
+"""A text, one vector: the encoder, its pooling and what follows it, as a Keras model.
+
+model = BertEmbedder.from_pretrained("all-MiniLM-L6-v2")  # a folder of sentence-transformers
+vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.activations import activation
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.pooling import l2_normalize, pool_tokens
+from bert_tf.modeling.positions import initializer
+from bert_tf.modeling.preprocessor import to_config, vocab_from_config
+from bert_tf.modeling.pretrained import FromPretrained, checkpoint_variables
+from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
+
+INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertEmbedder(FromPretrained, keras.Model):
+    """The encoder with pooling, dense layers and normalization.
+
+    `save` and `keras.models.load_model` keep vocabulary and prompts, too.
+
+    Args:
+      config: shape of the network.
+      embedding: what stands on the encoder; None: the mean of the pieces.
+      vocab: what `encode` tokenizes with; None: there is no `encode`.
+      use_pooler: whether the encoder has a pooler, which is not used here but is kept.
+      recompute, unpad: see `BertEncoder`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs, and maybe `prompt_pieces` int32 [B], how many first
+        pieces of each row do not count in the pooling; other keys are ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      float32 [B, D], D = `dimension`.
+
+    Reference: Reimers and Gurevych 2019, "Sentence-BERT".
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        embedding: EmbeddingConfig | None = None,
+        vocab: AnyVocab | None = None,
+        use_pooler: bool = False,
+        recompute: bool = False,
+        unpad: bool = False,
+        name: str = "bert_embedder",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.config, self.vocab = config, vocab
+        self.embedding = embedding or EmbeddingConfig()
+        self.embedding.check(config.hidden_size, "embedding")
+        if self.embedding.max_seq_length > config.longest_row:
+            raise ValueError(
+                f"max_seq_length is {self.embedding.max_seq_length}, but the model has "
+                f"{config.longest_row} positions; give that or less."
+            )
+        self.autocast = False  # See `BertEncoder`.
+        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
+        with keras.name_scope("cls"), keras.name_scope("embedding"):
+            for index, step in enumerate(self.embedding.dense):
+                layer = keras.layers.Dense(
+                    step.out_features,
+                    activation=_activation(step.activation),
+                    use_bias=step.use_bias,
+                    kernel_initializer=initializer(config.initializer_range),
+                    name=f"dense_{index}",
+                    dtype="float32",
+                )
+                layer.build((None, step.in_features))
+                setattr(self, f"dense_{index}", layer)
+        self.built = True
+        self._compute: Any = None
+
+    @property
+    def dimension(self) -> int:
+        """D, the numbers of an embedding."""
+        return self.embedding.dimension(self.config.hidden_size)
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
+        return self.embed_pieces(
+            encoded["sequence_output"], inputs["input_mask"], inputs.get("prompt_pieces")
+        )
+
+    def embed_pieces(self, sequence: Any, mask: Any, prompt_pieces: Any = None) -> Any:
+        """Returns the embeddings of float [B, T, D] by the encoder; see the call arguments."""
+        if prompt_pieces is not None:
+            places = ops.arange(ops.shape(mask)[1], dtype="int32")
+            mask = mask * ops.cast(places >= prompt_pieces[:, None], mask.dtype)
+        parts = [pool_tokens(sequence, mask, name) for name in self.embedding.pooling]
+        vectors = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
+        for index in range(len(self.embedding.dense)):
+            vectors = getattr(self, f"dense_{index}")(vectors)
+        return l2_normalize(vectors) if self.embedding.normalize else vectors
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+    ) -> np.ndarray:
+        """Embeds texts.
+
+        Args:
+          texts: N of them; each is cut to `embedding.max_seq_length` pieces.
+          prompt_name: of the prompt put before each text; None: the model's default, if any.
+          prompt: what is put before each text, instead of one that has a name.
+          batch_size: texts computed at once; those of like length share a batch.
+
+        Returns:
+          float32 [N, D].
+
+        Raises:
+          ValueError: if the model has no vocabulary, no prompt of that name, or `texts` is one
+            string.
+        """
+        if isinstance(texts, str):
+            raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
+        before = self.embedding.prompt(prompt_name) if prompt is None else prompt
+        rows = [self.pack(text, before) for text in texts]
+        skipped = prompt_pieces(self.tokenizer, self.embedding, before)
+        order = np.argsort([-len(row.ids) for row in rows], kind="stable")
+        vectors = np.zeros([len(rows), self.dimension], np.float32)
+        for start in range(0, len(rows), batch_size):
+            chosen = order[start : start + batch_size]
+            batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
+            pieces = np.full([len(chosen)], skipped, np.int32)
+            vectors[chosen] = self._computed()({**batch, "prompt_pieces": pieces}).numpy()
+        return vectors
+
+    def encode_query(self, texts: Sequence[str], **options: Any) -> np.ndarray:
+        """Embeds queries, with the prompt `query` if there is one; see `encode`."""
+        return self.encode(texts, prompt=self.embedding.side_prompt("query"), **options)
+
+    def encode_document(self, texts: Sequence[str], **options: Any) -> np.ndarray:
+        """Embeds documents, with the prompt of documents if there is one; see `encode`."""
+        return self.encode(texts, prompt=self.embedding.side_prompt("document"), **options)
+
+    def pack(self, text: str, prompt: str = "") -> PackedText:
+        """Tokenizes a text behind a prompt and cuts it to the length."""
+        return pack_text(self.tokenizer, self.embedding, text, prompt)
+
+    def save_pretrained(
+        self, folder: str | os.PathLike, form: str = "sentence_transformers"
+    ) -> None:
+        """Writes the model into a new folder, by default one of sentence-transformers.
+
+        Args:
+          folder: it must not exist, or be empty.
+          form: see `bert_tf.checkpoints.formats`.
+
+        Raises:
+          ValueError: if the folder is not empty, or the form cannot hold the model.
+        """
+        weights = {
+            name: np.asarray(variable) for name, variable in checkpoint_variables(self).items()
+        }
+        checkpoint = Checkpoint(
+            source=self.name,
+            form="bert_tf",
+            config=self.config,
+            weights=weights,
+            vocab=self.vocab,
+            embedding=self.embedding,
+        )
+        write_checkpoint(checkpoint, os.fspath(folder), form)
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, may_miss: Sequence[str] = (), **arguments: Any
+    ) -> Self:
+        """Makes the model; `embedding`, if given, takes the place of the checkpoint's own.
+
+        Fields of it may be given alone: `pooling`, `normalize`, `max_seq_length`.
+        """
+        names = {field.name for field in dataclasses.fields(EmbeddingConfig)}
+        given = {name: arguments.pop(name) for name in names & set(arguments)}
+        if isinstance(given.get("pooling"), str):
+            given["pooling"] = (given["pooling"],)
+        default = EmbeddingConfig(max_seq_length=min(128, checkpoint.config.longest_row))
+        own = arguments.pop("embedding", None) or checkpoint.embedding or default
+        arguments["embedding"] = dataclasses.replace(own, **given)
+        return super().from_checkpoint(checkpoint, may_miss, **arguments)
+
+    @classmethod
+    def arguments_for(cls, checkpoint: Checkpoint) -> dict[str, Any]:
+        return {"vocab": checkpoint.vocab, "use_pooler": "pooler" in checkpoint.heads}
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "embedding": self.embedding.to_dict(),
+            "vocab": None if self.vocab is None else to_config(self.vocab),
+            "use_pooler": self.bert.use_pooler,
+            "recompute": self.bert.recompute,
+            "unpad": self.bert.unpad,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        vocab = config["vocab"]
+        made = {
+            "embedding": EmbeddingConfig.from_dict(config["embedding"]),
+            "vocab": None if vocab is None else vocab_from_config(vocab),
+        }
+        return super().from_config({**config, **made})
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What `encode` tokenizes with."""
+        if self.vocab is None:
+            raise ValueError("The model has no vocabulary; make it with vocab=, or call it on ids.")
+        return make_tokenizer(self.vocab, self.config.do_lower_case)
+
+    def _computed(self) -> Any:
+        """Returns the model as one graph for batches of all shapes."""
+        if self._compute is None:
+            shape = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
+            shape["prompt_pieces"] = tf.TensorSpec([None], tf.int32)
+            self._compute = tf.function(
+                lambda batch: self(batch, training=False), input_signature=[shape], autograph=False
+            )
+        return self._compute
+
+
+def pack_text(
+    tokenizer: Tokenizer, embedding: EmbeddingConfig, text: str, prompt: str
+) -> PackedText:
+    """Tokenizes a text behind a prompt and cuts it to the length of the embedding."""
+    text = prompt + text
+    pieces = tokenizer.encode(text.lower() if embedding.lower_case_texts else text)
+    return pack(tokenizer.vocab, pieces, [], embedding.max_seq_length)
+
+
+def prompt_pieces(tokenizer: Tokenizer, embedding: EmbeddingConfig, prompt: str) -> int:
+    """Returns how many first pieces of a row do not count in the pooling."""
+    if embedding.include_prompt or not prompt:
+        return 0
+    return 1 + len(tokenizer.encode(prompt))  # [CLS] among them.
+
+
+def _activation(name: str) -> Any:
+    return ops.sigmoid if name == "sigmoid" else activation(name)

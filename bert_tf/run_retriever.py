@@ -1,0 +1,56 @@
+"""Fine-tunes BERT to embed texts for search and similarity, and judges embeddings.
+
+    python -m bert_tf.run_retriever --do_eval --init_checkpoint=all-MiniLM-L6-v2 \\
+        --data_dir=scifact --output_dir=runs/minilm
+    python -m bert_tf.run_retriever --do_train --do_eval --init_checkpoint=all-MiniLM-L6-v2 \\
+        --train_file=mined.jsonl --data_dir=scifact --output_dir=runs/mine
+
+Examples are pairs, triplets, scored pairs or lists in CSV, TSV and JSONL, texts alone, or a BEIR
+folder; see `bert_tf/tasks/embedding_examples.py`. A file of scored pairs as --eval_file is judged
+by correlation, a BEIR folder as --data_dir by ranking.
+"""
+
+import pathlib
+
+from bert_tf import config_flags
+from bert_tf.fine_tuning.program import Configs, asked_for, define_flags, run
+from bert_tf.fine_tuning_config import RetrieverConfig
+
+define_flags(RetrieverConfig)
+
+
+def find_files(configs: Configs) -> dict[str, str]:
+    """Returns files by use; of a BEIR folder, the file of the split in qrels/."""
+    task, asked = configs.task, asked_for(configs)
+    if asked["predict"]:
+        raise ValueError(
+            "--do_predict: a retriever has nothing to predict; extract_features --pooling=own "
+            "writes embeddings."
+        )
+    named = {"train": configs.tuning.train_file, "eval": configs.data.eval_file}
+    splits = {"train": task.train_split, "eval": task.eval_split}
+    files = {}
+    for use, flag in asked.items():
+        if not flag:
+            continue
+        if named[use]:
+            files[use] = named[use]
+        elif task.data_dir:
+            files[use] = str(pathlib.Path(task.data_dir, "qrels", f"{splits[use]}.tsv"))
+        else:
+            raise ValueError(f"{flag} needs examples: give --{use}_file, or a --data_dir of BEIR.")
+    return files
+
+
+def execute(configs: Configs, files: dict[str, str]) -> int:
+    from bert_tf.fine_tuning import retriever, run
+
+    return run.run_program(retriever.Retriever(configs, files), configs)
+
+
+def main(_: list[str]) -> int:
+    return run(RetrieverConfig, find_files, execute)
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

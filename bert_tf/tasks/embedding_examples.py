@@ -1,0 +1,211 @@
+"""Examples to train embeddings on, and scored pairs to judge them by, from tables of one's own.
+
+What a table holds, the names of its columns tell (`COLUMNS` has all that are understood):
+
+    query, positive                          pairs
+    query, positive, negative, negative_2    triplets, with any number of negatives
+    query, positives, negatives              lists of texts, in JSONL
+    .. and score                             of pairs: how like they are; with negatives: the
+                                             teacher's margin, score(positive) - score(negative),
+                                             one for each negative
+    text                                     texts alone: each is its own positive
+
+The files of the STS benchmark (sts-dev.csv: tabs, no header) are known by their name; their scores
+are divided by 5.
+"""
+
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_tf.data.tables import list_tables, read_cells, read_rows, wrong_width
+from bert_tf.tasks.beir import read_beir
+
+COLUMNS = {
+    "query": ("query", "anchor", "question", "sentence1", "text_a"),
+    "positive": ("positive", "positives", "pos", "document", "answer", "sentence2", "text_b"),
+    "negative": ("negative", "negatives", "neg"),
+    "score": ("score", "scores", "label", "similarity", "margin"),
+    "text": ("text", "sentence"),
+}
+_NUMBERED = re.compile(r"negative_(\d+)")
+_STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
+MOST_STS = 5.0
+
+
+class EmbeddingExample(NamedTuple):
+    """A text with one that should be near it, and others that should not.
+
+    Attributes:
+      query, positive: the texts; of scored pairs the positive is the other text.
+      negatives: texts that should be further away than the positive.
+      scores: of a pair its similarity, one number; with negatives a margin for each; or ().
+      source: where it stands, for messages.
+    """
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...]
+    scores: tuple[float, ...]
+    source: str
+
+
+def read_embedding_examples(
+    paths: str, flag: str, query_column: str = "", positive_column: str = ""
+) -> list[EmbeddingExample]:
+    """Reads tables.
+
+    Args:
+      paths: files, globs or tfds:NAME, separated by commas.
+      flag: names them in messages.
+      query_column, positive_column: names of columns; "": found by `COLUMNS`.
+
+    Raises:
+      ValueError: naming file and line, if columns, texts or numbers are missing or others than
+        above; or naming the flag, if there is no example.
+    """
+    examples: list[EmbeddingExample] = []
+    for path in list_tables(paths, flag):
+        rows = _sts_rows(path) if _is_sts(path) else read_rows(path)
+        names: dict[str, list[str]] = {}
+        found: tuple[str, ...] = ()
+        for where, row in rows:
+            if tuple(row) != found:
+                found, names = tuple(row), _find_columns(row, where, query_column, positive_column)
+            examples += _examples(row, names, where)
+    if not examples:
+        raise ValueError(f"{flag}={paths} holds no example.")
+    widths = {(bool(e.negatives), bool(e.scores)) for e in examples}
+    if len({has_scores for _, has_scores in widths}) > 1:
+        bare = next(e for e in examples if not e.scores)
+        raise ValueError(f"{bare.source} has no score, but other examples have; score all or none.")
+    return examples
+
+
+def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
+    """Returns an example for each relevant document of each query of a BEIR folder.
+
+    Documents judged as not relevant (grade 0 or less) are its negatives.
+
+    Raises:
+      ValueError: see `read_beir`.
+    """
+    beir = read_beir(folder, split)
+    examples = []
+    for query, grades in beir.qrels.items():
+        negatives = tuple(beir.documents[name] for name, grade in grades.items() if grade <= 0)
+        for name, grade in grades.items():
+            if grade > 0:
+                source = f"{folder}, query {query!r}"
+                examples.append(
+                    EmbeddingExample(
+                        beir.queries[query], beir.documents[name], negatives, (), source
+                    )
+                )
+    return examples
+
+
+def _is_sts(path: str) -> bool:
+    return bool(re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name))
+
+
+def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, cells in read_cells(path, delimiter="\t"):
+        if len(cells) < len(_STS):
+            raise ValueError(wrong_width(where, cells, _STS))
+        row = dict(zip(_STS, cells, strict=False))
+        score = _number(row["score"], where, "score") / MOST_STS
+        yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
+
+
+def _find_columns(
+    row: dict[str, Any], where: str, query_column: str, positive_column: str
+) -> dict[str, list[str]]:
+    """Returns the columns of each part.
+
+    Raises:
+      ValueError: listing the columns, if the parts cannot be told.
+    """
+    given = {"query": query_column, "positive": positive_column}
+    if missing := [name for name in given.values() if name and name not in row]:
+        raise ValueError(f"{where}: no column {missing[0]!r}; there are {', '.join(row)}.")
+    names: dict[str, list[str]] = {}
+    for part, known in COLUMNS.items():
+        if given.get(part):
+            names[part] = [given[part]]
+        else:
+            names[part] = [name for name in known if name in row and name not in given.values()]
+    names["negative"] += sorted(
+        (name for name in row if _NUMBERED.fullmatch(name)),
+        key=lambda name: int(name.rpartition("_")[2]),
+    )
+    for part in ("query", "positive", "score"):
+        if len(names[part]) > 1:
+            raise ValueError(
+                f"{where}: {' and '.join(names[part])} could both be the {part}; rename one, or "
+                "give --query_column and --positive_column."
+            )
+    if not names["query"] and not names["positive"] and len(names["text"]) == 1:
+        return {**names, "query": names["text"], "positive": names["text"]}
+    if not names["query"] or not names["positive"]:
+        raise ValueError(
+            f"{where}: the columns are {', '.join(row)}; expected a query ("
+            f"{', '.join(COLUMNS['query'])}) and a positive ({', '.join(COLUMNS['positive'])}), "
+            "or text alone. Give --query_column and --positive_column if they have other names."
+        )
+    return names
+
+
+def _examples(
+    row: dict[str, Any], names: dict[str, list[str]], where: str
+) -> Iterator[EmbeddingExample]:
+    (query,) = _texts(row, names["query"], where)
+    positives = _texts(row, names["positive"], where)
+    negatives = _texts(row, names["negative"], where)
+    if not positives:
+        raise ValueError(f"{where} has no positive.")
+    if both := set(negatives) & {query, *positives}:
+        raise ValueError(f"{where}: {min(both)[:60]!r} is a negative and also query or positive.")
+    scores: tuple[float, ...] = ()
+    if names["score"]:
+        name = names["score"][0]
+        value = row[name]
+        values = value if isinstance(value, list) else [value]
+        scores = tuple(_number(one, where, name) for one in values)
+        if len(scores) != max(1, len(negatives)):
+            raise ValueError(
+                f"{where}: {len(scores)} numbers in {name}, expected {max(1, len(negatives))}: one "
+                "of a pair, or one for each negative."
+            )
+    for positive in positives:
+        yield EmbeddingExample(query, positive, tuple(negatives), scores, where)
+
+
+def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
+    """Returns the texts of columns, lists of texts joined.
+
+    Raises:
+      ValueError: naming the column, if there is something else or an empty text.
+    """
+    texts: list[str] = []
+    for name in names:
+        values = row[name] if isinstance(row[name], list) else [row[name]]
+        for text in values:
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(
+                    f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list of them, "
+                    "none of them empty."
+                )
+            texts.append(text)
+    return texts
+
+
+def _number(value: Any, where: str, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError(f"{where}: {name} is {value!r:.80}, expected a number.")
+    return number

@@ -1,0 +1,224 @@
+"""Hard negatives: what a model finds for a query that is not its answer."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from absl import logging
+
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.data.splitmix import numpy_random_bits
+from bert_tf.files import atomic_write
+from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.modeling.models import BertClassifier
+from bert_tf.search.exact import top_k
+from bert_tf.tasks.beir import read_beir
+from bert_tf.tasks.embedding import to_comparable
+from bert_tf.tasks.embedding_examples import read_embedding_examples
+from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.tokenization import make_tokenizer
+
+
+class Collection(NamedTuple):
+    """Queries with the documents that answer them, and all documents."""
+
+    documents: list[str]
+    queries: list[str]
+    positives: list[list[int]]  # places in documents, of each query
+
+    @classmethod
+    def read(cls, data_dir: str, split: str, train_file: str, columns: tuple[str, str]) -> Self:
+        """Reads a BEIR folder, or else a file of pairs; see `read_embedding_examples`.
+
+        Raises:
+          ValueError: see `read_beir` and `read_embedding_examples`.
+        """
+        if data_dir:
+            beir = read_beir(data_dir, split)
+            names = {name: place for place, name in enumerate(beir.documents)}
+            found = [
+                [names[name] for name, grade in grades.items() if grade > 0]
+                for grades in beir.qrels.values()
+            ]
+            queries = [beir.queries[name] for name in beir.qrels]
+            return cls(list(beir.documents.values()), queries, found)
+        places: dict[str, int] = {}
+        by_query: dict[str, list[int]] = {}
+        for example in read_embedding_examples(train_file, "--train_file", *columns):
+            for text in (example.positive, *example.negatives):
+                places.setdefault(text, len(places))
+            own = by_query.setdefault(example.query, [])
+            if places[example.positive] not in own:
+                own.append(places[example.positive])
+        return cls(list(places), list(by_query), list(by_query.values()))
+
+
+class Rules(NamedTuple):
+    """Which of the nearest documents are negatives; see the flags of `mine_negatives`."""
+
+    count: int = 4
+    range_min: int = 0
+    range_max: int = 50
+    absolute_margin: float | None = None
+    relative_margin: float | None = None
+    min_score: float | None = None
+    max_score: float | None = None
+    is_random: bool = False
+    seed: int = 0
+
+    def choose(
+        self, query: int, ranked: Sequence[int], scores: Mapping[int, float], positive: float
+    ) -> list[int]:
+        """Returns the negatives of a query, the highest score first.
+
+        Args:
+          query: its number, of which the drawing is a function.
+          ranked: documents, the nearest first, without the positives.
+          scores: that decide, by document.
+          positive: the lowest score of the query's positives.
+        """
+        kept = list(ranked[self.range_min : self.range_max])
+        highest = [np.inf]
+        if self.absolute_margin is not None:
+            highest.append(positive - self.absolute_margin)
+        if self.relative_margin is not None:
+            # Of a negative score (of a cross-encoder, say) the share is taken of its size.
+            highest.append(positive - abs(positive) * self.relative_margin)
+        if self.max_score is not None:
+            highest.append(self.max_score)
+        lowest = -np.inf if self.min_score is None else self.min_score
+        kept = [place for place in kept if lowest <= scores[place] <= min(highest)]
+        if self.is_random and len(kept) > self.count:
+            drawn = numpy_random_bits(self.seed, query, 0, np.array(kept, np.int64))
+            kept = [kept[i] for i in np.argsort(drawn, kind="stable")[: self.count]]
+        return sorted(kept, key=lambda place: -scores[place])[: self.count]
+
+
+def mine(
+    path: str,
+    output_file: str,
+    collection: Collection,
+    rules: Rules,
+    *,
+    max_seq_length: int = 0,
+    reranker: str = "",
+    write_margins: bool = False,
+    batch_size: int = 32,
+) -> None:
+    """Writes the negatives of each query, a JSON line a query; see `mine_negatives`.
+
+    Args:
+      path: of the model that embeds.
+      output_file: to write.
+      collection: see there.
+      rules: see there.
+      max_seq_length: pieces a text is cut to; 0: the model's own.
+      reranker: path of a cross-encoder; "": the embeddings' scores decide.
+      write_margins: a line for each positive, with its margins.
+      batch_size: texts computed at once.
+
+    Raises:
+      ValueError: if a model cannot be read, or no query has a negative.
+    """
+    given: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
+    model = BertEmbedder.from_pretrained(path, **given)
+    logging.info("Embedding %d documents.", len(collection.documents))
+    documents = model.encode_document(collection.documents, batch_size=batch_size)
+    queries = model.encode_query(collection.queries, batch_size=batch_size)
+    queries, documents = to_comparable(queries, documents, model.embedding.similarity)
+    most = max(map(len, collection.positives))
+    depth = min(len(documents), rules.range_max + most)
+    _, rows = top_k(queries, documents, depth)
+    judge = CrossEncoder(reranker, batch_size) if reranker else None
+    num_lines = num_found = 0
+    with atomic_write(output_file) as file:
+        for number, (query, positives) in enumerate(
+            zip(collection.queries, collection.positives, strict=True)
+        ):
+            texts = {collection.documents[place] for place in positives}
+            ranked = [
+                int(row)
+                for row in rows[number]
+                # Nor another document of the same text, nor the query itself.
+                if collection.documents[row] not in texts and collection.documents[row] != query
+            ][: rules.range_max]
+            looked_at = [*ranked, *positives]
+            if judge:
+                found = judge.score(query, [collection.documents[place] for place in looked_at])
+            else:
+                found = documents[looked_at] @ queries[number]
+            scores = dict(zip(looked_at, map(float, found), strict=True))
+            least = min(scores[place] for place in positives)
+            chosen = rules.choose(number, ranked, scores, least)
+            num_found += len(chosen)
+            num_lines += bool(chosen)
+            for line in _lines(collection, number, chosen, scores, write_margins):
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        if not num_found:
+            raise ValueError("No query has a negative within the ranks and margins; widen them.")
+    logging.info(
+        "Wrote %s: %d negatives of %d queries; %d queries have none.",
+        *(output_file, num_found, num_lines, len(collection.queries) - num_lines),
+    )
+
+
+def _lines(
+    collection: Collection,
+    query: int,
+    negatives: list[int],
+    scores: Mapping[int, float],
+    write_margins: bool,
+) -> list[dict]:
+    """Returns the JSON lines of a query; with margins none if it has no negative."""
+    text = collection.queries[query]
+    others = [collection.documents[place] for place in negatives]
+    positives = collection.positives[query]
+    if not write_margins:
+        own = [collection.documents[place] for place in positives]
+        return [{"query": text, "positives": own, "negatives": others}]
+    return [
+        {
+            "query": text,
+            "positive": collection.documents[positive],
+            "negatives": others,
+            "scores": [scores[positive] - scores[negative] for negative in negatives],
+        }
+        for positive in positives
+        if negatives
+    ]
+
+
+class CrossEncoder:
+    """Scores pairs of a query and a document, by a classifier of one label.
+
+    Args:
+      path: of the model.
+      batch_size: pairs computed at once.
+      max_seq_length: pieces that a pair is cut to.
+
+    Raises:
+      ValueError: if the model has another number of labels.
+    """
+
+    def __init__(self, path: str, batch_size: int = 32, max_seq_length: int = 512) -> None:
+        checkpoint = read_checkpoint(path)
+        checkpoint.check()
+        if checkpoint.num_labels != 1 or checkpoint.vocab is None:
+            raise ValueError(
+                f"{path} has {checkpoint.num_labels} labels; a reranker has one, and a vocabulary."
+            )
+        self.model = BertClassifier.from_checkpoint(checkpoint)
+        self.tokenizer = make_tokenizer(checkpoint.vocab, checkpoint.config.do_lower_case)
+        self.length = min(max_seq_length, checkpoint.config.longest_row)
+        self.batch_size = batch_size
+
+    def score(self, query: str, documents: Sequence[str]) -> np.ndarray:
+        """Returns the logits, float32 [N]."""
+        vocab, first = self.tokenizer.vocab, self.tokenizer.encode(query)
+        rows = [pack(vocab, first, self.tokenizer.encode(text), self.length) for text in documents]
+        found = []
+        for start in range(0, len(rows), self.batch_size):
+            batch = pad_batch(rows[start : start + self.batch_size], vocab.pad_id)
+            found.append(np.asarray(self.model(batch, training=False))[:, 0])
+        return np.concatenate(found)

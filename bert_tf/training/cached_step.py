@@ -1,0 +1,184 @@
+"""A step whose loss needs the embeddings of the whole batch at once, cut into parts for memory.
+
+Where every other row's text is a negative, a micro-batch of its own would have fewer of them: the
+loss would depend on the machine's memory. So the batch is embedded part by part without keeping
+anything but the embeddings; the loss of all of them, over all devices, is taken once, with its
+gradient with respect to each embedding; then every part is embedded again, with the same dropout,
+and that gradient passed on:
+
+    parts --embed, forget--> embeddings [B, D] --loss--> dL/d(embedding)
+    parts --embed, keep--> backward with the part's rows of it, added up
+
+Of one part nothing is embedded twice.
+
+Reference: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
+Setup" (GradCache).
+"""
+
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from bert_tf.modeling.fusion import parts_compiled
+from bert_tf.modeling.losses import WeightedSum
+from bert_tf.training.distribution import split_rows
+from bert_tf.training.task import Batch, Task
+from bert_tf.training.train_step import (
+    Gradients,
+    ReplicaFunction,
+    TrainStep,
+    step_seed,
+)
+
+Embeddings = tuple[tf.Tensor, ...]
+
+
+class EmbeddingTask(Task, Protocol):
+    """A task whose loss is one of the whole batch.
+
+    Attributes:
+      label_names: features of a batch, beside the embeddings, that the loss needs.
+    """
+
+    label_names: tuple[str, ...]
+
+    def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
+        """Embeds rows: tensors [b, ...], each row's from itself alone; dropout is on."""
+
+    def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
+        """Returns the sums of losses and metrics of a whole batch."""
+
+
+class CachedStep(TrainStep):
+    """`TrainStep` for an `EmbeddingTask`; arguments are those of `TrainStep`."""
+
+    task: EmbeddingTask
+
+    def __init__(
+        self,
+        task: EmbeddingTask,
+        optimizer: Any,
+        strategy: tf.distribute.Strategy,
+        *,
+        jit_compile: bool = True,
+        compile_parts: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            task,
+            optimizer,
+            strategy,
+            jit_compile=jit_compile,
+            compile_parts=compile_parts,
+            **options,
+        )
+        self.compile_parts = compile_parts
+        compilation = (strategy, jit_compile, compile_parts)
+        self._run_embed = ReplicaFunction(task.embed, *compilation)
+        self._run_backward = ReplicaFunction(self._backward, *compilation)
+
+    def _gradients(
+        self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
+    ) -> tuple[Gradients, tf.Tensor]:
+        """See `TrainStep`; `weights` are not needed, the loss is of all rows."""
+        labels = {name: batch[name] for name in self.task.label_names}
+        count = self.accumulation_steps
+        if count == 1:
+            seed = step_seed(self.random_seed, step, part)
+            with parts_compiled(self.compile_parts):
+                return self._at_once(batch, labels, seed)
+        parts = {name: split_rows(value, count) for name, value in batch.items()}
+
+        def micro(index: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+            seed = step_seed(self.random_seed, step, part + index)
+            return {name: value[index] for name, value in parts.items()}, seed
+
+        first = self._run_embed(*micro(tf.constant(0)))
+        arrays = [
+            tf.TensorArray(tf.float32, count, element_shape=value.shape).write(0, value)
+            for value in first
+        ]
+
+        def embed(index: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[Any, ...]:
+            found = self._run_embed(*micro(index))
+            written = [a.write(index, value) for a, value in zip(arrays, found, strict=True)]
+            return index + 1, written
+
+        _, arrays = tf.while_loop(lambda index, _: index < count, embed, (tf.constant(1), arrays))
+        embeddings = tuple(array.concat() for array in arrays)
+        for value, like in zip(embeddings, first, strict=True):
+            value.set_shape([None, *like.shape[1:]])
+        upstream, sums = self._loss_gradients(embeddings, labels)
+        cut = [split_rows(value, count) for value in upstream]
+
+        def add(index: tf.Tensor, gradients: Gradients) -> tuple[Any, ...]:
+            more = self._run_backward(*micro(index), [value[index] for value in cut])
+            return index + 1, [old + new for old, new in zip(gradients, more, strict=True)]
+
+        start = (tf.constant(0), [tf.zeros_like(v) for v in self._variables()])
+        _, gradients = tf.while_loop(lambda index, _: index < count, add, start)
+        return gradients, sums
+
+    def _at_once(self, batch: Batch, labels: Batch, seed: tf.Tensor) -> tuple[Gradients, tf.Tensor]:
+        """One part: its embeddings are kept with what made them."""
+        variables = self._variables()
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            embeddings = self.task.embed(batch, seed)
+        upstream, sums = self._loss_gradients(embeddings, labels)
+        return self._through(tape, embeddings, upstream), sums
+
+    def _backward(self, batch: Batch, seed: tf.Tensor, upstream: list[tf.Tensor]) -> Gradients:
+        """Returns the gradients of a part, given those of its embeddings."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self._variables())
+            embeddings = self.task.embed(batch, seed)
+        return self._through(tape, embeddings, upstream)
+
+    def _through(
+        self, tape: tf.GradientTape, embeddings: Embeddings, upstream: list[tf.Tensor]
+    ) -> Gradients:
+        gradients = tape.gradient(
+            list(embeddings),
+            self._variables(),
+            output_gradients=list(upstream),
+            unconnected_gradients="zero",
+        )
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _loss_gradients(
+        self, embeddings: Embeddings, labels: Batch
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Takes the loss of the rows of all devices.
+
+        Returns:
+          The gradients of this device's embeddings, and its share of the row of sums, so that the
+          shares of all devices add up to the sums.
+        """
+        replicas = self.strategy.num_replicas_in_sync
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            own = [tf.stop_gradient(value) for value in embeddings]
+            gathered = tuple(self._gather(value) for value in own)
+            tape.watch(gathered)
+            sums = self.task.batch_sums(
+                gathered, {name: self._gather(value) for name, value in labels.items()}
+            )
+            ratio = tf.math.divide_no_nan
+            loss = tf.add_n([ratio(sums[k].total, sums[k].weight) for k in self.task.loss_names])
+            if self.loss_scale:
+                loss *= self.loss_scale.scale
+        gradients = tape.gradient(loss, gathered, unconnected_gradients="zero")
+        row = [sums[k].total for k in self.task.sum_names]
+        row += [sums[k].weight for k in self.task.sum_names]
+        if replicas == 1:
+            return list(gradients), tf.stack(row)
+        context = tf.distribute.get_replica_context()
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        cut = [split_rows(gradient, replicas)[replica] for gradient in gradients]
+        return cut, tf.stack(row) / replicas
+
+    def _gather(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns the rows of all devices, in the order of the batch."""
+        if self.strategy.num_replicas_in_sync == 1:
+            return value
+        return tf.distribute.get_replica_context().all_gather(value, axis=0)

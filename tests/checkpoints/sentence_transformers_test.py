@@ -1,0 +1,281 @@
+"""Folders of sentence-transformers, read and written."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.modeling.embedder import BertEmbedder
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.shared_data import shared_data
+
+FOLDERS = ("cls", "mean_normalize", "mean_dense_tanh")
+
+
+def made_checkpoint():
+    """Returns a checkpoint with room for 40 pieces."""
+    return make_checkpoint("encoder", type_vocab_size=2, max_position_embeddings=40)
+
+
+def golden(name):
+    """Returns a reference folder, its texts and embeddings; skips where it is missing."""
+    folder = shared_data("fixtures", "families", "sentence_transformers", name)
+    arrays = np.load(folder / "golden.npz")
+    return folder, [str(text) for text in arrays["in_sentences"]], arrays["out_embeddings"]
+
+
+def copy(folder, path):
+    """Copies a read-only folder so that it can be changed."""
+    shutil.copytree(folder, path, copy_function=shutil.copyfile)
+    for one in [path, *path.rglob("*")]:
+        one.chmod(0o755 if one.is_dir() else 0o644)
+    return path
+
+
+def change(path, **values):
+    """Changes keys of a JSON file; None takes one out."""
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: v for key, v in content.items() if v is not None}))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_embeddings_are_those_of_sentence_transformers(name):
+    folder, texts, expected = golden(name)
+    model = BertEmbedder.from_pretrained(folder)
+    vectors = model.encode(texts, batch_size=7)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "sentence_transformers",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("bert_tf", "keras")),
+    ],
+)
+def test_a_saved_model_embeds_alike(tmp_path, form):
+    folder, texts, _ = golden("mean_dense_tanh")
+    model = BertEmbedder.from_pretrained(folder)
+    if form == "keras":
+        model.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+    else:
+        model.save_pretrained(tmp_path / "new", form)
+        again = BertEmbedder.from_pretrained(tmp_path / "new")
+    assert again.embedding == model.embedding
+    np.testing.assert_array_equal(again.encode(texts[:5]), model.encode(texts[:5]))
+
+
+def to_new_names(folder):
+    """Writes a folder's modules and pooling as release 6 does."""
+    path = folder / "modules.json"
+    paths = {
+        "Transformer": "base.modules.transformer",
+        "Pooling": "sentence_transformer.modules.pooling",
+        "Dense": "base.modules.dense",
+        "Normalize": "base.modules.normalize",
+    }
+    modules = json.loads(path.read_text())
+    for module in modules:
+        kind = module["type"].rpartition(".")[2]
+        module["type"] = f"sentence_transformers.{paths[kind]}.{kind}"
+    path.write_text(json.dumps(modules))
+    new = {"embedding_dimension": 36, "pooling_mode": "mean", "include_prompt": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(new))
+    (folder / "sentence_bert_config.json").write_text('{"transformer_task": "feature-extraction"}')
+    change(folder / "tokenizer_config.json", model_max_length=40)
+
+
+@pytest.mark.parametrize("name", ["mean_normalize", "mean_dense_tanh"])
+def test_new_and_old_forms_are_the_same_model(tmp_path, name):
+    folder, texts, expected = golden(name)
+    new = copy(folder, tmp_path / "new")
+    to_new_names(new)
+    model = BertEmbedder.from_pretrained(new)
+    assert model.embedding == BertEmbedder.from_pretrained(folder).embedding
+    np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
+
+
+def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path):
+    folder, texts, expected = golden("cls")
+    new = copy(folder, tmp_path / "new")
+    (new / "0_Transformer").mkdir()
+    own = ("modules.json", "config_sentence_transformers.json")
+    for path in list(new.iterdir()):
+        if path.is_file() and path.name not in own:
+            path.rename(new / "0_Transformer" / path.name)
+    modules = json.loads((new / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (new / "modules.json").write_text(json.dumps(modules))
+    np.testing.assert_allclose(BertEmbedder.from_pretrained(new).encode(texts), expected, atol=1e-5)
+
+
+def pooled(vectors, name, skipped):
+    """Returns a pooling of one row's vectors [t, D], written out."""
+    kept = vectors[skipped:]
+    places = np.arange(1, len(vectors) + 1)[skipped:, None]
+    return {
+        "cls": kept[0],
+        "lasttoken": vectors[-1],
+        "max": kept.max(axis=0),
+        "mean": kept.mean(axis=0),
+        "mean_sqrt_len": kept.sum(axis=0) / np.sqrt(len(kept)),
+        "weightedmean": (kept * places).sum(axis=0) / places.sum(),
+    }[name]
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_all_poolings_put_end_to_end(include_prompt):
+    names = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
+    embedding = EmbeddingConfig(
+        names, prompts={"query": "the film "}, include_prompt=include_prompt, max_seq_length=12
+    )
+    model = BertEmbedder.from_checkpoint(made_checkpoint(), embedding=embedding)
+    texts = ["good bad", "the film was very good"]
+    vectors = model.encode_query(texts, batch_size=2)
+    tokenizer = model.tokenizer
+    skipped = 0 if include_prompt else 1 + len(tokenizer.encode("the film "))
+    for text, vector in zip(texts, vectors, strict=True):
+        row = model.pack("the film " + text)
+        inputs = {
+            "input_word_ids": np.array([row.ids], np.int32),
+            "input_mask": np.ones([1, len(row.ids)], np.int32),
+            "input_type_ids": np.array([row.type_ids], np.int32),
+        }
+        pieces = np.asarray(model.bert(inputs)["sequence_output"])[0]
+        expected = np.concatenate([pooled(pieces, name, skipped) for name in names])
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+    assert not np.allclose(vectors, model.encode(texts))  # without the prompt
+
+
+def test_prompts_by_name():
+    prompts = {"query": "q: ", "passage": "p: "}
+    embedding = EmbeddingConfig(prompts=prompts, default_prompt="passage")
+    assert embedding.side_prompt("query") == "q: "
+    assert embedding.side_prompt("document") == embedding.prompt(None) == "p: "
+    assert EmbeddingConfig().side_prompt("document") == ""
+    with pytest.raises(ValueError, match=r"'other'.*\['query', 'passage'\]"):
+        embedding.prompt("other")
+
+
+def test_what_a_folder_says_goes_there_and_back(tmp_path):
+    dense = (DenseStep(8, 5, activation="relu"), DenseStep(5, 3, use_bias=False))
+    embedding = EmbeddingConfig(
+        ("max",), dense, True, 9, {"query": "é "}, "query", False, "dot", True
+    )
+    checkpoint = made_checkpoint()
+    size = checkpoint.config.hidden_size
+    dense = (dataclasses.replace(dense[0], in_features=size), dense[1])
+    embedding = dataclasses.replace(embedding, dense=dense)
+    rng = np.random.default_rng(5)
+    weights = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in embedding.shapes().items()
+    }
+    checkpoint = dataclasses.replace(
+        checkpoint, weights={**checkpoint.weights, **weights}, embedding=embedding
+    )
+    written = write_checkpoint(checkpoint, tmp_path / "new", "sentence_transformers")
+    assert written.embedding == embedding
+    for name, value in weights.items():
+        np.testing.assert_array_equal(written.weights[name], value)
+    types = [m["type"] for m in json.loads((tmp_path / "new" / "modules.json").read_text())]
+    assert types == [
+        f"sentence_transformers.models.{kind}"
+        for kind in ("Transformer", "Pooling", "Dense", "Dense", "Normalize")
+    ]
+
+
+def test_folders_that_cannot_be_computed_are_refused(tmp_path):
+    folder, _, _ = golden("mean_dense_tanh")
+    path = copy(folder, tmp_path / "new")
+
+    def refusal():
+        with pytest.raises(ValueError) as caught:
+            read_checkpoint(path)
+        return str(caught.value)
+
+    change(path / "2_Dense" / "config.json", activation_function="torch.nn.modules.x.Mish")
+    assert "Mish" in refusal() and "2_Dense" in refusal()
+    change(path / "2_Dense" / "config.json", activation_function="torch.nn.modules.linear.Identity")
+    change(path / "2_Dense" / "config.json", use_residual=True)
+    assert "use_residual" in refusal()
+    change(path / "2_Dense" / "config.json", use_residual=None, in_features=35)
+    assert "linear.weight" in refusal() and "[25, 35]" in refusal()
+    change(path / "2_Dense" / "config.json", in_features=36)
+    read_checkpoint(path)
+    change(path / "1_Pooling" / "config.json", pooling_mode="attention")
+    assert "'attention'" in refusal() and "1_Pooling" in refusal()
+    modules = json.loads((path / "modules.json").read_text())
+    modules[1]["type"] = "sentence_transformers.models.LSTM"
+    (path / "modules.json").write_text(json.dumps(modules))
+    assert "LSTM" in refusal() and "modules.json" in refusal()
+    modules[1]["type"] = "my_code.Pooling"
+    (path / "modules.json").write_text(json.dumps(modules))
+    assert "my_code.Pooling" in refusal()
+    (path / "modules.json").write_text("{")
+    assert "modules.json is damaged" in refusal()
+
+
+ORACLE = """
+import json, sys
+import numpy as np
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], device="cpu")
+texts = json.loads(sys.argv[2])
+side = {"query": model.encode_query, "document": model.encode_document, "": model.encode}
+np.save(sys.argv[3], np.stack([side[name](texts) for name in ("", "query", "document")]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_sqrt_len", "weightedmean"])
+@pytest.mark.parametrize("dense", [(), (("tanh", 7), ("linear", 5)), (("gelu_exact", 6),)])
+def test_sentence_transformers_loads_what_is_written(tmp_path, pooling, dense):
+    """Runs where SENTENCE_TRANSFORMERS_PYTHON names a Python that has the library."""
+    python = os.environ.get("SENTENCE_TRANSFORMERS_PYTHON")
+    if not python:
+        pytest.skip("set SENTENCE_TRANSFORMERS_PYTHON to a Python with sentence-transformers")
+    folder, texts, _ = golden("cls")
+    config = read_checkpoint(folder).config
+    sizes = [config.hidden_size, *(size for _, size in dense)]
+    embedding = EmbeddingConfig(
+        (pooling,),
+        tuple(
+            DenseStep(sizes[index], size, index == 0, act)
+            for index, (act, size) in enumerate(dense)
+        ),
+        normalize=bool(dense),
+        max_seq_length=23,
+        prompts={"query": "what is ", "document": "this: "},
+        include_prompt=pooling != "weightedmean",
+    )
+    keras.utils.set_random_seed(3)
+    model = BertEmbedder.from_pretrained(folder, ["cls/"], embedding=embedding)
+    model.save_pretrained(tmp_path / "new")
+    script, out = tmp_path / "oracle.py", tmp_path / "out.npy"
+    script.write_text(ORACLE)
+    command = [python, str(script), str(tmp_path / "new"), json.dumps(texts), str(out)]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
+    expected = np.load(out)
+    found = [method(texts) for method in (model.encode, model.encode_query, model.encode_document)]
+    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+
+
+def test_a_path_out_of_the_folder_is_refused(tmp_path):
+    folder, _, _ = golden("cls")
+    path = copy(folder, tmp_path / "new")
+    modules = json.loads((path / "modules.json").read_text())
+    modules[1]["path"] = "../1_Pooling"
+    (path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="outside the folder"):
+        read_checkpoint(pathlib.Path(path))

@@ -1,0 +1,97 @@
+"""Examples of embeddings from tables, and what is wrong with them."""
+
+import json
+
+import pytest
+
+from bert_tf.tasks.embedding_examples import read_beir_examples, read_embedding_examples
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
+    return path
+
+
+def read(path, *columns):
+    return [tuple(e)[:4] for e in read_embedding_examples(str(path), "--train_file", *columns)]
+
+
+def test_pairs_triplets_lists_and_texts(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("anchor,positive\nq,p\n")
+    assert read(path) == [("q", "p", (), ())]
+    path.write_text("query,positive,negative_2,negative,negative_10\nq,p,b,a,c\n")
+    assert read(path) == [("q", "p", ("a", "b", "c"), ())]
+    path = write(
+        tmp_path / "b.jsonl",
+        {"query": "q", "positives": ["p", "r"], "negatives": ["a"], "other": 3},
+        {"query": "s", "positives": ["t"], "negatives": []},
+    )
+    assert read(path) == [("q", "p", ("a",), ()), ("q", "r", ("a",), ()), ("s", "t", (), ())]
+    path = write(tmp_path / "c.jsonl", {"id": "1", "title": "x", "text": "y"})
+    assert read(path) == [("y", "y", (), ())]
+    assert read(path, "title", "text") == [("x", "y", (), ())]
+
+
+def test_scores_of_pairs_and_margins(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("sentence1\tsentence2\tscore\na\tb\t0.25\n")
+    assert read(path) == [("a", "b", (), (0.25,))]
+    path = write(
+        tmp_path / "b.jsonl",
+        {"query": "q", "positive": "p", "negatives": ["a", "b"], "scores": [1, 2.5]},
+    )
+    assert read(path) == [("q", "p", ("a", "b"), (1.0, 2.5))]
+    path = tmp_path / "sts-dev.csv"
+    path.write_text('news\tf\t2012\t0001\t2.500\tA "quote.\tB.\textra\n')
+    assert read(path) == [('A "quote.', "B.", (), (0.5,))]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"a": "x", "b": "y"}, ["columns are a, b", "query", "--query_column"]),
+        ({"query": "x", "anchor": "z", "positive": "y"}, ["query and anchor could both be"]),
+        ({"query": "x", "positive": "  "}, ["positive is '  '", "expected a text"]),
+        ({"query": 3, "positive": "y"}, ["query is 3"]),
+        ({"query": "x", "positives": []}, ["no positive"]),
+        ({"query": "x", "positive": "y", "negative": "y"}, ["'y' is a negative and also"]),
+        ({"query": "x", "positive": "y", "score": "high"}, ["score is 'high'", "number"]),
+        ({"query": "x", "positive": "y", "score": "nan"}, ["score is 'nan'"]),
+        (
+            {"query": "x", "positive": "y", "negatives": ["a", "b"], "scores": [1]},
+            ["1 numbers in scores, expected 2"],
+        ),
+    ],
+)
+def test_what_is_wrong_names_file_and_line(tmp_path, row, expected):
+    good = {"query": "q", "positive": "p"}
+    path = write(tmp_path / "bad.jsonl", good, row)
+    with pytest.raises(ValueError) as caught:
+        read(path)
+    for text in ["bad.jsonl line 2", *expected]:
+        assert text in str(caught.value)
+
+
+def test_files_that_do_not_go_together(tmp_path):
+    path = write(
+        tmp_path / "bad.jsonl",
+        {"query": "a", "positive": "b", "score": 1},
+        {"query": "q", "positive": "p"},
+    )
+    with pytest.raises(ValueError, match="line 2 has no score"):
+        read(path)
+    path = write(tmp_path / "one.jsonl", {"query": "a", "positive": "b"})
+    with pytest.raises(ValueError, match="no column 'title'"):
+        read(path, "title")
+
+
+def test_beir_folder(tmp_path):
+    documents = [{"_id": "d1", "title": "T", "text": "one"}, {"_id": "d2", "text": "two"}]
+    write(tmp_path / "corpus.jsonl", *documents)
+    write(tmp_path / "queries.jsonl", {"_id": "q", "text": "who"})
+    (tmp_path / "qrels").mkdir()
+    lines = "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td2\t0\n"
+    (tmp_path / "qrels" / "train.tsv").write_text(lines)
+    found = [tuple(e)[:4] for e in read_beir_examples(str(tmp_path), "train")]
+    assert found == [("who", "T one", ("two",), ())]

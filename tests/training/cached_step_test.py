@@ -1,0 +1,153 @@
+"""Steps whose loss is of the whole batch: the same gradient, however the batch is cut."""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
+from bert_tf.config import OptimizerConfig
+from bert_tf.data.rows import Rows
+from bert_tf.data.text_groups import TextGroups
+from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.modeling.embedding_losses import cosent, in_batch_negatives, matryoshka
+from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.tasks.embedding import EmbeddingTask
+from bert_tf.training.cached_step import CachedStep
+from bert_tf.training.train_step import step_seed
+from tests.training.toy_fine_tuning import LONGEST, TINY, toy_texts
+
+CONFIG = dataclasses.replace(TINY, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+EMBEDDING = EmbeddingConfig(dense=(DenseStep(16, 8),), max_seq_length=LONGEST)
+SEED = 7
+LOSSES = {
+    "in_batch": in_batch_negatives,
+    "symmetric": functools.partial(in_batch_negatives, symmetric=True),
+    "matryoshka": matryoshka(in_batch_negatives, [8, 3], [1.0, 0.5]),
+    "cosent": cosent,
+}
+
+
+@pytest.fixture(scope="module")
+def mirrored():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def toy_groups(loss):
+    """Returns 12 examples of 36 texts with up to 2 negatives, or as many scored pairs."""
+    texts = toy_texts(60)
+    has_scores = loss == "cosent"
+    draw = np.random.default_rng(3)
+    negatives = [[] if has_scores else [24 + 3 * i, 25 + 3 * i][: 1 + i % 2] for i in range(12)]
+    scores = [(float(value),) for value in draw.uniform(size=12)] if has_scores else ()
+    places = np.arange(12)
+    return TextGroups(
+        Rows(texts), np.arange(60), places, 12 + places, negatives, scores, 2 - 2 * has_scores, True
+    )
+
+
+def toy_task(loss):
+    keras.utils.set_random_seed(2)
+    model = BertEmbedder(CONFIG, EMBEDDING, unpad=True)
+    groups = toy_groups(loss)
+    return EmbeddingTask(
+        model, groups, None, [LONGEST], 0, loss=LOSSES[loss], is_ranking=loss != "cosent"
+    )
+
+
+def batch_of(task):
+    """Returns a batch of 8 of which 2 only fill."""
+    examples, epoch = task.groups.choose(0, 6, 0)
+    batch = task.groups.batch(examples, epoch, 8, (LONGEST, LONGEST))
+    return {name: tf.constant(value) for name, value in batch.items()}
+
+
+def make_step(task, strategy, count):
+    optimizer = build_optimizer(OptimizerConfig("adamw", num_warmup_steps=0))
+    optimizer.build(task.model.trainable_variables)
+    return CachedStep(
+        task,
+        optimizer,
+        strategy,
+        random_seed=SEED,
+        accumulation_steps=count,
+        jit_compile=False,
+    )
+
+
+def gradients_of_one_batch(task, batch, count):
+    """Returns loss and gradients of one tape around all parts, with the masks of `count` parts."""
+    variables = [variable.value for variable in task.model.trainable_variables]
+    size = len(batch["example_weights"]) // count
+    with tf.GradientTape() as tape:
+        parts = [
+            task.embed(
+                {name: value[i * size : (i + 1) * size] for name, value in batch.items()},
+                step_seed(SEED, tf.constant(4), tf.constant(i)),
+            )
+            for i in range(count)
+        ]
+        both = tuple(tf.concat(values, axis=0) for values in zip(*parts, strict=True))
+        loss = task.batch_sums(both, batch)["loss"].mean()
+    return float(loss), [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+
+
+def assert_close(received, expected):
+    largest = max(float(tf.reduce_max(tf.abs(value))) for value in expected)
+    for one, other in zip(received, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize(
+    ("loss", "counts"),
+    [
+        ("in_batch", (4,)),
+        pytest.param("in_batch", (1, 2), marks=pytest.mark.slow),
+        pytest.param("symmetric", (4,), marks=pytest.mark.slow),
+        pytest.param("matryoshka", (2,), marks=pytest.mark.slow),
+        pytest.param("cosent", (4,), marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_are_those_of_one_batch_with_dropout(loss, counts):
+    task = toy_task(loss)
+    batch = batch_of(task)
+    for count in counts:
+        step = make_step(task, tf.distribute.get_strategy(), count)
+        gradients, sums = tf.function(step._gradients, autograph=False)(
+            batch, {}, tf.constant(4), tf.constant(0)
+        )
+        value, expected = gradients_of_one_batch(task, batch, count)
+        number = len(task.sum_names)
+        assert float(sums[0] / sums[number]) == pytest.approx(value, rel=1e-6)
+        assert_close(gradients, expected)
+        assert max(float(tf.reduce_max(tf.abs(g))) for g in gradients) > 1e-3
+
+
+@pytest.mark.slow
+def test_two_devices_are_one(mirrored):
+    """With dropout: two devices of one part each draw the masks of one device with two parts."""
+    task = toy_task("in_batch")
+    batch = batch_of(task)
+    value, expected = gradients_of_one_batch(task, batch, 2)
+    with mirrored.scope():
+        task = toy_task("in_batch")
+        step = make_step(task, mirrored, 1)
+    halves = {name: tf.reshape(v, [2, 4, *v.shape[1:]]) for name, v in batch.items()}
+
+    @tf.function(autograph=False)
+    def run():
+        def replica():
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            own = {name: v[tf.cast(number, tf.int32)] for name, v in halves.items()}
+            return step._reduced_gradients(own, tf.constant(4))
+
+        return mirrored.run(replica)
+
+    gradients, sums = run()
+    sums = mirrored.experimental_local_results(sums)[0]
+    assert float(sums[0] / sums[2]) == pytest.approx(value, rel=1e-5)
+    gradients = [mirrored.experimental_local_results(g)[0] for g in gradients]
+    assert_close(gradients, expected)

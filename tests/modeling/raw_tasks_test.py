@@ -16,7 +16,7 @@ from bert_tf.modeling.models import (
     BertTokenClassifier,
 )
 from bert_tf.text.text_tokenizer import TextTokenizer
-from export.models import load
+from bert_tf.served.models import load
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import TEXTS, write_model
 

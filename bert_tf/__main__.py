@@ -13,6 +13,7 @@ PROGRAMS = {
     "mine-negatives": "bert_tf.mine_negatives",
     "rerank": "bert_tf.run_reranker",
     "fill-mask": "bert_tf.fill_mask",
+    "score": "bert_tf.score_text",
     "features": "bert_tf.extract_features",
     "index": "bert_tf.build_index",
     "search": "bert_tf.search",

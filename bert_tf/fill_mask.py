@@ -3,6 +3,11 @@
     python -m bert_tf.fill_mask --output_dir=runs/quickstart --text='The [MASK] returns a list.'
     python -m bert_tf.fill_mask --init_checkpoint=uncased_L-12_H-768_A-12.zip
 
+Several masks together, or a gap of unknown length, are filled in as whole texts:
+
+    python -m bert_tf.fill_mask --output_dir=runs/mine --num_fillings=3 --text='She [GAP:1-4] home.'
+    python -m bert_tf.fill_mask --output_dir=runs/mine --rounds=10 --text='The [MASK] [MASK].'
+
 The model is a run of ours, or a checkpoint in any form that `run_pretraining` takes. Without
 --text, sentences are read from the terminal, one a line.
 """
@@ -21,6 +26,25 @@ config_flags.define_flags(
 config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A sentence with [MASK]; may be given several times.")
 TOP_K = flags.DEFINE_integer("top_k", 5, "Predictions shown for each mask.", lower_bound=1)
+NUM_FILLINGS = flags.DEFINE_integer(
+    "num_fillings", 0, "Whole texts shown, the best first; 0: each mask by itself.", lower_bound=0
+)
+ROUNDS = flags.DEFINE_integer(
+    "rounds",
+    0,
+    "Of mask-predict: fill all masks, then the least sure again.",
+    lower_bound=0,
+)
+TEMPERATURE = flags.DEFINE_float(
+    "temperature",
+    0.0,
+    "Draw pieces, the more freely the higher; 0: do not.",
+    lower_bound=0.0,
+)
+TOP_P = flags.DEFINE_float(
+    "top_p", 1.0, "Draw from the likeliest pieces that have this share.", 0.0, 1.0
+)
+SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
 
 
 def main(_: list[str]) -> None:
@@ -29,7 +53,7 @@ def main(_: list[str]) -> None:
     if not path:
         raise ValueError("Give the --output_dir of a run, or a model as --init_checkpoint.")
 
-    from bert_tf.tasks import mask_filling
+    from bert_tf.tasks import gap_filling, mask_filling
 
     model, tokenizer = mask_filling.read_model(
         path,
@@ -37,17 +61,29 @@ def main(_: list[str]) -> None:
         config_flags.from_flags(DataConfig).vocab_file,
         training.may_ignore,
     )
+    masked = gap_filling.MaskedModel(model, tokenizer)
+    sampling = None
+    if TEMPERATURE.value:
+        top_k = TOP_K.value if TOP_K.present else 0
+        sampling = gap_filling.Sampling(TEMPERATURE.value, top_k, TOP_P.value, SEED.value)
     for text in TEXT.value or _typed():
+        is_whole = NUM_FILLINGS.value or ROUNDS.value or sampling or gap_filling.GAP.search(text)
         try:
-            masks = mask_filling.fill_mask(model, tokenizer, text, TOP_K.value)
+            if is_whole:
+                count = NUM_FILLINGS.value or 1
+                found = gap_filling.fill_text(masked, text, count, ROUNDS.value, sampling)
+                lines = [f"{one.share:.3f}  {one.mean:7.3f}  {one.text}" for one in found]
+            else:
+                masks = mask_filling.fill_mask(model, tokenizer, text, TOP_K.value)
+                lines = ["  ".join(f"{c.piece} {c.probability:.3f}" for c in row) for row in masks]
         except ValueError as error:
             if TEXT.value:
                 raise
             print(error)
             continue
         print(text)
-        for candidates in masks:
-            print("   ", "  ".join(f"{c.piece} {c.probability:.3f}" for c in candidates))
+        for line in lines:
+            print("   ", line)
 
 
 def _typed() -> Iterable[str]:

@@ -109,6 +109,24 @@ def test_masks_are_filled_in(one_device):
         assert probabilities == sorted(probabilities, reverse=True) and sum(probabilities) <= 1
 
 
+def test_whole_texts_are_filled_in_and_scored(one_device):
+    model = {"output_dir": one_device[0]}
+    text = "The [MASK] stood [GAP:1-2]."
+    printed = finish(run("fill_mask", text=text, num_fillings=3, **model))
+    lines = printed[printed.index(text) :].splitlines()[1:]
+    shares = [float(line.split()[0]) for line in lines]
+    assert len(lines) == 3 and sum(shares) == pytest.approx(1, abs=0.01)
+    assert not any("[MASK]" in line or "[GAP" in line for line in lines)
+    drawn = [run("fill_mask", text=text, temperature=1, seed=4, **model) for _ in range(2)]
+    assert len({finish(one).splitlines()[-1] for one in drawn}) == 1
+    printed = finish(run("score_text", text="The river stood.", rewrite_rounds=1, **model))
+    words = [line.split() for line in printed.splitlines() if line.startswith("    ")]
+    assert [word[1] for word in words] == ["The", "river", "stood", "."]
+    total = next(line for line in printed.splitlines() if "The river stood." in line).split()[0]
+    assert sum(float(word[0]) for word in words) == pytest.approx(float(total), abs=0.01)
+    assert "Nothing to fill in" in fail(run("fill_mask", text="None.", rounds=2, **model))
+
+
 @pytest.mark.slow
 def test_a_second_phase_starts_from_the_first(one_device, folder):
     first = read_metrics(one_device[0] / "metrics.jsonl")

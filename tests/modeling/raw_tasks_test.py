@@ -15,8 +15,8 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
-from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.served.models import load
+from bert_tf.text.text_tokenizer import TextTokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import TEXTS, write_model
 

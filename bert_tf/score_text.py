@@ -1,0 +1,60 @@
+"""Says how likely a text is to a masked language model, word by word, and writes a likelier one.
+
+    python -m bert_tf.score_text --output_dir=runs/mine --text='He have a dog.'
+    python -m bert_tf.score_text --output_dir=runs/mine --rewrite_rounds=5 --text='He have a dog.'
+
+A line a text: its pseudo-log-likelihood in nats, whole and a word. Below it each word with its own;
+`<-` marks those less likely than --unlikely, with a likelier piece.
+"""
+
+import math
+
+from absl import flags
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, TrainingConfig
+
+config_flags.define_flags(
+    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
+)
+config_flags.define_flags(DataConfig, only=("vocab_file",))
+TEXT = flags.DEFINE_multi_string("text", [], "A text; may be given several times.")
+UNLIKELY = flags.DEFINE_float(
+    "unlikely", 0.001, "Words of a lower probability are marked.", 0.0, 1.0
+)
+REWRITE_ROUNDS = flags.DEFINE_integer(
+    "rewrite_rounds", 0, "Replace the least likely words, at most so often.", lower_bound=0
+)
+
+
+def main(_: list[str]) -> None:
+    training = config_flags.from_flags(TrainingConfig)
+    path = training.init_checkpoint or training.output_dir
+    if not path or not TEXT.value:
+        raise ValueError("Give the --output_dir of a run, or an --init_checkpoint, and a --text.")
+
+    from bert_tf.tasks import gap_filling, mask_filling, text_scores
+
+    model = gap_filling.MaskedModel(
+        *mask_filling.read_model(
+            path,
+            training.bert_config_file,
+            config_flags.from_flags(DataConfig).vocab_file,
+            training.may_ignore,
+        )
+    )
+    limit = math.log(UNLIKELY.value) if UNLIKELY.value else -math.inf
+    for text in TEXT.value:
+        words = text_scores.score_words(model, text)
+        total = text_scores.pseudo_log_likelihood(words)
+        print(f"{total:.3f}  {total / len(words):.3f} a word  {text}")
+        for word in words:
+            mark = f"  <- {word.alternative}" if word.log_probability < limit else ""
+            print(f"    {word.log_probability:8.3f}  {word.text}{mark}")
+        for version in text_scores.rewrite(model, text, REWRITE_ROUNDS.value):
+            value = text_scores.pseudo_log_likelihood(text_scores.score_words(model, version))
+            print(f"{value:.3f}  {value / len(words):.3f} a word  {version}")
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

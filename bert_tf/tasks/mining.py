@@ -57,7 +57,7 @@ class Collection(NamedTuple):
 class Rules(NamedTuple):
     """Which of the nearest documents are negatives; see the flags of `mine_negatives`."""
 
-    count: int = 4
+    num_negatives: int = 4
     range_min: int = 0
     range_max: int = 50
     absolute_margin: float | None = None
@@ -89,10 +89,10 @@ class Rules(NamedTuple):
             highest.append(self.max_score)
         lowest = -np.inf if self.min_score is None else self.min_score
         kept = [place for place in kept if lowest <= scores[place] <= min(highest)]
-        if self.is_random and len(kept) > self.count:
+        if self.is_random and len(kept) > self.num_negatives:
             drawn = numpy_random_bits(self.seed, query, 0, np.array(kept, np.int64))
-            kept = [kept[i] for i in np.argsort(drawn, kind="stable")[: self.count]]
-        return sorted(kept, key=lambda place: -scores[place])[: self.count]
+            kept = [kept[i] for i in np.argsort(drawn, kind="stable")[: self.num_negatives]]
+        return sorted(kept, key=lambda place: -scores[place])[: self.num_negatives]
 
 
 def mine(

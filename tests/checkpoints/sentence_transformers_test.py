@@ -238,8 +238,16 @@ np.save(sys.argv[3], np.stack([side[name](texts) for name in ("", "query", "docu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_sqrt_len", "weightedmean"])
-@pytest.mark.parametrize("dense", [(), (("tanh", 7), ("linear", 5)), (("gelu_exact", 6),)])
+@pytest.mark.parametrize(
+    ("pooling", "dense"),
+    [
+        ("cls", ()),
+        ("mean", (("tanh", 7), ("linear", 5))),
+        ("max", (("gelu_exact", 6),)),
+        ("mean_sqrt_len", ()),
+        ("weightedmean", (("sigmoid", 7), ("relu", 9))),
+    ],
+)
 def test_sentence_transformers_loads_what_is_written(tmp_path, pooling, dense):
     """Runs where SENTENCE_TRANSFORMERS_PYTHON names a Python that has the library."""
     python = os.environ.get("SENTENCE_TRANSFORMERS_PYTHON")

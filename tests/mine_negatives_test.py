@@ -1,0 +1,120 @@
+"""Hard negatives, beside a plain search for them."""
+
+import json
+from unittest import mock
+
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from bert_tf import mine_negatives
+from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.tasks.embedding_examples import read_embedding_examples
+from bert_tf.tasks.mining import Collection, CrossEncoder, Rules, mine
+from tests.tiny_model import write_tiny_model
+
+ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
+FOODS = ("grass", "mice", "honey")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    words = ("the", "what", "does", "eat", "eats", *ANIMALS, *FOODS)
+    return write_tiny_model(tmp_path_factory.mktemp("mine") / "model", *words)
+
+
+def collection():
+    documents = [f"the {animal} eats {food}" for animal in ANIMALS for food in FOODS]
+    queries = [f"what does the {animal} eat" for animal in ANIMALS]
+    return Collection(documents, queries, [[3 * i, 3 * i + 1] for i in range(len(ANIMALS))])
+
+
+def lines_of(model, tmp_path, rules, **options):
+    mine(str(model), str(tmp_path / "mined.jsonl"), collection(), rules, **options)
+    return [json.loads(line) for line in (tmp_path / "mined.jsonl").read_text().splitlines()]
+
+
+def cosines(model):
+    embedder, given = BertEmbedder.from_pretrained(model), collection()
+    vectors = [embedder.encode(texts) for texts in (given.queries, given.documents)]
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors]
+    return unit[0] @ unit[1].T
+
+
+@pytest.mark.slow
+def test_negatives_are_the_nearest_within_ranks_and_margins(model, tmp_path):
+    rules = Rules(num_negatives=3, range_min=1, range_max=8, relative_margin=0.001)
+    lines, scores, given = lines_of(model, tmp_path, rules), cosines(model), collection()
+    assert [line["query"] for line in lines] == given.queries
+    for query, line in enumerate(lines):
+        positives = given.positives[query]
+        assert line["positives"] == [given.documents[place] for place in positives]
+        ranked = [p for p in np.argsort(-scores[query], kind="stable") if p not in positives]
+        limit = min(scores[query][positives]) * 0.999
+        expected = [p for p in ranked[1:8] if scores[query][p] <= limit][:3]
+        assert line["negatives"] == [given.documents[place] for place in expected]
+    # What is written can be trained on.
+    examples = read_embedding_examples(str(tmp_path / "mined.jsonl"), "--train_file")
+    assert len(examples) == 16
+
+
+@pytest.mark.slow
+def test_a_rerankers_scores_decide(model, tmp_path):
+    def score(_, __, documents):
+        return np.array([len(text) for text in documents], np.float32)
+
+    with (
+        mock.patch.object(CrossEncoder, "__init__", lambda *_: None),
+        mock.patch.object(CrossEncoder, "score", score),
+    ):
+        rules = Rules(num_negatives=2, range_max=24)
+        lines = lines_of(model, tmp_path, rules, reranker="some", write_margins=True)
+    assert len(lines) == 16
+    for line in lines:
+        lengths = [len(text) for text in line["negatives"]]
+        assert lengths == sorted(lengths, reverse=True)
+        assert line["scores"] == [len(line["positive"]) - length for length in lengths]
+    assert not any(text.endswith("mice") for text in lines[0]["negatives"])
+
+
+def test_rules():
+    ranked, scores = [5, 3, 8, 1], {5: 0.9, 3: 0.8, 8: 0.5, 1: 0.2}
+
+    def choose(**fields):
+        return (
+            Rules(num_negatives=3, range_max=9)._replace(**fields).choose(0, ranked, scores, 0.85)
+        )
+
+    assert choose() == [5, 3, 8]
+    assert choose(absolute_margin=0.1) == [8, 1]
+    assert choose(relative_margin=0.05) == [3, 8, 1]
+    assert choose(range_min=2) == [8, 1]
+    assert choose(range_max=1) == [5]
+    assert choose(min_score=0.3, max_score=0.8) == [3, 8]
+    drawn = choose(num_negatives=2, is_random=True, seed=3)
+    assert drawn == choose(num_negatives=2, is_random=True, seed=3) and len(drawn) == 2
+    several = {tuple(choose(num_negatives=2, is_random=True, seed=seed)) for seed in range(20)}
+    assert len(several) == 6
+    negative = {5: -3.0, 3: -2.1}
+    rules = Rules(relative_margin=0.1)
+    assert rules.choose(0, [5, 3], negative, -2.0) == [5]  # at most -2.2
+
+
+def refuse(**values):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["mine_negatives", *(f"--{name}={value}" for name, value in values.items())])
+        with pytest.raises(ValueError) as caught:
+            mine_negatives.main([])
+    return str(caught.value)
+
+
+def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path):
+    if "negatives_per_query" not in flags.FLAGS:
+        mine_negatives.define_program_flags()
+    good = {"init_checkpoint": "m", "output_file": tmp_path / "o", "data_dir": "d"}
+    assert "--output_file is empty" in refuse(**{**good, "output_file": ""})
+    assert "either a BEIR folder" in refuse(**{**good, "data_dir": ""})
+    assert "no rank is left" in refuse(**good, range_min=5, range_max=5)
+    (tmp_path / "o").write_text("")
+    assert "exists" in refuse(**good)

@@ -1,0 +1,216 @@
+"""The retriever as a user runs it: texts and judgments in, embeddings and measures out."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.training.metrics_log import read_metrics
+from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
+from tests.tiny_model import write_tiny_model
+
+ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
+WORDS = ("the", "what", "does", "eat", "eats", "grass", "mice", "honey", "seeds", "a", *ANIMALS)
+FOODS = ("grass", "mice", "honey", "seeds")
+PROGRAM = "run_retriever"
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model without dropout, one with it, a BEIR folder and tables."""
+    path = tmp_path_factory.mktemp("retriever")
+    write_tiny_model(path / "model", *WORDS)
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    write_tiny_model(path / "still", *WORDS, **none)
+    documents = [f"the {animal} eats {food}" for animal in ANIMALS for food in FOODS]
+    beir = path / "beir"
+    (beir / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(documents)]
+    write_jsonl(beir / "corpus.jsonl", rows)
+    queries = [f"what {food} does the {animal} eat" for animal in ANIMALS for food in FOODS]
+    rows = [{"_id": f"q{i}", "text": text} for i, text in enumerate(queries)]
+    write_jsonl(beir / "queries.jsonl", rows)
+    for split, places in (("train", range(24)), ("test", range(24, 32))):
+        lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in places)]
+        (beir / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    others = [documents[(i + 5) % 32] for i in range(24)]
+    rows = zip(queries[:24], documents[:24], others, strict=True)
+    triplets = [{"query": q, "positive": p, "negative": n} for q, p, n in rows]
+    write_table(path / "triplets.csv", triplets)
+    margins = [row | {"margin": i % 5} for i, row in enumerate(triplets)]
+    write_table(path / "margins.csv", margins)
+    draw = np.random.default_rng(1)
+    scored = [
+        {"sentence1": q, "sentence2": p, "score": round(float(draw.uniform()), 3)}
+        for q, p in zip(queries, documents[::-1], strict=True)
+    ]
+    write_table(path / "scored.csv", scored)
+    write_table(path / "texts.jsonl", [{"text": text} for text in documents])
+    return path
+
+
+def flags_of(folder, output_dir, **changed):
+    return {
+        **FLAGS,
+        "do_train": "true",
+        "init_checkpoint": folder / "still",
+        "train_file": folder / "triplets.csv",
+        "num_train_steps": 4,
+        "output_dir": folder / output_dir,
+        **changed,
+    }
+
+
+def plain_ndcg(model, beir, split):
+    """Returns nDCG@10 with one relevant document a query, by NumPy."""
+    documents = [json.loads(line) for line in (beir / "corpus.jsonl").read_text().splitlines()]
+    queries = [json.loads(line) for line in (beir / "queries.jsonl").read_text().splitlines()]
+    texts = {row["_id"]: row["text"] for row in queries}
+    lines = (beir / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
+    pairs = [line.split("\t")[:2] for line in lines]
+    vectors = [model.encode([row["text"] for row in documents])]
+    vectors.append(model.encode([texts[query] for query, _ in pairs]))
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors]
+    scores = unit[1] @ unit[0].T
+    names = [row["_id"] for row in documents]
+    own = np.array([names.index(document) for _, document in pairs])
+    ranks = (scores > scores[np.arange(len(own)), own][:, None]).sum(axis=1)
+    return np.mean(np.where(ranks < 10, 1 / np.log2(ranks + 2), 0.0))
+
+
+def test_a_collection_is_judged_without_training(folder):
+    given = {
+        "do_eval": "true",
+        "init_checkpoint": folder / "model",
+        "data_dir": folder / "beir",
+        "output_dir": folder / "judged",
+    }
+    assert fine_tune(PROGRAM, "--jit_compile=false", **given) == 0
+    results = read_results(folder / "judged")
+    names = {"ndcg@10", "recall@100", "mrr@10", "map@100"}
+    assert names <= set(results)
+    assert results["recall@100"] == 1.0  # of 32 documents all are found
+    model = BertEmbedder.from_pretrained(folder / "model")
+    expected = plain_ndcg(model, folder / "beir", "test")
+    assert results["ndcg@10"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_training_finds_what_belongs_together_and_resumes_to_the_bit(folder):
+    given = flags_of(
+        folder,
+        "whole",
+        init_checkpoint=folder / "model",
+        train_file="",
+        data_dir=folder / "beir",
+        do_eval="true",
+        num_train_steps=40,
+        save_checkpoints_steps=15,
+        keep_checkpoint_max=9,
+        eval_steps=20,
+    )
+    assert fine_tune(PROGRAM, **given) == 0
+    lines = read_metrics(folder / "whole/metrics.jsonl")
+    assert lines[-1]["loss"] < lines[0]["loss"] / 4 and lines[-1]["accuracy"] > 0.8
+    results = read_results(folder / "whole")
+    before = plain_ndcg(BertEmbedder.from_pretrained(folder / "model"), folder / "beir", "test")
+    assert results["ndcg@10"] > before + 0.2
+    model = BertEmbedder.from_pretrained(folder / "whole")
+    assert model.embedding.max_seq_length == 16
+    assert plain_ndcg(model, folder / "beir", "test") == pytest.approx(results["ndcg@10"], abs=1e-6)
+    # As if killed after step 15.
+    shutil.copytree(folder / "whole", folder / "again")
+    for path in (folder / "again").glob("model.ckpt-*"):
+        if "ckpt-15" not in path.name:
+            path.unlink()
+    assert fine_tune(PROGRAM, **{**given, "output_dir": folder / "again"}) == 0
+    for name in ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt"):
+        assert (folder / "again" / name).read_bytes() == (folder / "whole" / name).read_bytes()
+    assert fine_tune(PROGRAM, **{**given, "do_train": "false"}) == 0
+
+
+def losses(folder, name, **changed):
+    """Returns the losses of a run."""
+    assert fine_tune(PROGRAM, **flags_of(folder, name, **changed)) == 0
+    return [line["loss"] for line in read_metrics(folder / name / "metrics.jsonl")]
+
+
+@pytest.mark.slow
+def test_losses_do_not_change_with_memory_or_devices(folder):
+    small = {"learning_rate": 1e-4}  # Adam's first steps make much of a last digit.
+    expected = losses(folder, "one", gradient_accumulation_steps=1, **small)
+    assert len(set(expected)) == 4
+    parts = losses(folder, "parts", gradient_accumulation_steps=4, **small)
+    assert parts == pytest.approx(expected, rel=1e-5)
+    two = {"distribution": "mirrored", "num_devices": 2, "gradient_accumulation_steps": 2}
+    assert losses(folder, "two", **two, **small) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"retrieval_loss": "symmetric"},
+        {"retrieval_loss": "triplet", "triplet_distance": "cosine", "triplet_margin": 0.3},
+        {"matryoshka_dims": "32,8", "matryoshka_weights": "1,0.5"},
+        {"train_file": "margins.csv"},
+        {"train_file": "scored.csv"},
+        {"train_file": "scored.csv", "retrieval_loss": "cosine"},
+        {"train_file": "texts.jsonl", "init_checkpoint": "model"},
+        {"embedding_pooling": "cls", "query_prompt": "a ", "frozen_layers": 1},
+    ],
+)
+def test_every_loss_learns(folder, tmp_path, changed):
+    files = {
+        name: folder / value
+        for name, value in changed.items()
+        if name in ("train_file", "init_checkpoint")
+    }
+    given = {"num_train_steps": 24, "learning_rate": 1e-3}
+    found = losses(folder, tmp_path.name, **{**changed, **given, **files})
+    assert np.mean(found[-6:]) < np.mean(found[:6])
+
+
+@pytest.mark.slow
+def test_scored_pairs_are_judged_by_correlation(folder, tmp_path):
+    stats = pytest.importorskip("scipy.stats")
+    given = {
+        "do_eval": "true",
+        "init_checkpoint": folder / "model",
+        "eval_file": folder / "scored.csv",
+        "output_dir": tmp_path / "run",
+    }
+    assert fine_tune(PROGRAM, "--jit_compile=false", **given) == 0
+    rows = [line.split(",") for line in (folder / "scored.csv").read_text().splitlines()[1:]]
+    model = BertEmbedder.from_pretrained(folder / "model")
+    first, second = (model.encode([row[side] for row in rows]) for side in (0, 1))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines = (first * second).sum(axis=1) / norms
+    expected = stats.spearmanr(cosines, [float(row[2]) for row in rows])[0]
+    assert read_results(tmp_path / "run")["spearman"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
+    def message(**changed):
+        return refuse(PROGRAM, **flags_of(folder, "refused", **changed))
+
+    assert "give --train_file, or a --data_dir" in message(train_file="")
+    assert "extract_features" in message(do_predict="true")
+    assert "no score" in message(retrieval_loss="cosent") and "triplets.csv line 2" in message(
+        retrieval_loss="cosent"
+    )
+    assert "no negative" in message(retrieval_loss="triplet", train_file=folder / "scored.csv")
+    assert "no size of embeddings of 32" in message(matryoshka_dims="64")
+    shutil.copytree(folder / "beir", tmp_path / "beir")
+    qrels = tmp_path / "beir" / "qrels" / "train.tsv"
+    qrels.write_text("query-id\tcorpus-id\tscore\nq0\td99\t1\n")
+    found = message(train_file="", data_dir=tmp_path / "beir")
+    assert "train.tsv line 2" in found and "'d99'" in found
+    assert not (folder / "refused").exists() or not list((folder / "refused").glob("model*"))

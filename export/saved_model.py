@@ -8,7 +8,8 @@ makes, with the next free version,
     serving/sst2_ids/1/  ids in; TensorFlow's own operations only
 
 each with warm-up requests and, in assets.extra, bert_tf.json, which says what the model is, and the
-vocabulary. The model is a run directory or a checkpoint in any form; its kind is told by its heads.
+vocabulary. A search (--kind=search --index=INDEX) is one model: query and k in, documents out. The
+model is a run directory or a checkpoint in any form; its kind is told by its heads.
 A version appears whole or not at all, so a server may watch the folder.
 """
 
@@ -22,7 +23,7 @@ from export.saving.version_folders import check_new, next_version
 
 KINDS = (
     *("classifier", "multi_label", "regression", "tagger", "question_answering"),
-    *("fill_mask", "next_sentence", "embeddings", "encoder"),
+    *("fill_mask", "next_sentence", "reranker", "embeddings", "encoder", "search"),
 )
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
@@ -36,27 +37,38 @@ flags.DEFINE_bool("pair", None, "Whether requests hold two texts; none: as in tr
 flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
 flags.DEFINE_enum("pooling", "mean", ["cls", "mean", "max"], "Pooling of embeddings.")
 flags.DEFINE_bool("normalize", False, "Divide embeddings by their length.")
+flags.DEFINE_string("index", "", "Directory of bert_tf.build_index, which --kind=search searches.")
+flags.DEFINE_string("rerank", "", "A cross-encoder that orders what --kind=search finds.")
+flags.DEFINE_integer("rerank_k", 50, "Documents that --rerank reads.", lower_bound=1)
+flags.DEFINE_enum(
+    "store", "", ["", "float32", "float16", "int8"], "Vectors of --kind=search; empty: the index's."
+)
 flags.DEFINE_float(
     "null_score_diff_threshold", None, "No answer above these odds; none: as in training."
 )
 
 
 def main(_: list[str]) -> None:
-    if not FLAGS.model_dir or not FLAGS.output_dir:
+    if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
         raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
+    if FLAGS.kind == "search" and not FLAGS.index:
+        raise ValueError("--kind=search needs the index of the documents; give --index.")
     output = pathlib.Path(FLAGS.output_dir).expanduser()
     version = FLAGS.version or next_version(output)
     check_new(output, version)
 
+    from bert_tf.search.index import Manifest
     from bert_tf.served.models import load
     from export.saving.writing import save
 
-    options = given_options(FLAGS.kind)
-    served = load(FLAGS.model_dir, FLAGS.kind, FLAGS.max_seq_length, **options)
+    options, source = given_options(FLAGS.kind), FLAGS.model_dir
+    if FLAGS.kind == "search":
+        source = source or Manifest.read(pathlib.Path(FLAGS.index)).source
+    served = load(source, FLAGS.kind, FLAGS.max_seq_length, **options)
     before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
     kept = {name: value for name, value in options.items() if name != "texts"}  # It has them.
-    paths = save(served, output, version, FLAGS.model_dir, kept)
+    paths = save(served, output, version, source, kept)
     logging.set_verbosity(before)
     for path in paths:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -75,6 +87,7 @@ def given_options(kind: str) -> dict[str, Any]:
         "pooling": ("embeddings",),
         "normalize": ("embeddings",),
         "null_score_diff_threshold": ("question_answering",),
+        **dict.fromkeys(("index", "store", "rerank", "rerank_k"), ("search",)),
         "pair": ("classifier", "multi_label", "regression"),
     }
     for name, kinds in of_kind.items():

@@ -50,22 +50,26 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
             f"{has}. Train one: python -m bert_tf.run_reranker --init_checkpoint={path}"
         )
     folder = pathlib.Path(path)
-    own = recorded(str(folder), "max_seq_length")
-    length = int(own) if own else _stated_length(folder) or MOST_PIECES
-    return CrossEncoder(checkpoint, _activation(folder), min(length, checkpoint.config.longest_row))
+    length = min(stated_length(folder), checkpoint.config.longest_row)
+    return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
 
 
-def _activation(folder: pathlib.Path) -> str:
+def stated_activation(folder: pathlib.Path) -> str:
+    """Returns what a folder or a run says that a score is of the logit; "" if it says nothing.
+
+    Raises:
+      ValueError: if that is not known here.
+    """
     if loss := recorded(str(folder), "ranking_loss"):
         return activation_of(loss)
     if not (folder / "config.json").is_file():
-        return "sigmoid"
+        return ""
     values = read_json(folder / "config.json")
     inner = values.get("sentence_transformers")
     name = inner.get("activation_fn") if isinstance(inner, dict) else None
     name = name or values.get(LEGACY_KEY)
     if name is None:
-        return "sigmoid"
+        return ""
     if name not in ACTIVATIONS:
         raise ValueError(
             f"{folder / 'config.json'}: the activation is {name!r}; expected one of "
@@ -79,12 +83,14 @@ def activation_of(loss: str) -> str:
     return "sigmoid" if loss == "bce" else "identity"
 
 
-def _stated_length(folder: pathlib.Path) -> int:
-    """Returns the most pieces of a pair; 0 if tokenizer_config.json gives none that is real."""
+def stated_length(folder: pathlib.Path) -> int:
+    """Returns the most pieces of a pair that a folder or a run states, else MOST_PIECES."""
+    if own := recorded(str(folder), "max_seq_length"):
+        return int(own)
     path = folder / "tokenizer_config.json"
     length = read_json(path).get("model_max_length") if path.is_file() else None
     # Tokenizers without a limit say 1e30.
-    return int(length) if isinstance(length, (int, float)) and length < 1e6 else 0
+    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e6 else MOST_PIECES
 
 
 def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None:

@@ -26,6 +26,8 @@ class SearchEmbedder:
       batch_size: texts computed at once.
 
     Attributes:
+      pooling, normalize, max_seq_length: what it does.
+      prompts: what stands before a text, by `query` and `document`.
       fingerprint: changes with any weight, piece of the vocabulary, or the pooling.
       dimension: of the vectors.
 
@@ -45,17 +47,18 @@ class SearchEmbedder:
         self._embedder = TextEmbedder.from_checkpoint(
             checkpoint, pooling, normalize, max_seq_length=length, batch_size=batch_size
         )
-        self._prompts = _prompts(folder)
+        self.pooling, self.normalize, self.max_seq_length = pooling, normalize, length
+        self.prompts = _prompts(folder)
         self.fingerprint = fingerprint(checkpoint, pooling, str(normalize))
         self.dimension = checkpoint.config.hidden_size
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [Q, D]."""
-        return self._embedder.embed([self._prompts.get("query", "") + text for text in texts])
+        return self._embedder.embed([self.prompts.get("query", "") + text for text in texts])
 
     def documents(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [N, D]."""
-        return self._embedder.embed([self._prompts.get("document", "") + text for text in texts])
+        return self._embedder.embed([self.prompts.get("document", "") + text for text in texts])
 
 
 def fingerprint(checkpoint: Checkpoint, *settings: str) -> str:

@@ -38,10 +38,14 @@ class Served:
 
     Attributes:
       labels: names of the classes, if there are any.
+      lists: names of those texts of which a request holds several for each row.
+      numbers: names of further inputs, one number each, with one to try.
     """
 
     kind = ""
     labels: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    numbers: dict[str, int] = {}
 
     def __init__(
         self,
@@ -61,6 +65,10 @@ class Served:
     def call_model(self, batch: Batch) -> Any:
         """Returns the model's outputs for rows of ids, int32 [R, T]."""
         return self.model(batch, training=False)
+
+    def parts(self) -> list["Served"]:
+        """Returns the models, with tokenizers of their own, that its functions call."""
+        return [self]
 
     def share_model(self) -> None:
         """Lets the functions made from now on call one graph of the model, where each had its own.
@@ -110,9 +118,13 @@ class Served:
 
     def text_signatures(self) -> Signatures:
         """Returns functions of texts, ids and serialized tf.Examples, by the signature's name."""
-        strings = [tf.TensorSpec([None], tf.string, name) for name in self.texts]
+        strings = [
+            tf.TensorSpec([None, None] if name in self.lists else [None], tf.string, name)
+            for name in self.texts
+        ]
         serialized = [tf.TensorSpec([None], tf.string, "examples")]
-        features = {name: tf.io.FixedLenFeature([], tf.string) for name in self.texts}
+        one, several = tf.io.FixedLenFeature([], tf.string), tf.io.RaggedFeature(tf.string)
+        features = {name: several if name in self.lists else one for name in self.texts}
 
         @tf.function(input_signature=strings, autograph=False)
         def serving_default(*texts: tf.Tensor) -> Outputs:
@@ -121,7 +133,11 @@ class Served:
         @tf.function(input_signature=serialized, autograph=False)
         def examples(examples: tf.Tensor) -> Outputs:
             parsed = tf.io.parse_example(examples, features)
-            return serving_default(*(parsed[name] for name in self.texts))
+            columns = {
+                name: parsed[name].to_tensor() if name in self.lists else parsed[name]
+                for name in self.texts
+            }
+            return serving_default(*columns.values())
 
         ids = self.id_signatures()["serving_default"]
         return {"serving_default": serving_default, "ids": ids, "examples": examples}

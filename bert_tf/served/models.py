@@ -8,14 +8,20 @@ tagger               tagger           text, or words
 question_answering   squad            question, context
 fill_mask            masked_lm        text with [MASK]
 next_sentence        next_sentence    text, text_b
+reranker             classifier       query, documents
+search               none             query, k
 embeddings           none             text
 encoder              none             text
 """
 
 import pathlib
+import typing
 from typing import Any
 
+import numpy as np
+
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.encoder import BertEncoder
@@ -26,9 +32,12 @@ from bert_tf.modeling.models import (
     BertTokenClassifier,
 )
 from bert_tf.run_record import recorded
+from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.index import Index, Manifest
 from bert_tf.served.answers import ServedAnswerer
 from bert_tf.served.masks import ServedMaskFiller
 from bert_tf.served.model import PAIR, SINGLE, Served
+from bert_tf.served.ranking import ServedReranker, ServedSearch, VectorStore
 from bert_tf.served.texts import (
     ServedClassifier,
     ServedEmbedder,
@@ -44,7 +53,8 @@ CLASSES: dict[str, type[Served]] = {
     served.kind: served
     for served in (
         *(ServedClassifier, ServedLabels, ServedNumber, ServedTagger, ServedAnswerer),
-        *(ServedMaskFiller, ServedNextSentence, ServedEmbedder, ServedEncoder),
+        *(ServedMaskFiller, ServedNextSentence, ServedReranker, ServedEmbedder, ServedEncoder),
+        ServedSearch,
     )
 }
 HEADS = {
@@ -55,6 +65,7 @@ HEADS = {
     "question_answering": "squad",
     "fill_mask": "masked_lm",
     "next_sentence": "next_sentence",
+    "reranker": "classifier",
 }
 OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
 SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
@@ -79,6 +90,8 @@ def load(
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
         or is to be served longer than it has positions.
     """
+    if kind == "search":
+        return load_search(model_dir, max_seq_length, unpad, **options)
     path = local_path(model_dir)
     folder = str(path if path.is_dir() else path.parent)
     check_is_finished(folder)
@@ -95,8 +108,50 @@ def load(
         model,
         checkpoint.vocab,
         checkpoint.config.do_lower_case,
-        find_length(checkpoint, folder, max_seq_length),
+        find_length(checkpoint, folder, max_seq_length, kind),
         **{**recorded_options(checkpoint, kind, folder), **options},
+    )
+
+
+def load_search(
+    model_dir: str,
+    max_seq_length: int = 0,
+    unpad: bool = True,
+    *,
+    index: str,
+    store: str = "",
+    rerank: str = "",
+    rerank_k: int = 50,
+) -> ServedSearch:
+    """Makes the served search of an index.
+
+    Args:
+      model_dir: the model that the index was made with; "": where it lay then.
+      max_seq_length, unpad: see `load`; 0: what the model's folder says.
+      index: directory of `bert_tf.build_index`.
+      store: form of the vectors, of `STORES`; "": that of the index.
+      rerank: a cross-encoder; "": none.
+      rerank_k: how many documents it reads.
+
+    Raises:
+      ValueError: if model and index disagree, or there are no texts to rerank.
+    """
+    source = model_dir or Manifest.read(pathlib.Path(index)).source
+    settings = SearchEmbedder(source, max_seq_length=max_seq_length)
+    found = Index(index, settings.fingerprint)
+    if rerank and not found.manifest.has_texts:
+        raise ValueError(f"{index} keeps no texts, which a reranker reads; build it with texts.")
+    is_unit = settings.normalize or found.manifest.similarity == "cosine"
+    options = {"pooling": settings.pooling, "normalize": is_unit}
+    embedder = load(source, "embeddings", settings.max_seq_length, unpad, **options)
+    return ServedSearch(
+        typing.cast(ServedEmbedder, embedder),
+        VectorStore(found.vectors(np.arange(len(found))), store or found.manifest.dtype),
+        found.ids,
+        [found.text(row) for row in range(len(found))] if found.manifest.has_texts else (),
+        settings.prompts.get("query", ""),
+        typing.cast(ServedReranker, load(rerank, "reranker", 0, unpad)) if rerank else None,
+        rerank_k,
     )
 
 
@@ -116,6 +171,8 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
     A pre-trained model fills masks, unless another kind is asked for; one without heads embeds.
     """
     if "classifier" in checkpoint.heads:
+        if checkpoint.num_labels == 1 and stated_activation(pathlib.Path(folder)):
+            return "reranker"
         if task := recorded(folder, "task_name"):
             return "classifier" if glue_task(task).labels else "regression"
         guess = "class" if checkpoint.num_labels > 1 else "number"
@@ -137,6 +194,10 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
             f"{checkpoint.source} has no {head} head, so it cannot serve as {kind}; it can as "
             f"{', '.join(possible)}."
         )
+    if kind == "reranker" and checkpoint.num_labels != 1:
+        raise ValueError(
+            f"{checkpoint.source} has {checkpoint.num_labels} labels; a reranker has one."
+        )
 
 
 def make_model(checkpoint: Checkpoint, kind: str, unpad: bool = True) -> Any:
@@ -145,7 +206,7 @@ def make_model(checkpoint: Checkpoint, kind: str, unpad: bool = True) -> Any:
     Rows without padding (`unpad`): texts of mixed length cost what their pieces cost.
     """
     options: dict[str, Any] = {"unpad": unpad, "dtype": "float32"}
-    if kind in ("classifier", "multi_label", "regression"):
+    if kind in ("classifier", "multi_label", "regression", "reranker"):
         return BertClassifier.from_checkpoint(checkpoint, **options)
     if kind == "tagger":
         return BertTokenClassifier.from_checkpoint(checkpoint, **options)
@@ -160,7 +221,7 @@ def make_model(checkpoint: Checkpoint, kind: str, unpad: bool = True) -> Any:
     return BertEncoder.from_checkpoint(checkpoint, **options)
 
 
-def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int) -> int:
+def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:
     """Returns the most pieces of a row.
 
     Raises:
@@ -168,6 +229,8 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int) -> int
     """
     positions = checkpoint.config.longest_row
     length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
+    if kind == "reranker":
+        length = length or min(stated_length(pathlib.Path(folder)), positions)
     # Without a position table there is no limit, but a row ends somewhere.
     length = length or min(positions, checkpoint.config.max_position_embeddings)
     if not 3 < length <= positions:
@@ -194,6 +257,8 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
         second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
         options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
         options["keep_tail"] = recorded(folder, "long_texts") == "tail"
+    if kind == "reranker":
+        options["activation"] = stated_activation(pathlib.Path(folder)) or "sigmoid"
     if kind == "next_sentence":
         options["texts"] = PAIR
     if kind == "question_answering":

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.served.model import IDS, Served
 from bert_tf.served.models import load
 from bert_tf.text.kinds import encode_with_masks
-from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.packing import pack, pack_pair, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import MASK
 from export.checks.stored_model import Request, StoredModel
@@ -39,11 +39,12 @@ Answer = dict[str, np.ndarray] | tuple[int, str]
 def make_requests(stored: StoredModel) -> list[Request]:
     """Returns a request of `ODD_TEXTS` for each signature, by the signature's name."""
     columns = odd_texts(stored)
-    texts = {name: _strings(column) for name, column in columns.items()}
+    texts = text_columns(stored)
     rows = pack_texts(stored, *columns.values())
     features = texts if stored.takes_texts else rows
+    numbers = {n: np.array(value, np.int32) for n, value in stored.card.get("numbers", {}).items()}
     of_input = {
-        **dict.fromkeys(texts, texts),
+        **dict.fromkeys([*texts, *numbers], {**texts, **numbers}),
         **dict.fromkeys(IDS, rows),
         "words": {"words": np.stack([_strings(words) for words in WORDS])},
         "examples": {"examples": _examples(features)},
@@ -59,6 +60,15 @@ def odd_texts(stored: StoredModel) -> dict[str, Sequence[str]]:
     return dict(zip(stored.card["inputs"], (ODD_TEXTS, ODD_TEXTS[::-1]), strict=False))
 
 
+def text_columns(stored: StoredModel) -> dict[str, np.ndarray]:
+    """Returns `odd_texts` as a request holds them, object [B], of lists [B, 3]."""
+    columns = {name: _strings(column) for name, column in odd_texts(stored).items()}
+    for name in stored.card.get("lists", []):
+        column = columns[name]
+        columns[name] = np.stack([column, np.roll(column, 3), np.roll(column, 5)], axis=1)
+    return columns
+
+
 def pack_texts(stored: StoredModel, *texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Makes rows of ids as the Python programs do, [MASK] for what is written so."""
     tokenizer = make_tokenizer(stored.vocab, stored.card["do_lower_case"])
@@ -66,14 +76,16 @@ def pack_texts(stored: StoredModel, *texts: Sequence[str]) -> dict[str, np.ndarr
     seconds = columns[1] if len(columns) == 2 else [[]] * len(columns[0])
     length = stored.card["max_seq_length"]
     pairs = zip(columns[0], seconds, strict=True)
-    return pad_batch([pack(stored.vocab, *both, length) for both in pairs], stored.vocab.pad_id)
+    make = pack_pair if stored.card["kind"] == "reranker" else pack
+    return pad_batch([make(stored.vocab, *both, length) for both in pairs], stored.vocab.pad_id)
 
 
 def broken_request(stored: StoredModel) -> Request:
     """Returns a request whose last text is not UTF-8."""
-    texts = {name: _strings(column) for name, column in odd_texts(stored).items()}
+    texts = text_columns(stored)
     texts[stored.card["inputs"][-1]][-1] = NOT_UTF8
-    return Request("serving_default", texts)
+    numbers = {n: np.array(value, np.int32) for n, value in stored.card.get("numbers", {}).items()}
+    return Request("serving_default", {**texts, **numbers})
 
 
 def _strings(texts: Sequence[str]) -> np.ndarray:
@@ -84,8 +96,8 @@ def _examples(features: dict[str, np.ndarray]) -> np.ndarray:
     """Returns serialized tf.Examples of columns of strings or ids, object [B]."""
 
     def feature(value: bytes | np.ndarray) -> tf.train.Feature:
-        if isinstance(value, bytes):
-            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        if isinstance(value, bytes) or value.dtype == object:
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=np.atleast_1d(value)))
         return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
 
     serialized = []
@@ -120,7 +132,7 @@ def python_answer(served: Served, stored: StoredModel, request: Request) -> dict
     elif set(tensors) == set(IDS):
         outputs = served.from_ids(tensors)
     else:
-        outputs = served.from_texts(*(tensors[name] for name in served.texts))
+        outputs = served.from_texts(*(tensors[name] for name in (*served.texts, *served.numbers)))
     return {name: value.numpy() for name, value in outputs.items()}
 
 

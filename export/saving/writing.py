@@ -24,6 +24,8 @@ SAMPLES = {
     "text_b": ("And a second one.", "piece " * 50),
     "question": ("What is short?", "Which word is there fifty times?"),
     "context": ("This text is short.", "word " * 50),
+    "query": ("What is short?", "Which word is there fifty times?"),
+    "documents": (("This text is short.", "word " * 50), ("word " * 50, "")),
 }
 
 
@@ -34,7 +36,7 @@ def save(
     source: str,
     options: dict[str, Any] | None = None,
 ) -> list[pathlib.Path]:
-    """Writes both SavedModels; returns their folders, the text model's first.
+    """Writes both SavedModels, of a search one; returns their folders, the text model's first.
 
     Args:
       served: of `bert_tf.served.models.load`.
@@ -49,14 +51,16 @@ def save(
     """
     check_new(folder, version)
     samples = {name: tf.constant(SAMPLES[name]) for name in served.texts}
-    ids = dict(zip(IDS, served.sample_ids(*samples.values()), strict=True))
     card = {**served.card(), "source": source, "options": options or {}}
+    ids = dict(zip(IDS, served.sample_ids(*samples.values()), strict=True))
     served.share_model()
+    numbers = {name: tf.constant(number) for name, number in served.numbers.items()}
     models = {
         ids_folder(folder): (served.id_signatures(), [("serving_default", ids)]),
         # The last to appear: a version of the text model says that both are there.
-        folder: (served.text_signatures(), [("serving_default", samples)]),
+        folder: (served.text_signatures(), [("serving_default", {**samples, **numbers})]),
     }
+    models = {model: made for model, made in models.items() if made[0]}  # not all take ids
     with contextlib.ExitStack() as stack:
         made = {}
         for model, (signatures, requests) in models.items():
@@ -86,8 +90,10 @@ def _write(
     functions = {name: call.get_concrete_function() for name, call in signatures.items()}
     used = tf.Module()
     used.weights = [v for function in functions.values() for v in function.variables]
-    if not isinstance(served.vocab, Vocab):  # Its tables are resources, as weights are.
-        used.tokenizer = served.tokenizer
+    # Tables of byte-level BPE are resources, as weights are.
+    used.tokenizers = [
+        part.tokenizer for part in served.parts() if not isinstance(part.vocab, Vocab)
+    ]
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(used, str(folder), functions, options)
     extra = folder / "assets.extra"

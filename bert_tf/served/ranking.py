@@ -1,0 +1,260 @@
+"""Documents in order: by a cross-encoder, or found among many by the vector of a query."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.search.exact import best_of, score
+from bert_tf.served.model import Batch, Outputs, Served, Signatures
+from bert_tf.served.text_pieces import check_utf8
+from bert_tf.served.texts import ServedEmbedder
+from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
+
+NO_SCORE = -1e9  # of no document: below all scores, and JSON has a number for it
+CHUNK_ROWS = 16384
+RESCORED = 4
+STORES = ("float32", "float16", "int8")
+
+
+class ServedReranker(Served):
+    """A cross-encoder: a `BertClassifier` of one label that reads a query with each document.
+
+    Args:
+      arguments: of `Served`.
+      activation: `sigmoid` or `identity`, what a score is of the logit.
+
+    Inputs:
+      query: string [B].
+      documents: string [B, N]; "" stands for none where a query has fewer.
+
+    Outputs:
+      scores: float32 [B, N], in the order of the documents; of none NO_SCORE.
+      order: int32 [B, N], the places of the documents, the best first, then those of none.
+
+    Of ids a row is a pair, and `scores` are float32 [R].
+    """
+
+    kind = "reranker"
+    lists = ("documents",)
+
+    def __init__(self, *arguments: Any, activation: str = "sigmoid", **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "texts": ("query", "documents")})
+        self.activation = activation
+
+    def from_ids(self, batch: Batch) -> Outputs:
+        return {"scores": self._activate(self.call_in_parts(batch, tf.float32)[:, 0])}
+
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        query, documents = texts
+        logits = self.logits(query, documents)
+        is_one = documents != ""
+        scores = tf.where(is_one, self._activate(logits), NO_SCORE)
+        order = tf.argsort(tf.where(is_one, -logits, float("inf")), axis=1, stable=True)
+        return {"scores": scores, "order": order}
+
+    def logits(self, query: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
+        """Returns unnormalised scores, float32 [B, N]; 0 where there is no document."""
+        places = tf.where(documents != "")  # [R, 2]
+        pairs = tf.gather(query, places[:, 0]), tf.gather_nd(documents, places)
+        found = self.call_in_parts(self.pack(*pairs), tf.float32)[:, 0]  # [R]
+        return tf.scatter_nd(places, found, tf.shape(documents, tf.int64))
+
+    def pack(self, *texts: tf.Tensor) -> Batch:
+        pieces = [self.tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2) for text in texts]
+        lengths = [column.row_lengths() for column in pieces]
+        kept = longest_first_lengths(
+            lengths[0], lengths[1], self.max_seq_length, self.vocab.num_separators, True
+        )
+        first, second = (cut(*both) for both in zip(pieces, kept, strict=True))
+        return pack_rows(self.vocab, first, second, as_tokenizers=True)
+
+    def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
+        query, documents = texts
+        return super().sample_ids(query, documents[:, 0])
+
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "lists": list(self.lists), "activation": self.activation}
+
+    def _activate(self, logits: tf.Tensor) -> tf.Tensor:
+        return tf.sigmoid(logits) if self.activation == "sigmoid" else logits
+
+
+class VectorStore(tf.Module):
+    """Vectors in variables, searched exactly.
+
+    float32 and float16 are stored as they are. int8 stores a vector x twice, x = s (a + b / 254)
+    with int8 a and b and s = max|x| / 127: a search reads a, a byte a number, and the best
+    `RESCORED` x k are scored again by both, to 16 bits: two bytes a number in memory.
+
+    Args:
+      vectors: float32 [N, D].
+      dtype: of `STORES`.
+    """
+
+    def __init__(self, vectors: np.ndarray, dtype: str) -> None:
+        super().__init__()
+        self.count, self.dtype = len(vectors), dtype
+        parts = {"vectors": vectors.astype(np.float16 if dtype == "float16" else np.float32)}
+        if dtype == "int8":
+            scales = np.maximum(np.abs(vectors).max(axis=1), 1e-30) / np.float32(127)
+            scaled = vectors / scales[:, None]
+            coarse = np.rint(scaled).astype(np.int8)
+            fine = np.rint((scaled - coarse) * 254).astype(np.int8)
+            parts = {"vectors": coarse, "rest": fine, "scales": scales.astype(np.float32)}
+        self.parts = {
+            name: tf.Variable(value, trainable=False, name=name) for name, value in parts.items()
+        }
+
+    def search(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the k nearest: scores float32 [B, k], descending, and rows int32 [B, k].
+
+        Args:
+          queries: float32 [B, D].
+          k: int32 [], at most N.
+        """
+        wanted = tf.minimum(self.count, RESCORED * k) if self.dtype == "int8" else k
+        scores, rows = self._scan(queries, wanted)
+        if self.dtype != "int8":
+            return scores, rows
+        coarse, fine, scales = (
+            tf.gather(self.parts[name], rows) for name in ("vectors", "rest", "scales")
+        )
+        exact = tf.cast(coarse, tf.float32) + tf.cast(fine, tf.float32) / 254.0
+        found = tf.einsum("bd,bcd->bc", queries, exact) * scales
+        # Of equal scores the lower row stands first.
+        order = tf.argsort(rows, axis=1)
+        rows, found = (tf.gather(part, order, batch_dims=1) for part in (rows, found))
+        scores, order = tf.math.top_k(found, k)
+        return scores, tf.gather(rows, order, batch_dims=1)
+
+    def _scan(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        vectors, scales = self.parts["vectors"], self.parts.get("scales")
+
+        def step(first: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor) -> tuple[Any, ...]:
+            last = tf.minimum(first + CHUNK_ROWS, self.count)
+            found = score(queries, vectors[first:last])
+            if scales is not None:
+                found *= scales[first:last]
+            values, places = best_of(found, tf.minimum(k, last - first))
+            values = tf.concat([scores, values], axis=1)
+            places = tf.concat([rows, places + first], axis=1)
+            values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
+            return last, values, tf.gather(places, order, batch_dims=1)
+
+        size = tf.shape(queries)[0]
+        start = tf.constant(0), tf.zeros([size, 0]), tf.zeros([size, 0], tf.int32)
+        shapes = tf.TensorShape([]), tf.TensorShape([None, None]), tf.TensorShape([None, None])
+        _, scores, rows = tf.while_loop(
+            lambda first, *_: first < self.count, step, start, shape_invariants=shapes
+        )
+        return scores, rows
+
+
+class ServedSearch(Served):
+    """A search in one model: text -> vector -> nearest vectors -> perhaps a cross-encoder.
+
+    Args:
+      embedder: makes the vector of a query.
+      store: the documents' vectors.
+      ids: of the documents.
+      texts: of the documents; () for none.
+      prompt: stands before a query.
+      reranker: orders the first anew; None for none.
+      rerank_k: how many of them.
+
+    Inputs:
+      query: string [B].
+      k: int32 [], documents wanted.
+
+    Outputs:
+      ids: string [B, k], the best first.
+      scores: float32 [B, k], dot products, of a reranker its scores.
+      rows: int32 [B, k], the documents' numbers.
+      texts: string [B, k], if the model has them.
+
+    Raises:
+      InvalidArgumentError: when it runs, if k is below 1 or above the number of documents.
+    """
+
+    kind = "search"
+    numbers = {"k": 3}  # inputs that are one number, with one to try
+
+    def __init__(
+        self,
+        embedder: ServedEmbedder,
+        store: VectorStore,
+        ids: Sequence[str],
+        texts: Sequence[str] = (),
+        prompt: str = "",
+        reranker: ServedReranker | None = None,
+        rerank_k: int = 50,
+    ) -> None:
+        sizes = embedder.do_lower_case, embedder.max_seq_length
+        super().__init__(embedder.model, embedder.vocab, *sizes, texts=("query",))
+        self.embedder, self.store, self.prompt = embedder, store, prompt
+        self.reranker, self.rerank_k = reranker, rerank_k
+        # Strings in variables: a graph may hold two gibibytes of constants at most.
+        self.ids = tf.Variable(list(ids), trainable=False, name="ids")
+        self.document_texts = (
+            tf.Variable(list(texts), trainable=False, name="texts") if texts else None
+        )
+
+    def parts(self) -> list[Served]:
+        return [self.embedder, *([self.reranker] if self.reranker else [])]
+
+    def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
+        return self.embedder.sample_ids(*texts)
+
+    def share_model(self) -> None:
+        """Nothing: there is one function."""
+
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        """Takes queries and k."""
+        return self.search(*texts)
+
+    def search(self, query: tf.Tensor, k: tf.Tensor) -> Outputs:
+        count = self.store.count
+        message = f"k must lie in 1 .. {count}, the number of documents"
+        with tf.control_dependencies(
+            [tf.debugging.Assert((k >= 1) & (k <= count), [message, k], name="check_k")]
+        ):
+            k = tf.identity(k)
+        query = check_utf8(query)
+        vectors = self.embedder.from_texts(self.prompt + query)["embedding"]
+        wanted = tf.minimum(tf.maximum(k, self.rerank_k), count) if self.reranker else k
+        scores, rows = self.store.search(vectors, wanted)
+        if self.reranker:
+            documents = tf.gather(self.document_texts, rows)
+            found = self.reranker.from_texts(query, documents)
+            order = found["order"][:, :k]
+            scores, rows = (
+                tf.gather(part, order, batch_dims=1) for part in (found["scores"], rows)
+            )
+        outputs = {"ids": tf.gather(self.ids, rows), "scores": scores, "rows": rows}
+        if self.document_texts is not None:
+            outputs["texts"] = tf.gather(self.document_texts, rows)
+        return outputs
+
+    def text_signatures(self) -> Signatures:
+        specs = [tf.TensorSpec([None], tf.string, "query"), tf.TensorSpec([], tf.int32, "k")]
+
+        @tf.function(input_signature=specs, autograph=False)
+        def serving_default(query: tf.Tensor, k: tf.Tensor) -> Outputs:
+            return self.search(query, k)
+
+        return {"serving_default": serving_default}
+
+    def id_signatures(self) -> Signatures:
+        """None: what a model of ids would answer with, `embeddings` has."""
+        return {}
+
+    def card(self) -> dict[str, Any]:
+        return {
+            **super().card(),
+            "numbers": self.numbers,
+            "documents": self.store.count,
+            "store": self.store.dtype,
+            "rerank_k": self.rerank_k if self.reranker else 0,
+        }

@@ -1,0 +1,128 @@
+"""A served reranker and a served search answer as the programs in Python do."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.exact import top_k
+from bert_tf.search.index import Batch, Index, build_index
+from bert_tf.search.reranker import Reranker
+from bert_tf.served.models import load
+from bert_tf.served.ranking import NO_SCORE, VectorStore
+from export.checks.model_check import check
+from export.saving.writing import save
+from tests.export.made_models import TEXTS
+from tests.shared_data import shared_data
+
+QUERIES = ["the river", "", "word " * 60]
+
+
+def fixture(name: str) -> str:
+    return str(shared_data("fixtures", "families", "sentence_transformers", name))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("search") / "index"
+    embedder = SearchEmbedder(fixture("mean_normalize"))
+    texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
+    ids = [f"d{number}" for number in range(len(texts))]
+    batch = Batch(ids, embedder.documents(texts), texts)
+    build_index(folder, [batch], model=embedder.fingerprint, source=fixture("mean_normalize"))
+    return folder
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_store_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr("bert_tf.served.ranking.CHUNK_ROWS", 100)
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=[350, 24]).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[200] = vectors[7]  # a tie
+    queries = np.concatenate([random.normal(size=[3, 24]), vectors[7:8]]).astype(np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    expected, rows = top_k(queries, vectors, 120)
+    scores, found = VectorStore(vectors, dtype).search(tf.constant(queries), tf.constant(120))
+    least = {"float32": 1e-6, "float16": 1e-3, "int8": 2e-5}[dtype]
+    np.testing.assert_allclose(scores, expected, atol=least)
+    np.testing.assert_array_equal(found[3, :2], [7, 200])
+    if dtype == "float32":
+        np.testing.assert_array_equal(found, rows)
+    assert all(len({*a.tolist()} & {*b}) > 117 for a, b in zip(found.numpy(), rows, strict=True))
+
+
+def test_reranker() -> None:
+    path = fixture("cross_encoder")
+    served, model = load(path), Reranker.from_pretrained(path)
+    assert served.kind == "reranker" and served.max_seq_length == 40
+    documents = [[TEXTS[0], "", "b " * 90], [TEXTS[4], TEXTS[1], TEXTS[0]], ["", "a", ""]]
+    found = served.from_texts(tf.constant(QUERIES), tf.constant(documents))
+    scores, order = found["scores"].numpy(), found["order"].numpy()
+    for row, (query, texts) in enumerate(zip(QUERIES, documents, strict=True)):
+        places = [place for place, text in enumerate(texts) if text]
+        expected = model.scores([(query, texts[place]) for place in places])
+        np.testing.assert_allclose(scores[row, places], expected, atol=1e-5)
+        best = [places[place] for place in np.argsort(-expected, kind="stable")]
+        assert order[row, : len(places)].tolist() == best
+        assert all(scores[row, place] == NO_SCORE for place in order[row, len(places) :])
+    none = served.from_texts(tf.constant(["a"]), tf.constant([[]], tf.string, [1, 0]))
+    assert none["scores"].shape == (1, 0)
+
+
+@pytest.mark.slow
+def test_search(index: pathlib.Path) -> None:
+    served = load("", "search", index=str(index))
+    found = Index(index)
+    vectors = SearchEmbedder(fixture("mean_normalize")).queries(QUERIES)
+    expected, rows = found.search(vectors, 5)
+    answer = served.search(tf.constant(QUERIES), tf.constant(5))
+    np.testing.assert_allclose(answer["scores"], expected, atol=1e-5)
+    vectors = found.vectors(np.arange(len(found)))
+    scores = (
+        found.as_queries(SearchEmbedder(fixture("mean_normalize")).queries(QUERIES)) @ vectors.T
+    )
+    for row, own in enumerate(answer["rows"].numpy()):
+        np.testing.assert_allclose(scores[row, own], expected[row], atol=1e-5)
+    assert answer["ids"].numpy()[0, 0].decode() == found.ids[answer["rows"][0, 0]]
+    assert answer["texts"].numpy()[0, 0].decode() == found.text(int(answer["rows"][0, 0]))
+    for k in (0, len(found) + 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"k must lie in 1 .. 28"):
+            served.search(tf.constant(QUERIES), tf.constant(k))
+
+
+@pytest.mark.slow
+def test_search_and_rerank(index: pathlib.Path) -> None:
+    rerank = fixture("cross_encoder")
+    served = load("", "search", index=str(index), rerank=rerank, rerank_k=6, store="int8")
+    answer = served.search(tf.constant(["the river"]), tf.constant(2))
+    found = Index(index)
+    first = served.store.search(
+        served.embedder.from_texts(tf.constant(["the river"]))["embedding"], tf.constant(6)
+    )[1].numpy()[0]
+    model = Reranker.from_pretrained(rerank)
+    scores = model.scores([("the river", found.text(int(row))) for row in first])
+    best = np.argsort(-scores, kind="stable")[:2]
+    assert answer["rows"].numpy()[0].tolist() == first[best].tolist()
+    np.testing.assert_allclose(answer["scores"][0], scores[best], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["reranker", "search and rerank"])
+def test_saved_models_pass_all_checks(
+    index: pathlib.Path, tmp_path: pathlib.Path, kind: str
+) -> None:
+    """The operations are TensorFlow's and tensorflow-text's alone, and the C library runs them."""
+    source, options = fixture("cross_encoder"), {}
+    if kind != "reranker":
+        source, options = fixture("mean_normalize"), {"index": str(index)}
+    if kind == "search and rerank":
+        options |= {"rerank": fixture("cross_encoder"), "rerank_k": 4, "store": "int8"}
+    served = load(source, kind.split()[0], **options)
+    paths = save(served, tmp_path / "model", 1, source, options)
+    assert len(paths) == (2 if kind == "reranker" else 1)
+    for path in paths:
+        printed = "\n".join(check(path))
+        assert "answered as" in printed, printed

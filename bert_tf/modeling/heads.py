@@ -112,7 +112,7 @@ class MaskedLMHead(ConfiguredLayer):
         table = ops.cast(word_embeddings, rows.dtype)
         scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [B*P, V]
         if self.output_bias is not None:
-            scores = scores + self.output_bias
+            scores = scores + ops.cast(self.output_bias, "float32")
         return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
 
 
@@ -195,7 +195,7 @@ class LabelHead(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         scores = ops.matmul(inputs, ops.transpose(self.output_weights))
-        return ops.cast(scores, "float32") + self.output_bias
+        return ops.cast(scores, "float32") + ops.cast(self.output_bias, "float32")
 
 
 def label_head(model: Any, num_labels: int, name: str) -> LabelHead:

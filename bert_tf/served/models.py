@@ -72,9 +72,14 @@ SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_le
 
 
 def load(
-    model_dir: str, kind: str = "", max_seq_length: int = 0, unpad: bool = True, **options: Any
+    model_dir: str,
+    kind: str = "",
+    max_seq_length: int = 0,
+    unpad: bool = True,
+    precision: str = "float32",
+    **options: Any,
 ) -> Served:
-    """Makes the served model of a run or of a checkpoint in any form, in float32.
+    """Makes the served model of a run or of a checkpoint in any form.
 
     What a run records of its inputs (length, pairs, windows, what is cut) is kept.
 
@@ -84,6 +89,8 @@ def load(
       kind: of `CLASSES`; "": what `find_kind` says.
       max_seq_length: most pieces of a row; 0: what the run was trained with, or all positions.
       unpad: whether the layers work on the pieces alone: faster, but not in every runtime.
+      precision: float32, or bfloat16: weights of half the size and products in bfloat16, faster on
+        machines with units for it, slower on others; sums, LayerNorm and softmax are float32.
       options: of the class that serves the kind, instead of what the run records.
 
     Raises:
@@ -101,7 +108,7 @@ def load(
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
-    model = make_model(checkpoint, kind, unpad)
+    model = make_model(checkpoint, kind, unpad, precision)
     if unpad:
         getattr(model, "bert", model).prepare_for_inference()
     return CLASSES[kind](
@@ -200,12 +207,14 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
         )
 
 
-def make_model(checkpoint: Checkpoint, kind: str, unpad: bool = True) -> Any:
-    """Makes the Keras model of a kind, without what the kind does not use, in float32.
+def make_model(
+    checkpoint: Checkpoint, kind: str, unpad: bool = True, precision: str = "float32"
+) -> Any:
+    """Makes the Keras model of a kind, without what the kind does not use.
 
     Rows without padding (`unpad`): texts of mixed length cost what their pieces cost.
     """
-    options: dict[str, Any] = {"unpad": unpad, "dtype": "float32"}
+    options: dict[str, Any] = {"unpad": unpad, "dtype": precision}
     if kind in ("classifier", "multi_label", "regression", "reranker"):
         return BertClassifier.from_checkpoint(checkpoint, **options)
     if kind == "tagger":

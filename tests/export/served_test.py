@@ -294,3 +294,21 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
             expected = [candidate.probability for candidate in candidates]
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
     assert (found["pieces"][3:] == b"").all()
+
+
+@pytest.mark.parametrize("kind", ["classifier", "tagger", "fill_mask", "embeddings"])
+def test_bfloat16_answers_nearly_the_same_with_half_the_weights(tmp_path, kind):
+    """Eight bits of precision: a rounding error of 0.4 % in each product."""
+    folder = str(write_model(tmp_path / "m", kind))
+    whole, half = (load(folder, precision=name) for name in ("float32", "bfloat16"))
+    texts = [text.replace("word", "[MASK]") for text in TEXTS] + ["One [MASK] more."]
+    for name, value in answers(whole, texts).items():
+        if value.dtype.kind == "f":
+            received = answers(half, texts)[name]
+            assert received.dtype == np.float32
+            assert np.abs(received - value).max() < 0.03 * max(1.0, np.abs(value).max())
+    sizes = [
+        sum(v.value.dtype.size * int(tf.size(v.value)) for v in one.model.trainable_variables)
+        for one in (whole, half)
+    ]
+    assert sizes[0] == 2 * sizes[1]

@@ -389,6 +389,18 @@ class MaskingConfig(Config):
         choices=MASKINGS,
     )
     masked_lm_prob: float = option(0.15, "Share of pieces predicted.", lower=0.0, upper=1.0)
+    masked_lm_prob_to: float = option(
+        0.0,
+        "Draw each example's share evenly from masked_lm_prob to this; 0: all have masked_lm_prob.",
+        lower=0.0,
+        upper=1.0,
+    )
+    span_length: float = option(
+        0.0,
+        "Select spans of whole words, which end at each word with probability 1 / span_length, and "
+        "after ten; 5 is SpanBERT's. 0: no spans.",
+        lower=0.0,
+    )
     max_predictions_per_seq: int = option(20, "Most predictions in a sequence.", lower=1)
     do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
     masked_share: float = option(
@@ -406,6 +418,17 @@ class MaskingConfig(Config):
         if sum(shares) > 1.0 + 1e-9:
             raise ValueError(
                 f"masked_share {shares[0]:g} and random_share {shares[1]:g} are above 1 together."
+            )
+        if 0 < self.masked_lm_prob_to < self.masked_lm_prob:
+            raise ValueError(
+                f"masked_lm_prob_to {self.masked_lm_prob_to:g} is below masked_lm_prob "
+                f"{self.masked_lm_prob:g}; give a larger one, or 0."
+            )
+        if 0 < self.span_length < 1:
+            raise ValueError(f"span_length is {self.span_length:g}; give 1 or more words, or 0.")
+        if self.masking != "dynamic" and (self.span_length or self.masked_lm_prob_to):
+            raise ValueError(
+                f"span_length and masked_lm_prob_to need masking=dynamic, not {self.masking}."
             )
         if self.masking != "dynamic" and shares != (0.8, 0.1):
             raise ValueError(

@@ -24,7 +24,8 @@ from bert_tf.data.static_masks import never_masked
 from bert_tf.text.tokenization import AnyVocab
 
 # Which random number of an example is meant.
-SELECT, DECIDE, REPLACE = range(3)
+SELECT, DECIDE, REPLACE, CUT, RATE = range(5)
+MOST_WORDS = 10  # Of a span.
 
 
 def mask_batch(
@@ -54,15 +55,21 @@ def mask_batch(
     word_ids = batch["input_word_ids"]
     rows = (epochs[:, None], example_ids[:, None])
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
-    counts = count_predictions(batch["input_mask"], masking)
+    counts = count_predictions(batch["input_mask"], masking, draw_rates(rows, masking, seed))
     keys = random_bits(seed, *rows, SELECT, tf.range(tf.shape(word_ids)[1])[None])  # [B, T]
-    if masking.do_whole_word_mask:
+    decided = None
+    if masking.span_length or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
+        if masking.span_length:
+            cuts = random_bits(seed, *rows, CUT, tf.range(tf.shape(word_ids)[1])[None])
+            continues, decided = join_words(cuts, candidates, continues, masking.span_length)
         selected = select_whole_words(keys, candidates, continues, counts)
     else:
         selected = select_pieces(keys, candidates, counts, masking.max_predictions_per_seq)
     positions = list_positions(selected, masking.max_predictions_per_seq)
-    replaced = replace_pieces(word_ids, positions, rows, vocab=vocab, masking=masking, seed=seed)
+    replaced = replace_pieces(
+        word_ids, positions, rows, vocab=vocab, masking=masking, seed=seed, decided=decided
+    )
     return {**batch, **replaced}
 
 
@@ -72,14 +79,78 @@ def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab)
     return (input_mask > 0) & ~functools.reduce(tf.logical_or, specials)
 
 
-def count_predictions(input_mask: tf.Tensor, masking: MaskingConfig) -> tf.Tensor:
-    """Returns how many pieces to predict, int32 [B].
+def draw_rates(
+    rows: tuple[tf.Tensor, tf.Tensor], masking: MaskingConfig, seed: int
+) -> tf.Tensor | float:
+    """Returns the share of pieces to predict: of all examples, or one of each, float64 [B]."""
+    low, high = masking.masked_lm_prob, masking.masked_lm_prob_to
+    if not high:
+        return low
+    drawn = random_integers(random_bits(seed, *rows, RATE), 1 << 20)[:, 0]
+    return low + (high - low) * (tf.cast(drawn, tf.float64) + 0.5) / (1 << 20)
+
+
+def join_words(
+    cuts: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor, mean: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Joins words to spans, cut between words with probability 1 / mean, and after ten words.
+
+    So a span's number of words is geometric, as SpanBERT draws it (Joshi et al. 2020, section 3.1),
+    and no special token lies within one. Each is then selected, and replaced, as one word is.
+    Differs from SpanBERT: a row is cut into spans before any is selected, where it draws a start
+    and a length until enough is masked; and longer spans are cut after ten words, where it draws
+    again.
+
+    Args:
+      cuts: uint64 [B, T], random.
+      candidates, continues: see `select_whole_words`.
+      mean: words of a span if it were not cut after ten, at least 1.
+
+    Returns:
+      `continues` of spans in the place of words, and of each piece the position at which its span
+      begins, int32 [B, T].
+    """
+    before = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
+    is_word = candidates & (~continues | ~before)
+    is_cut = candidates & ~before
+    drawn = random_integers(cuts, 1 << 30)
+    is_cut |= is_word & (drawn < int((1 << 30) / mean))
+    places = tf.range(tf.shape(continues)[1])
+    numbers = tf.cumsum(tf.cast(is_word, tf.int32), axis=1)  # [B, T]
+
+    in_span = numbers - _last(is_cut, numbers)
+    is_cut |= is_word & (in_span % MOST_WORDS == 0)
+    begins = _last(is_cut, tf.broadcast_to(places, tf.shape(numbers)))
+    return ~is_cut, begins
+
+
+def _last(is_begin: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Returns at each position the value of the last beginning before it or there, int32 [B, T].
+
+    Values grow with the position, so it is the largest so far; 0 before the first.
+    """
+    length = tf.shape(values)[1]
+
+    def look_back(step: tf.Tensor, seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Each has seen the `step` places up to its own; then twice as many."""
+        moved = tf.pad(seen[:, : length - step], [[0, 0], [step, 0]])
+        return 2 * step, tf.ensure_shape(tf.maximum(seen, moved), seen.shape)
+
+    start = (tf.constant(1), tf.where(is_begin, values, 0))
+    return tf.while_loop(lambda step, _: step < length, look_back, start)[1]
+
+
+def count_predictions(
+    input_mask: tf.Tensor, masking: MaskingConfig, rates: tf.Tensor | float | None = None
+) -> tf.Tensor:
+    """Returns how many pieces to predict, int32 [B]; `rates`: their shares, one or float64 [B].
 
     The length counts [CLS] and [SEP], and half a piece is rounded to even, in float64, as Python's
     round does: a length of 70 at 0.15 gives 10 (10.5), 90 gives 14 (13.5).
     """
     lengths = tf.cast(tf.reduce_sum(input_mask, axis=1), tf.float64)
-    counts = tf.cast(tf.round(lengths * masking.masked_lm_prob), tf.int32)
+    shares = masking.masked_lm_prob if rates is None else rates
+    counts = tf.cast(tf.round(lengths * shares), tf.int32)
     return tf.minimum(masking.max_predictions_per_seq, tf.maximum(1, counts))
 
 
@@ -178,6 +249,7 @@ def replace_pieces(
     vocab: AnyVocab,
     masking: MaskingConfig,
     seed: int,
+    decided: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Replaces selected pieces, of 1,000 so many: 800 [MASK], 100 kept, 100 any piece (BERT's).
 
@@ -188,6 +260,7 @@ def replace_pieces(
       vocab: its [MASK] and size; a random piece may be a special token, as in the original.
       masking: the shares, to the thousandth.
       seed: in [0, 2**64).
+      decided: of each piece the position whose decision it shares, int32 [B, T]; None: its own.
 
     Returns:
       The four features of `mask_batch` that concern the words.
@@ -195,7 +268,10 @@ def replace_pieces(
     shape = tf.shape(word_ids)
     is_real = positions < shape[1]
     originals = tf.gather(word_ids, tf.where(is_real, positions, 0), batch_dims=1)  # [B, P]
-    decisions = random_integers(random_bits(seed, *rows, DECIDE, positions), 1000)
+    deciding = positions
+    if decided is not None:
+        deciding = tf.gather(decided, tf.where(is_real, positions, 0), batch_dims=1)
+    decisions = random_integers(random_bits(seed, *rows, DECIDE, deciding), 1000)
     masked_below = round(1000 * masking.masked_share)
     kept_below = 1000 - round(1000 * masking.random_share)
     randoms = random_integers(random_bits(seed, *rows, REPLACE, positions), len(vocab))

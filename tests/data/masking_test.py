@@ -265,3 +265,108 @@ def test_rows_without_candidates_stay_as_they_are():
         masked = mask(batch, MaskingConfig(do_whole_word_mask=whole))
         np.testing.assert_array_equal(masked["input_word_ids"], batch["input_word_ids"])
         assert not masked["masked_lm_weights"].any()
+
+
+def spans_of(selected: np.ndarray, begins: np.ndarray) -> list[np.ndarray]:
+    """Returns the positions of each selected span of a row."""
+    return [np.flatnonzero(selected & (begins == place)) for place in np.unique(begins[selected])]
+
+
+def test_spans_are_runs_of_whole_words_of_geometric_length():
+    """Lengths by a chi-squared bound that chance passes once in 10^6; ten words at most."""
+    length, mean = 128, 5.0
+    batch = make_batch(600, length, seed=3)
+    candidates = masking.find_candidates(
+        tf.constant(batch["input_word_ids"]), tf.constant(batch["input_mask"]), VOCAB
+    )
+    continues = tf.gather(tf.constant(VOCAB.is_continuation), batch["input_word_ids"])
+    rows = np.arange(600)[:, None]
+    bits = numpy_random_bits(SEED, 0 * rows, rows, masking.CUT, np.arange(length)[None])
+    joined, begins = masking.join_words(tf.constant(bits), candidates, continues, mean)
+    joined, begins, candidates = joined.numpy(), begins.numpy(), candidates.numpy()
+    is_word = candidates & ~VOCAB.is_continuation[batch["input_word_ids"]]
+    lengths = []
+    for row in range(600):
+        starts = np.flatnonzero(candidates[row] & ~joined[row])
+        for start, end in zip(starts, [*starts[1:], length], strict=True):
+            inside = np.flatnonzero(candidates[row] & (np.arange(length) >= start))
+            inside = inside[inside < end]
+            assert (begins[row, inside] == start).all()
+            assert (np.diff(inside) == 1).all()  # No special token lies within.
+            words = is_word[row, inside].sum() + (not is_word[row, start])
+            # The rest of a row, or of a segment, ends it early: only spans that were cut count.
+            cut = end < length and inside[-1] + 1 == end
+            if cut and start > length // 8 and words < 10:
+                lengths.append(words)
+            assert words <= masking.MOST_WORDS
+    counts = np.bincount(lengths, minlength=10)[1:10]
+    shares = 0.8 ** np.arange(9) * 0.2
+    expected = len(lengths) * shares / shares.sum()
+    # Long spans are cut short by the ends of segments a little more often.
+    assert (np.abs(counts - expected) < 5 * np.sqrt(expected) + 0.06 * expected).all()
+
+
+def test_spans_are_selected_and_replaced_whole():
+    config = MaskingConfig(masked_lm_prob=0.3, max_predictions_per_seq=40, span_length=4.0)
+    batch = make_batch(400, 128, seed=9)
+    outputs = mask(batch, config)
+    rows = np.arange(400)[:, None]
+    bits = numpy_random_bits(SEED, 0 * rows, rows, masking.CUT, np.arange(128)[None])
+    candidates = masking.find_candidates(
+        tf.constant(batch["input_word_ids"]), tf.constant(batch["input_mask"]), VOCAB
+    )
+    continues = tf.gather(tf.constant(VOCAB.is_continuation), batch["input_word_ids"])
+    begins = masking.join_words(tf.constant(bits), candidates, continues, 4.0)[1].numpy()
+    kinds = {"masked": 0, "kept": 0, "random": 0}
+    for row in range(400):
+        real = outputs["masked_lm_weights"][row] > 0
+        positions = outputs["masked_lm_positions"][row][real]
+        limit = min(40, max(1, round(float(batch["input_mask"][row].sum()) * 0.3)))
+        assert len(positions) <= limit
+        selected = np.isin(np.arange(128), positions)
+        for span in spans_of(selected, begins[row]):
+            whole = np.flatnonzero((begins[row] == span[0]) & candidates[row].numpy())
+            np.testing.assert_array_equal(span, whole)
+            after = outputs["input_word_ids"][row, span]
+            before = batch["input_word_ids"][row, span]
+            if (after == VOCAB.mask_id).all():
+                kinds["masked"] += 1
+            elif (after == before).all():
+                kinds["kept"] += 1
+            else:  # No piece of it is [MASK] by decision; one in 500 is by chance.
+                assert (after == VOCAB.mask_id).sum() <= 1
+                kinds["random"] += 1
+    total = sum(kinds.values())
+    for kind, share in (("masked", 0.8), ("kept", 0.1), ("random", 0.1)):
+        assert abs(kinds[kind] / total - share) < 5 * np.sqrt(share * (1 - share) / total), kinds
+
+
+def test_shares_of_examples_are_drawn_evenly():
+    """From 15 to 100 %: the mean and the spread of an even distribution, the same every time."""
+    config = MaskingConfig(masked_lm_prob=0.15, masked_lm_prob_to=1.0, max_predictions_per_seq=128)
+    batch = make_batch(1000, 128, seed=4)
+    chosen = [mask(batch, config)["masked_lm_weights"].sum(axis=1) for _ in range(2)]
+    np.testing.assert_array_equal(*chosen)
+    lengths = batch["input_mask"].sum(axis=1)
+    shares = (chosen[0] / lengths)[lengths == 128]
+    # Specials are never chosen, so shares above what is left are cut.
+    assert abs(shares.mean() - 0.575) < 5 * 0.245 / np.sqrt(len(shares)) + 0.01
+    assert shares.min() < 0.2 and shares.max() > 0.95
+    halves = [
+        mask({k: v[i::2] for k, v in batch.items()}, config, np.arange(i, 1000, 2)) for i in (0, 1)
+    ]
+    np.testing.assert_array_equal(halves[1]["masked_lm_weights"].sum(axis=1), chosen[0][1::2])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"masked_lm_prob_to": 0.1}, "masked_lm_prob_to 0.1 is below masked_lm_prob 0.15"),
+        ({"span_length": 0.5}, "span_length is 0.5"),
+        ({"span_length": 3.0, "masking": "static"}, "need masking=dynamic"),
+        ({"masked_share": 0.9, "random_share": 0.2}, "above 1 together"),
+    ],
+)
+def test_masks_that_contradict_each_other(fields, message):
+    with pytest.raises(ValueError, match=message):
+        MaskingConfig(**fields)

@@ -13,6 +13,7 @@ to its user by the library: a head, a loop or a way to read answers of one's own
 # ruff: noqa: E501  (code of others, whose lines are counted after it was formatted)
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -29,7 +30,7 @@ DATA = flags.DEFINE_string("data", "data", "Folder with glue, ner and squad.")
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Results and files.", required=True)
 TORCH_PYTHON = flags.DEFINE_string("torch_python", sys.executable, "Python of the PyTorch peers.")
 LIBRARIES = flags.DEFINE_list("libraries", ["bert_tf", "keras_hub", "transformers"], "Which.")
-THINGS = flags.DEFINE_list("things", [], "Which of the ten; empty: all.")
+THINGS = flags.DEFINE_multi_string("things", [], "Which of the ten; empty: all.")
 
 # What every process has before the clock starts: rows of real data, as lists.
 PRELUDE = """
@@ -413,7 +414,7 @@ def run(library: str, thing: str) -> dict[str, Any]:
     folder = pathlib.Path(OUTPUT_DIR.value, f"{library}-{thing.replace(' ', '_')[:20]}")
     folder.mkdir(parents=True, exist_ok=True)
     code, wrong = CODE[library][thing]
-    script, result = folder / "code.py", folder / "result.json"
+    script, result = folder / "one_thing.py", folder / "result.json"
     around = AROUND.format(code=code.strip())
     script.write_text(f"{PRELUDE}\nWRONG = {wrong.strip()!r}\n{around}", encoding="utf8")
     python = TORCH_PYTHON.value if library == "transformers" else sys.executable
@@ -436,6 +437,7 @@ def presets_of(model: str) -> pathlib.Path:
 def main(_: list[str]) -> None:
     folder = pathlib.Path(OUTPUT_DIR.value)
     folder.mkdir(parents=True, exist_ok=True)
+    os.environ["PYTHONPATH"] = str(pathlib.Path(__file__).resolve().parents[1])
     kept = folder / "results.json"
     results = json.loads(kept.read_text()) if kept.exists() else {}
     for thing in THINGS.value or OURS:

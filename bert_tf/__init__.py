@@ -12,6 +12,7 @@ After `import bert_tf` `keras.models.load_model` loads what was saved of its mod
 
 import importlib
 import os
+import sys
 import typing
 
 from bert_tf.keras_classes import register_when_imported
@@ -111,7 +112,8 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names.
 
 def __getattr__(name: str) -> typing.Any:
     if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        text = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])  # It names what is near.
     return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
 
 

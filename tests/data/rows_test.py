@@ -10,6 +10,7 @@ from bert_tf.data.rows import (
     NO_LABEL,
     Rows,
     Shares,
+    epoch_batches,
     evaluation_batches,
     length_buckets,
     training_batches,
@@ -257,6 +258,36 @@ def test_evaluation_takes_every_row_once_the_longest_first(batch_size):
         assert not batch["input_mask"][~real].any()
         assert (batch["tag_ids"][~real] == NO_LABEL).all()
     assert_same(evaluate(batch_size), batches)
+
+
+def test_the_last_batch_of_an_evaluation_may_be_smaller():
+    data = evaluation_batches(make_rows(), 5, 0, BUCKETS, is_filled=False)
+    filled = in_numpy(evaluation_batches(make_rows(), 5, 0, BUCKETS, ALONE))
+    assert data.element_spec["input_word_ids"].shape.rank == 2
+    for batch, expected in zip(in_numpy(data), filled, strict=True):
+        is_row = expected["row_ids"] >= 0
+        assert batch["row_ids"].shape == (is_row.sum(),)
+        for name, value in batch.items():
+            np.testing.assert_array_equal(value, expected[name][is_row])
+    assert len(batch["row_ids"]) == NUM_ROWS % 5
+
+
+def test_an_epoch_of_keras_holds_each_row_once():
+    data, steps = epoch_batches(make_rows(), 5, 0, 1, BUCKETS)
+    assert steps == 5
+    batches = in_numpy(data, 3 * steps)
+    assert [len(batch["row_ids"]) for batch in batches] == [5, 5, 5, 5, 3] * 3
+    epochs = [
+        np.concatenate([batch["row_ids"] for batch in batches[i : i + steps]]).tolist()
+        for i in (0, steps, 2 * steps)
+    ]
+    assert all(sorted(epoch) == list(range(NUM_ROWS)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    again, _ = epoch_batches(make_rows(), 5, steps, 1, BUCKETS)
+    later = [batch["row_ids"].tolist() for batch in in_numpy(again, steps)]
+    assert sum(later, []) == epochs[1]
+    in_order, _ = epoch_batches(make_rows(), 5, 0, None, BUCKETS)
+    assert sum((b["row_ids"].tolist() for b in in_numpy(in_order, steps)), []) == [*range(NUM_ROWS)]
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -1,7 +1,7 @@
 """Processor time of training and embedding, here and with sentence-transformers on torch.
 
-    python -m benchmarks.retriever --side=ours --model=all-MiniLM-L6-v2 --train_file=mined.jsonl
-    python benchmarks/retriever.py --side=theirs --model=all-MiniLM-L6-v2 --train_file=mined.jsonl
+    python -m benchmarks.retriever ours all-MiniLM-L6-v2 mined.jsonl
+    python benchmarks/retriever.py theirs all-MiniLM-L6-v2 mined.jsonl
 
 Both sides take the same rows of `bert_tf.mine_negatives` in the same batches: query, positive and
 first negative, in-batch negatives, AdamW, dropout on; then they embed the positives. What is given
@@ -104,9 +104,9 @@ def theirs(options: argparse.Namespace, batches: list[list[tuple]], texts: list[
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--side", choices=("ours", "theirs"), required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--train_file", required=True)
+    parser.add_argument("side", choices=("ours", "theirs"))
+    parser.add_argument("model")
+    parser.add_argument("train_file")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--steps", type=int, default=6)

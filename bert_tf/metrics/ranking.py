@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 Run = Mapping[str, Mapping[str, float]]
-Qrels = Mapping[str, Mapping[str, int]]
+Qrels = Mapping[str, Mapping[str, float]]
 
 TIES = ("trec_eval", "given")
 QUERIES = ("qrels", "both")
@@ -143,7 +143,7 @@ def _parse(measure: str) -> tuple[str, int | None]:
     return match[1], int(match[2]) if match[2] else None
 
 
-def _value(kind: str, cut: int | None, gains: list[int], ideal: list[int]) -> float:
+def _value(kind: str, cut: int | None, gains: list[float], ideal: list[float]) -> float:
     """Returns one measure of one query.
 
     Args:
@@ -171,7 +171,7 @@ def _value(kind: str, cut: int | None, gains: list[int], ideal: list[int]) -> fl
     return precisions / possible
 
 
-def _discounted(gains: list[int]) -> float:
+def _discounted(gains: list[float]) -> float:
     return sum(gain / math.log2(1 + position) for position, gain in enumerate(gains, 1) if gain)
 
 

@@ -19,16 +19,24 @@ class PackedText(NamedTuple):
 
 
 def truncate_longest_first(
-    ids_a: Sequence[int], ids_b: Sequence[int], max_length: int
+    ids_a: Sequence[int], ids_b: Sequence[int], max_length: int, odd_to_longer: bool = False
 ) -> tuple[list[int], list[int]]:
     """Cuts pieces off the end of the longer text, of the second if they are equally long.
 
     What google-research/bert's `_truncate_seq_pair` leaves, found without its loop: a text keeps
     what the other leaves free, and at least half.
 
+    Args:
+      ids_a, ids_b: pieces of both texts.
+      max_length: how many are left of both together.
+      odd_to_longer: where both are cut and the length is odd, the longer text, of equal ones the
+        second, has the odd piece, as in Hugging Face's tokenizers; else the first has it.
+
     Example: truncate_longest_first([1, 2, 3, 4], [5, 6], 5) == ([1, 2, 3], [5, 6]).
     """
-    length_a = min(len(ids_a), max(-(-max_length // 2), max_length - len(ids_b)))
+    is_down = odd_to_longer and len(ids_a) <= len(ids_b)
+    half = max_length // 2 if is_down else -(-max_length // 2)
+    length_a = min(len(ids_a), max(half, max_length - len(ids_b)))
     return list(ids_a[:length_a]), list(ids_b[: max_length - length_a])
 
 
@@ -63,6 +71,24 @@ def pack(
         ids += [*[vocab.sep_id] * (vocab.num_separators - 1), *second, vocab.sep_id]
         type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
     return PackedText(ids, type_ids)
+
+
+def pack_pair(
+    vocab: AnyVocab, ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int
+) -> PackedText:
+    """Packs a pair as Hugging Face's tokenizers do, which cross-encoders are trained with.
+
+    Differs from `pack` where both texts are cut, see `truncate_longest_first`, and where the
+    second is empty: its [SEP] stands there all the same.
+
+    Raises:
+      ValueError: see `pack`.
+    """
+    room = text_room(max_seq_length, True, vocab.num_separators)
+    first, second = truncate_longest_first(ids_a, ids_b, room, odd_to_longer=True)
+    tail = [*[vocab.sep_id] * (vocab.num_separators - 1), *second, vocab.sep_id]
+    type_ids = [0] * (len(first) + 2) + [vocab.second_type] * len(tail)
+    return PackedText([vocab.cls_id, *first, vocab.sep_id, *tail], type_ids)
 
 
 def pack_windows(

@@ -20,16 +20,25 @@ def cut(pieces: tf.RaggedTensor, lengths: tf.Tensor, keep_tail: bool = False) ->
 
 
 def longest_first_lengths(
-    first: tf.Tensor, second: tf.Tensor, max_seq_length: int, num_separators: int = 1
+    first: tf.Tensor,
+    second: tf.Tensor,
+    max_seq_length: int,
+    num_separators: int = 1,
+    as_tokenizers: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns what is kept of pairs of these lengths: `truncate_longest_first`, int64 [B].
 
     An empty second text counts as none, without a [SEP] of its own. Between two texts stand
-    `num_separators`.
+    `num_separators`. With `as_tokenizers` it is `pack_pair`'s cut instead of `pack`'s.
     """
     pair, single = (num_special_tokens(is_pair, num_separators) for is_pair in (True, False))
-    room = max_seq_length - tf.where(second > 0, tf.constant(pair, tf.int64), single)
-    kept = tf.minimum(first, tf.maximum(-(-room // 2), room - second))
+    room = max_seq_length - tf.where(
+        (second > 0) | as_tokenizers, tf.constant(pair, tf.int64), single
+    )
+    half = -(-room // 2)
+    if as_tokenizers:
+        half = tf.where(first <= second, room // 2, half)
+    kept = tf.minimum(first, tf.maximum(half, room - second))
     return kept, tf.minimum(second, room - kept)
 
 
@@ -38,6 +47,7 @@ def pack_rows(
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None = None,
     length: int | None = None,
+    as_tokenizers: bool = False,
 ) -> dict[str, tf.Tensor]:
     """Packs texts that are cut already.
 
@@ -46,6 +56,7 @@ def pack_rows(
       first: pieces of the first texts.
       second: of the second ones; one without pieces counts as none.
       length: T; None for the longest row of the batch.
+      as_tokenizers: whether pairs are packed as `pack_pair` does.
 
     Returns:
       The encoder's inputs, padded: int32 [B, T].
@@ -54,7 +65,7 @@ def pack_rows(
     cls, sep = one_a_row * vocab.cls_id, one_a_row * vocab.sep_id
     parts = [tf.concat([cls, first, sep], axis=1)]
     if second is not None:
-        has_second = tf.cast(second.row_lengths() > 0, tf.int64)
+        has_second = tf.cast((second.row_lengths() > 0) | as_tokenizers, tf.int64)
         last = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(has_second)], vocab.sep_id), has_second, validate=False
         )

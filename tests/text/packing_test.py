@@ -9,6 +9,7 @@ import pytest
 from bert_tf.text.packing import (
     PackedText,
     pack,
+    pack_pair,
     pack_windows,
     pad_batch,
     text_room,
@@ -33,6 +34,22 @@ def test_truncation_is_that_of_the_loop():
     for length_a, length_b, most in itertools.product(range(9), range(9), range(1, 18)):
         ids = range(length_a), range(100, 100 + length_b)
         assert truncate_longest_first(*ids, most) == truncate_one_by_one(*ids, most)
+
+
+def test_pairs_as_hugging_face_packs_them():
+    """By hand, and in the graph; tests/checkpoints/cross_encoder_test.py has its own rows."""
+    for ids_a, ids_b, length, expected in (
+        ([5, 6], [], 8, [CLS, 5, 6, SEP, SEP]),
+        ([], [], 8, [CLS, SEP, SEP]),
+        ([5] * 5, [6] * 5, 8, [CLS, 5, 5, SEP, 6, 6, 6, SEP]),  # room for 5
+        ([5] * 6, [6] * 5, 8, [CLS, 5, 5, 5, SEP, 6, 6, SEP]),
+        ([5] * 6, [6], 8, [CLS, 5, 5, 5, 5, SEP, 6, SEP]),
+        ([5], [6] * 6, 8, [CLS, 5, SEP, 6, 6, 6, 6, SEP]),
+    ):
+        row = pack_pair(VOCAB, ids_a, ids_b, length)
+        assert row.ids == expected
+        first = expected.index(SEP) + 1
+        assert row.type_ids == [0] * first + [1] * (len(expected) - first)
 
 
 def test_rows_by_hand():

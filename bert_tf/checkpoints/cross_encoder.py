@@ -1,0 +1,112 @@
+"""Cross-encoders in sentence-transformers' folders, and in run directories.
+
+A folder is a Hugging Face classifier of one label; config.json says what a score is of the logit:
+
+    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}   since 4.0
+    "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"          before
+
+Without either it is the sigmoid, CrossEncoder's default for one label. The most pieces of a pair
+are model_max_length in tokenizer_config.json.
+"""
+
+import json
+import pathlib
+from typing import NamedTuple
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.files import read_json
+from bert_tf.run_record import recorded
+
+ACTIVATIONS = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+}
+LEGACY_KEY = "sbert_ce_default_activation_function"
+VERSION = "5.0.0"  # of sentence-transformers whose form is written
+MOST_PIECES = 512
+
+
+class CrossEncoder(NamedTuple):
+    """A classifier of one label with what makes it a cross-encoder."""
+
+    checkpoint: Checkpoint
+    activation: str  # of the logit: sigmoid or identity
+    max_seq_length: int
+
+
+def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
+    """Reads a cross-encoder in any form.
+
+    Raises:
+      ValueError: if it cannot be read, has another number of labels, or an unknown activation.
+    """
+    checkpoint = read_checkpoint(path)
+    checkpoint.check()
+    if "classifier" not in checkpoint.heads or checkpoint.num_labels != 1:
+        has = f"a head of {checkpoint.num_labels} labels" if checkpoint.num_labels else "none"
+        raise ValueError(
+            f"{path} is no cross-encoder: it needs a classification head of one label, and has "
+            f"{has}. Train one: python -m bert_tf.run_reranker --init_checkpoint={path}"
+        )
+    folder = pathlib.Path(path)
+    length = min(stated_length(folder), checkpoint.config.longest_row)
+    return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
+
+
+def stated_activation(folder: pathlib.Path) -> str:
+    """Returns what a folder or a run says that a score is of the logit; "" if it says nothing.
+
+    Raises:
+      ValueError: if that is not known here.
+    """
+    if loss := recorded(str(folder), "ranking_loss"):
+        return activation_of(loss)
+    if not (folder / "config.json").is_file():
+        return ""
+    values = read_json(folder / "config.json")
+    inner = values.get("sentence_transformers")
+    name = inner.get("activation_fn") if isinstance(inner, dict) else None
+    name = name or values.get(LEGACY_KEY)
+    if name is None:
+        return ""
+    if name not in ACTIVATIONS:
+        raise ValueError(
+            f"{folder / 'config.json'}: the activation is {name!r}; expected one of "
+            f"{', '.join(ACTIVATIONS)}."
+        )
+    return ACTIVATIONS[name]
+
+
+def activation_of(loss: str) -> str:
+    """Returns what a score is of the logit that was trained with a loss of `run_reranker`."""
+    return "sigmoid" if loss == "bce" else "identity"
+
+
+def stated_length(folder: pathlib.Path) -> int:
+    """Returns the most pieces of a pair that a folder or a run states, else MOST_PIECES."""
+    if own := recorded(str(folder), "max_seq_length"):
+        return int(own)
+    path = folder / "tokenizer_config.json"
+    length = read_json(path).get("model_max_length") if path.is_file() else None
+    # Tokenizers without a limit say 1e30.
+    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e6 else MOST_PIECES
+
+
+def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None:
+    """Writes a new folder that sentence-transformers' CrossEncoder loads.
+
+    Raises:
+      ValueError: if the folder exists and is not empty, or Hugging Face has no such model.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    write_checkpoint(model.checkpoint, folder, "huggingface")
+    theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
+    both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
+    _update(folder / "config.json", {**both, LEGACY_KEY: theirs})
+    _update(folder / "tokenizer_config.json", {"model_max_length": model.max_seq_length})
+
+
+def _update(path: pathlib.Path, values: dict) -> None:
+    text = json.dumps({**read_json(path), **values}, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf8")

@@ -1,5 +1,6 @@
 """Features and embeddings against the encoder on one unpadded text at a time; golden MiniLM."""
 
+import dataclasses
 import functools
 import gzip
 import importlib.util
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.extract_features import (
@@ -21,9 +23,10 @@ from bert_tf.extract_features import (
     split_pair,
     stated_embedding,
 )
+from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.modeling.text_model import TextEmbedder, TextModel, layers_of
+from bert_tf.modeling.text_model import OwnEmbedder, TextEmbedder, TextModel, layers_of
 from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -330,3 +333,20 @@ def test_golden_embeddings_of_minilm():
         embedder.encoder, embedder.tokenizer, lambda outputs, _: outputs["pooled_output"]
     )
     np.testing.assert_allclose(pooled.run(rows), golden["out_pooler_output"], rtol=0, atol=1e-5)
+
+
+def test_the_models_own_embedding(tmp_path):
+    embedding = EmbeddingConfig(
+        ("max", "cls"), normalize=True, max_seq_length=9, prompts={"p": "the "}, default_prompt="p",
+        include_prompt=False,
+    )  # fmt: skip
+    checkpoint = dataclasses.replace(made_checkpoint(), embedding=embedding)
+    model = BertEmbedder.from_checkpoint(checkpoint)
+    texts = [line for line in LINES if "|||" not in line]
+    own = OwnEmbedder.from_checkpoint(checkpoint, batch_size=2)
+    vectors = np.stack(own.run([own.pack(text) for text in texts]))
+    np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-6)
+    with pytest.raises(ValueError, match="does not say how it pools; give --pooling"):
+        OwnEmbedder.from_checkpoint(made_checkpoint())
+    with pytest.raises(ValueError, match="'b' is a second text"):
+        own.pack("a", "b")

@@ -10,8 +10,9 @@ from absl.testing import flagsaver
 
 from bert_tf import mine_negatives
 from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.embedding_examples import read_embedding_examples
-from bert_tf.tasks.mining import Collection, CrossEncoder, Rules, mine
+from bert_tf.tasks.mining import Collection, Rules, mine
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
@@ -61,13 +62,12 @@ def test_negatives_are_the_nearest_within_ranks_and_margins(model, tmp_path):
 
 @pytest.mark.slow
 def test_a_rerankers_scores_decide(model, tmp_path):
-    def score(_, __, documents):
-        return np.array([len(text) for text in documents], np.float32)
+    class Longest:
+        def logits(self, pairs):
+            return np.array([len(document) for _, document in pairs], np.float32)
 
-    with (
-        mock.patch.object(CrossEncoder, "__init__", lambda *_: None),
-        mock.patch.object(CrossEncoder, "score", score),
-    ):
+    made = Longest()
+    with mock.patch.object(Reranker, "from_pretrained", lambda *_, **__: made):
         rules = Rules(num_negatives=2, range_max=24)
         lines = lines_of(model, tmp_path, rules, reranker="some", write_margins=True)
     assert len(lines) == 16

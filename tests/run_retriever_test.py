@@ -6,7 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from bert_tf.metrics.ranking import evaluate
 from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.search import trec
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
 from tests.tiny_model import write_tiny_model
@@ -100,6 +102,11 @@ def test_a_collection_is_judged_without_training(folder):
     model = BertEmbedder.from_pretrained(folder / "model")
     expected = plain_ndcg(model, folder / "beir", "test")
     assert results["ndcg@10"] == pytest.approx(expected, abs=1e-6)
+    run = trec.read_run(folder / "judged" / "run.trec")
+    lines = (folder / "beir/qrels/test.tsv").read_text().splitlines()[1:]
+    qrels = {line.split()[0]: {line.split()[1]: 1} for line in lines}
+    found = evaluate(run, qrels, ["ndcg@10"])
+    assert found["ndcg@10"] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -207,6 +214,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
         retrieval_loss="cosent"
     )
     assert "no negative" in message(retrieval_loss="triplet", train_file=folder / "scored.csv")
+    assert "--max_seq_length=99 is above" in message(max_seq_length=99)
     assert "no size of embeddings of 32" in message(matryoshka_dims="64")
     shutil.copytree(folder / "beir", tmp_path / "beir")
     qrels = tmp_path / "beir" / "qrels" / "train.tsv"

@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 import pathlib
+import re
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
@@ -74,7 +76,7 @@ class Retriever(Program):
         elif own is None:
             logging.warning("The model does not say how it pools: the mean of its pieces is taken.")
         if "max_seq_length" in config_flags.given(DataConfig):
-            changed["max_seq_length"] = min(data.max_seq_length, longest)
+            changed["max_seq_length"] = data.max_seq_length
         prompts = {"query": task.query_prompt, "document": task.document_prompt}
         if given := {side: text for side, text in prompts.items() if text}:
             changed["prompts"] = {**embedding.prompts, **given}
@@ -158,15 +160,34 @@ class Retriever(Program):
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
         )
 
-    def report(self, task: Any, examples: Any, outputs: Any) -> dict[str, str]:
-        """Returns the run of a collection in TREC's form."""
-        return {}
+    def report(self, task: EmbeddingTask, examples: Any, outputs: Any) -> dict[str, str]:
+        """Returns run.trec, the documents found in a collection, for `search.trec` and its like."""
+        if not isinstance(examples, RankingExamples):
+            return {}
+        return {"run.trec": run_text(task.search(examples, np.stack(outputs["embedding"])))}
 
     def write_predictions(
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: Any
     ) -> None:
         """Nothing is predicted; see `run_retriever.find_files`."""
         raise NotImplementedError
+
+
+def run_text(run: dict[str, dict[str, float]]) -> str:
+    """Returns a run in TREC's form; what stands in an id for white space is _.
+
+    Example: {"q 1": {"d7": 0.5}} gives "q_1 Q0 d7 1 0.5 bert_tf".
+    """
+
+    def name(text: str) -> str:
+        return re.sub(r"\s", "_", text)
+
+    lines = (
+        f"{name(query)} Q0 {name(document)} {rank} {score!r} bert_tf\n"
+        for query, scores in run.items()
+        for rank, (document, score) in enumerate(scores.items(), 1)
+    )
+    return "".join(lines)
 
 
 def natural_loss(examples: list[EmbeddingExample]) -> str:

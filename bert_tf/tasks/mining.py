@@ -7,17 +7,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from absl import logging
 
-from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.data.splitmix import numpy_random_bits
 from bert_tf.files import atomic_write
 from bert_tf.modeling.embedder import BertEmbedder
-from bert_tf.modeling.models import BertClassifier
 from bert_tf.search.exact import top_k
+from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.beir import read_beir
 from bert_tf.tasks.embedding import to_comparable
 from bert_tf.tasks.embedding_examples import read_embedding_examples
-from bert_tf.text.packing import pack, pad_batch
-from bert_tf.text.tokenization import make_tokenizer
 
 
 class Collection(NamedTuple):
@@ -130,7 +127,7 @@ def mine(
     most = max(map(len, collection.positives))
     depth = min(len(documents), rules.range_max + most)
     _, rows = top_k(queries, documents, depth)
-    judge = CrossEncoder(reranker, batch_size) if reranker else None
+    judge = Reranker.from_pretrained(reranker, batch_size=batch_size) if reranker else None
     num_lines = num_found = 0
     with atomic_write(output_file) as file:
         for number, (query, positives) in enumerate(
@@ -145,7 +142,8 @@ def mine(
             ][: rules.range_max]
             looked_at = [*ranked, *positives]
             if judge:
-                found = judge.score(query, [collection.documents[place] for place in looked_at])
+                pairs = [(query, collection.documents[place]) for place in looked_at]
+                found = judge.logits(pairs)
             else:
                 found = documents[looked_at] @ queries[number]
             scores = dict(zip(looked_at, map(float, found), strict=True))
@@ -187,38 +185,3 @@ def _lines(
         for positive in positives
         if negatives
     ]
-
-
-class CrossEncoder:
-    """Scores pairs of a query and a document, by a classifier of one label.
-
-    Args:
-      path: of the model.
-      batch_size: pairs computed at once.
-      max_seq_length: pieces that a pair is cut to.
-
-    Raises:
-      ValueError: if the model has another number of labels.
-    """
-
-    def __init__(self, path: str, batch_size: int = 32, max_seq_length: int = 512) -> None:
-        checkpoint = read_checkpoint(path)
-        checkpoint.check()
-        if checkpoint.num_labels != 1 or checkpoint.vocab is None:
-            raise ValueError(
-                f"{path} has {checkpoint.num_labels} labels; a reranker has one, and a vocabulary."
-            )
-        self.model = BertClassifier.from_checkpoint(checkpoint)
-        self.tokenizer = make_tokenizer(checkpoint.vocab, checkpoint.config.do_lower_case)
-        self.length = min(max_seq_length, checkpoint.config.longest_row)
-        self.batch_size = batch_size
-
-    def score(self, query: str, documents: Sequence[str]) -> np.ndarray:
-        """Returns the logits, float32 [N]."""
-        vocab, first = self.tokenizer.vocab, self.tokenizer.encode(query)
-        rows = [pack(vocab, first, self.tokenizer.encode(text), self.length) for text in documents]
-        found = []
-        for start in range(0, len(rows), self.batch_size):
-            batch = pad_batch(rows[start : start + self.batch_size], vocab.pad_id)
-            found.append(np.asarray(self.model(batch, training=False))[:, 0])
-        return np.concatenate(found)

@@ -20,7 +20,9 @@ from bert_tf.training.cached_step import CachedStep
 from bert_tf.training.train_step import step_seed
 from tests.training.toy_fine_tuning import LONGEST, TINY, toy_texts
 
-CONFIG = dataclasses.replace(TINY, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+CONFIG = dataclasses.replace(
+    TINY, num_hidden_layers=1, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1
+)
 EMBEDDING = EmbeddingConfig(dense=(DenseStep(16, 8),), max_seq_length=LONGEST)
 SEED = 7
 LOSSES = {

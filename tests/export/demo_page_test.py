@@ -42,6 +42,11 @@ SHOWN = {
     },
     "fill_mask": {"h3": ["Mask 1"], ".name": ["river", "##s"], ".value": ["50.0 %", "25.0 %"]},
     "next_sentence": {".value": ["25.0 %", "75.0 %"]},
+    "reranker": {
+        ".note": ["Line 2  0.125", "Line 1  0.000"],
+        "strong": [word for word in ("Ada", "Lovelace", "MASK", "Paris")],
+    },
+    "search": {".note": ["<i>d</i>  0.750", "e  0.500"], ".text": [TEXT, "Other words; PARIS."]},
     "embeddings": {"tbody td": ["1.00", "0.00", "0.00", "1.00"]},
     "encoder": {".pieces li": TEXT.split()},
 }

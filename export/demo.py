@@ -3,6 +3,7 @@
     pip install 'bert_tf[demo]'
     python -m export.demo --model_dir=runs/sst2
     python -m export.demo --model_dir=runs/base --kind=embeddings --port=8001 --open
+    python -m export.demo --index=notes.index
 
 prints the address of the page, which shows what the model answers and what its heads look at. A
 link such as http://127.0.0.1:8000/?text=Fine!&run=1 brings its text along. Nothing leaves the
@@ -26,6 +27,8 @@ class DemoConfig(Config):
     """Flags of this program."""
 
     model_dir: str = option("", "Run directory, or checkpoint in any form.")
+    index: str = option("", "Index of bert_tf.build_index, to search it on the page.")
+    rerank: str = option("", "A cross-encoder that orders what is found in --index.")
     kind: str = option("", "What it is shown as, as of saved_model; empty: told by its heads.")
     max_seq_length: int = option(
         0, "Most pieces of a row; 0: as in training, or all positions.", lower=0
@@ -46,8 +49,12 @@ def show(config: DemoConfig) -> None:
       ValueError: if there is no model, or Starlette or uvicorn is not installed.
       OSError: if the address is no address of this machine, or the port is in use.
     """
-    if not config.model_dir:
-        raise ValueError("Give a trained model as --model_dir.")
+    if not (config.model_dir or config.index):
+        raise ValueError("Give a trained model as --model_dir, or an index as --index.")
+    if config.kind not in ("", "search") and config.index:
+        raise ValueError(f"--index is searched; leave --kind={config.kind} out.")
+    if config.rerank and not config.index:
+        raise ValueError("--rerank orders what is found in --index; give both.")
     try:
         from export.page import server
     except ModuleNotFoundError as error:
@@ -58,7 +65,10 @@ def show(config: DemoConfig) -> None:
         # TensorFlow, behind the port, which is told to be in use at once.
         from export.page.model import load_model
 
-        model = load_model(config.model_dir, config.kind, config.max_seq_length)
+        kind, options = config.kind, {}
+        if config.index:
+            kind, options = "search", {"index": config.index, "rerank": config.rerank}
+        model = load_model(config.model_dir, kind, config.max_seq_length, **options)
         if config.host not in ("127.0.0.1", "::1", "localhost"):
             logging.warning("Whoever reaches %s can use this page.", config.host)
         host = f"[{config.host}]" if ":" in config.host else config.host

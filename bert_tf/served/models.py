@@ -149,7 +149,7 @@ def load_search(
     if rerank and not found.manifest.has_texts:
         raise ValueError(f"{index} keeps no texts, which a reranker reads; build it with texts.")
     is_unit = settings.normalize or found.manifest.similarity == "cosine"
-    options = {"pooling": settings.pooling, "normalize": is_unit}
+    options: dict[str, typing.Any] = {"pooling": settings.pooling, "normalize": is_unit}
     embedder = load(source, "embeddings", settings.max_seq_length, unpad, **options)
     return ServedSearch(
         typing.cast(ServedEmbedder, embedder),

@@ -179,7 +179,6 @@ class ServedSearch(Served):
     """
 
     kind = "search"
-    numbers = {"k": 3}  # inputs that are one number, with one to try
 
     def __init__(
         self,
@@ -195,6 +194,7 @@ class ServedSearch(Served):
         super().__init__(embedder.model, embedder.vocab, *sizes, texts=("query",))
         self.embedder, self.store, self.prompt = embedder, store, prompt
         self.reranker, self.rerank_k = reranker, rerank_k
+        self.numbers = {"k": min(10, store.count)}
         # Strings in variables: a graph may hold two gibibytes of constants at most.
         self.ids = tf.Variable(list(ids), trainable=False, name="ids")
         self.document_texts = (

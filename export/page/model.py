@@ -32,6 +32,11 @@ SAMPLES = {
     "question_answering": ["Where did Ada meet Babbage?", NAMES],
     "fill_mask": ["The capital of France is [MASK], a city on the [MASK] Seine."],
     "next_sentence": ["She opened the old wooden door.", "Behind it lay a room full of books."],
+    "reranker": [
+        "What drifts down the river?",
+        "A boat drifts down the river.\nInterest on loans went up.\nThe river is cold in spring.",
+    ],
+    "search": ["What drifts down the river?"],
     "embeddings": [
         "The boat drifts down the river.\nA ship sails along the stream.\n"
         "The bank raised its interest rates.\nInterest on loans went up."
@@ -43,11 +48,15 @@ SAMPLE = [
 ]
 
 
-def load_model(model_dir: str, kind: str = "", max_seq_length: int = 0) -> "DemoModel":
-    """Loads a model and answers its samples, for the first call is slow; see `models.load`."""
-    served = load(model_dir, kind, max_seq_length)
-    model = DemoModel(served, pathlib.Path(model_dir).resolve().name, in_graph=True)
-    model.answer({name: [text] for name, text in model.card()["samples"].items()})
+def load_model(
+    model_dir: str, kind: str = "", max_seq_length: int = 0, **options: Any
+) -> "DemoModel":
+    """Loads a model as `served.models.load` does, and answers its samples: a first call is slow."""
+    served = load(model_dir, kind, max_seq_length, **options)
+    name = options.get("index") or model_dir
+    model = DemoModel(served, pathlib.Path(name).resolve().name, in_graph=True)
+    samples = model.card()["samples"].items()
+    model.answer({n: text.split("\n") if n in served.lists else [text] for n, text in samples})
     return model
 
 
@@ -88,15 +97,23 @@ class DemoModel:
         Raises:
           ValueError: if the inputs are of another form, too many or too long.
         """
-        columns = check_inputs(inputs, self._served.texts)
+        served = self._served
+        columns = check_inputs(inputs, served.texts, served.lists)
         tensors = [tf.constant(column) for column in columns]
+        given = [
+            tensor[tf.newaxis] if name in served.lists else tensor
+            for name, tensor in zip(served.texts, tensors, strict=True)
+        ]
+        given += [tf.constant(number) for number in served.numbers.values()]
         begin = time.perf_counter()
-        outputs = {name: value.numpy() for name, value in self._answer(*tensors).items()}
+        outputs = {name: value.numpy() for name, value in self._answer(*given).items()}
         milliseconds = 1000 * (time.perf_counter() - begin)
         is_full = [False] * len(columns[0])
         if self.kind not in IN_WINDOWS:
-            lengths = tf.reduce_sum(self._served.pack(*tensors)["input_mask"], axis=1)
-            is_full = (lengths == self._served.max_seq_length).numpy().tolist()
+            rows = max(map(len, columns))  # A query stands before each document.
+            repeated = [tf.repeat(t, rows // len(c)) for t, c in zip(tensors, columns, strict=True)]
+            lengths = tf.reduce_sum(served.pack(*repeated)["input_mask"], axis=1)
+            is_full = (lengths == served.max_seq_length).numpy().tolist()
         return {
             "outputs": as_json({**outputs, **self._for_page(outputs, columns[0])}),
             "is_full": is_full,
@@ -145,8 +162,13 @@ class DemoModel:
         }
 
 
-def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
+def check_inputs(inputs: Any, names: Sequence[str], lists: Sequence[str] = ()) -> list[list[str]]:
     """Returns the columns of a request in the order of the names.
+
+    Args:
+      inputs: of the request.
+      names: of the columns.
+      lists: names of those that hold several texts for one row, which is the request's only one.
 
     Raises:
       ValueError: if they are of another form, too many or too long.
@@ -157,8 +179,10 @@ def check_inputs(inputs: Any, names: Sequence[str]) -> list[list[str]]:
     for name, column in zip(names, columns, strict=True):
         if not isinstance(column, list) or not all(isinstance(text, str) for text in column):
             raise ValueError(f"{name} is no list of texts; expected one, as ['A text.'].")
-        if not 0 < len(column) <= MAX_TEXTS or len(column) != len(columns[0]):
-            limit = f"1 .. {MAX_TEXTS}, as many for each input"
+        is_one = lists and name not in lists
+        is_uneven = len(column) != (1 if is_one else len(columns[0])) and name not in lists
+        if not 0 < len(column) <= MAX_TEXTS or is_uneven:
+            limit = "1" if is_one else f"1 .. {MAX_TEXTS}, as many for each input"
             raise ValueError(f"{name} holds {len(column)} texts; expected {limit}.")
         longest = max(map(len, column))
         if longest > MAX_CHARACTERS:

@@ -1,6 +1,7 @@
 """The demo's page in a real browser, with made-up answers; needs playwright and a Chromium."""
 
 import contextlib
+import re
 import shutil
 import urllib.parse
 
@@ -42,6 +43,16 @@ SHOWN = {
     },
     "fill_mask": {"h3": ["Mask 1"], ".name": ["river", "##s"], ".value": ["50.0 %", "25.0 %"]},
     "next_sentence": {".value": ["25.0 %", "75.0 %"]},
+    "reranker": {
+        ".note": ["Line 2  0.125", "Line 1  0.000"],
+        "strong": [
+            word
+            for line in TEXT.split("\n")[::-1]
+            for word in re.findall(r"[A-Za-z]+", line)
+            if len(word) > 2
+        ],
+    },
+    "search": {".note": ["<i>d</i>  0.750", "e  0.500"], ".text": [TEXT, "Other words; PARIS."]},
     "embeddings": {"tbody td": ["1.00", "0.00", "0.00", "1.00"]},
     "encoder": {".pieces li": TEXT.split()},
 }

@@ -14,7 +14,16 @@ LABELS = {
     "multi_label": ["calm", "<b>wild</b>", "old"],
     "tagger": ["O", "B-PER", "I-PER", "B-<i>LOC</i>", "I-<i>LOC</i>"],
 }
-INPUTS = {"question_answering": ["question", "context"], "next_sentence": ["text", "text_b"]}
+INPUTS = {
+    "question_answering": ["question", "context"],
+    "next_sentence": ["text", "text_b"],
+    "reranker": ["query", "documents"],
+    "search": ["query"],
+}
+MORE = {
+    "reranker": {"lists": ["documents"], "activation": "sigmoid"},
+    "search": {"numbers": {"k": 2}, "documents": 2, "store": "float32", "rerank_k": 0},
+}
 ENTITIES = (("Ada Lovelace", "PER"), ("Paris", "<i>LOC</i>"))
 LAYERS, HEADS = 2, 3
 FAILING = "fail"
@@ -44,6 +53,7 @@ class StandIn:
         numbers = {"num_layers": LAYERS, "num_heads": HEADS, "hidden_size": 32, "vocab_size": 80}
         return {
             **numbers,
+            **MORE.get(self.kind, {}),
             "kind": self.kind,
             "inputs": self.inputs,
             "labels": LABELS.get(self.kind, []),
@@ -111,6 +121,12 @@ def make_outputs(kind, texts):
             }
         case "next_sentence":
             return {"is_next": [0.25]}
+        case "reranker":
+            order = list(range(len(texts)))[::-1]
+            return {"scores": [[place / 8 for place in range(len(texts))]], "order": [order]}
+        case "search":
+            found = {"ids": [["<i>d</i>", "e"]], "scores": [[0.75, 0.5]], "rows": [[7, 2]]}
+            return {**found, "texts": [[text, "Other words; PARIS."]]}
         case "embeddings":
             similarity = np.eye(len(texts)).tolist()
             return {"embedding": [[1.0, 0.0]] * len(texts), "similarity": similarity}

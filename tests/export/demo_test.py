@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.index import Batch, build_index
 from bert_tf.served.entities import find_entities
 from bert_tf.served.models import CLASSES, load
 from export.page.model import DemoModel, as_json, check_inputs, cosines, load_model
@@ -17,7 +19,7 @@ from tests.export.made_models import write_model
 TEXTS = ("the [MASK] river \U0001f600", "", "<img src=x onerror=alert(1)>", "w10 " * 100)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", sorted(CLASSES.keys() - {"reranker", "search"}))
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
     short = {"max_query_length": 10} if kind == "question_answering" else {}
     served = load(str(write_model(tmp_path / kind, kind)), kind, **short)
@@ -45,6 +47,33 @@ def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind
     assert answer.keys() == stand_in.attention(inputs).keys()
     with pytest.raises(ValueError, match="Received 2 rows; attention is shown of one"):
         model.attention({name: ["a", "b"] for name in served.texts})
+
+
+def test_documents_are_ordered_and_found(tmp_path) -> None:
+    """Kinds whose inputs are no columns of one length."""
+    reranker = DemoModel(load(str(write_model(tmp_path / "r", "reranker")), "reranker"))
+    inputs = {"query": ["the river"], "documents": ["a b", "w10 " * 100, "c"]}
+    answer, made = reranker.answer(inputs), StandIn("reranker")
+    assert sorted(answer["outputs"]["order"][0]) == [0, 1, 2]
+    assert answer["is_full"] == [False, True, False]
+    assert answer["outputs"].keys() == made.answer(inputs)["outputs"].keys()
+    assert reranker.card().keys() == made.card().keys()
+    one = {"query": ["the river"], "documents": ["a b"]}
+    assert reranker.attention(one)["pieces"] == "[CLS] the river [SEP] a b [SEP]".split()
+    with pytest.raises(ValueError, match="query holds 2 texts; expected 1"):
+        reranker.answer({**inputs, "query": ["a", "b"]})
+
+    model = write_model(tmp_path / "e", "embeddings")
+    embedder = SearchEmbedder(str(model))
+    batch = Batch(["d1", "d2"], embedder.documents(["a b", "the river"]), ["a b", "the river"])
+    build_index(tmp_path / "index", [batch], model=embedder.fingerprint, source=str(model))
+    search, made = load_model("", "search", index=str(tmp_path / "index")), StandIn("search")
+    inputs = {"query": ["the river"]}
+    answer = search.answer(inputs)
+    assert answer["outputs"]["ids"][0] == ["d2", "d1"]
+    assert answer["outputs"].keys() == made.answer(inputs)["outputs"].keys()
+    assert search.card().keys() == made.card().keys() and search.card()["name"] == "index"
+    assert search.attention(inputs)["pieces"] == "[CLS] the river [SEP]".split()
 
 
 def test_the_programs_model_answers_in_a_graph_as_without(tmp_path) -> None:

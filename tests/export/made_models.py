@@ -1,5 +1,6 @@
 """Tiny models of every kind that is served, on disk as their users have them."""
 
+import dataclasses
 import pathlib
 
 from bert_tf.checkpoints.formats import write_checkpoint
@@ -13,6 +14,7 @@ PURPOSE_OF_KIND = {
     "question_answering": "squad",
     "fill_mask": "masked_lm",
     "next_sentence": "pretrained",
+    "reranker": "classifier",
     "embeddings": "encoder",
     "encoder": "encoder with pooler",
 }
@@ -49,6 +51,11 @@ def write_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = No
       changes: fields of the configuration.
     """
     made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **{**SHAPE, **changes})
+    if kind == "reranker":  # has one label
+        weights = {
+            n: v[:1] if n.startswith("cls/classifier/") else v for n, v in made.weights.items()
+        }
+        made = dataclasses.replace(made, weights=weights, labels=())
     write_checkpoint(made, folder, "bert_tf")
     if run is not None:
         lines = [f"--{name}={value}\n" for name, value in run.items()]

@@ -16,6 +16,8 @@ const SHOW = {
   question_answering: showSpan,
   fill_mask: showMasks,
   next_sentence: showNext,
+  reranker: showOrder,
+  search: showFound,
   embeddings: showSimilarity,
   encoder: showPieces,
 };
@@ -138,6 +140,32 @@ function showNext({ outputs }) {
     { name: "the second text follows the first", value, isOn: value > 0.5 },
     { name: "it does not", value: value === null ? null : 1 - value, isOn: value !== null && value <= 0.5 },
   ], "Whether the second text follows the first");
+}
+
+const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+
+// Documents with their scores, the best first; words of the query stand out in them.
+function documentList(query, documents) {
+  const wanted = new Set(wordsOf(query).filter((word) => Array.from(word).length > 2));
+  const items = documents.map(({ name, score, text }) => {
+    const parts = text.split(/([\p{L}\p{N}]+)/u).map((part) =>
+      (wanted.has(part.toLowerCase()) ? make("strong", { text: part }) : part));
+    return make("li", {}, make("p", { class: "note" }, `${name}  ${decimal(score)}`),
+      make("p", { class: "text" }, ...parts));
+  });
+  return make("ol", { class: "found", "aria-label": "Documents, the best first" }, ...items);
+}
+
+function showFound({ outputs, texts }) {
+  return documentList(texts.query[0], outputs.ids[0].map((name, place) => ({
+    name, score: outputs.scores[0][place], text: outputs.texts?.[0][place] ?? "",
+  })));
+}
+
+function showOrder({ outputs, texts }) {
+  return documentList(texts.query[0], outputs.order[0].map((place) => ({
+    name: `Line ${place + 1}`, score: outputs.scores[0][place], text: texts.documents[place],
+  })));
 }
 
 function showSimilarity({ outputs, texts }) {

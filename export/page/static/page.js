@@ -7,12 +7,14 @@ import { showAnswer } from "./answers.js";
 import { showAttention } from "./attention.js";
 import { make } from "./dom.js";
 
-const NAMES = { text: "Text", text_b: "Second text", question: "Question", context: "Context" };
+const NAMES = { text: "Text", text_b: "Second text", question: "Question", context: "Context",
+  query: "Query", documents: "Documents, one a line" };
 const KINDS = {
   classifier: "Classifies a text", multi_label: "Finds the labels of a text",
   regression: "Rates a text", tagger: "Finds entities", question_answering: "Answers questions",
   fill_mask: "Fills in masks", next_sentence: "Tells whether a sentence follows",
   embeddings: "Compares texts", encoder: "Encodes a text",
+  reranker: "Orders documents for a query", search: "Searches documents",
 };
 
 const find = (id) => document.getElementById(id);
@@ -62,12 +64,15 @@ async function guarded(work) {
   document.body.removeAttribute("aria-busy");
 }
 
+// Whether each line of a field is a text of its own.
+const isList = (name) => card.kind === "embeddings" || (card.lists ?? []).includes(name);
+
 // The texts of the fields, lists by name: of embeddings a line each, else one each.
 function readTexts() {
   return Object.fromEntries(card.inputs.map((name) => {
     const { value } = find(`field-${name}`);
     const lines = value.split("\n").filter((text) => text.trim() !== "");
-    return [name, card.kind === "embeddings" && lines.length ? lines : [value]];
+    return [name, isList(name) && lines.length ? lines : [value]];
   }));
 }
 
@@ -86,9 +91,9 @@ const run = () => guarded(async (signal) => {
 // Shows the attention of the last answer's texts, if the panel is open and shows others.
 async function refreshAttention(signal) {
   if (!asked || !find("attention-section").open) return;
-  const lines = asked[card.inputs[0]];
+  const lines = asked[card.inputs.find(isList) ?? card.inputs[0]];
   line = Math.min(line, lines.length - 1);
-  const texts = Object.fromEntries(card.inputs.map((name) => [name, [asked[name][line]]]));
+  const texts = Object.fromEntries(card.inputs.map((name) => [name, [asked[name][line] ?? asked[name][0]]]));
   const wanted = JSON.stringify(texts);
   if (wanted === attentionOf) return;
   const answer = await ask("api/attention", texts, signal);
@@ -127,7 +132,7 @@ function fillFields(values) {
 function makeField(name) {
   const id = `field-${name}`;
   const label = card.kind === "embeddings" ? "Texts, one a line" : NAMES[name];
-  const isShort = name === "question" || card.inputs[1] === "text_b";
+  const isShort = name === "question" || name === "query" || card.inputs[1] === "text_b";
   return make("div", { class: "field" }, make("label", { for: id, text: label }),
     make("textarea", { id, name, rows: isShort ? 2 : 4 }));
 }

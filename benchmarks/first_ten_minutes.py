@@ -141,7 +141,7 @@ model.fit(texts[:300], labels[:300])
 }
 HUB_CLASSIFIER = """
 import keras, keras_hub, numpy as np
-preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(PRESET, sequence_length=128)
+preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(PRESET, sequence_length=64)
 model = keras_hub.models.BertTextClassifier.from_preset(PRESET, num_classes={classes}, preprocessor=preprocessor)
 """
 KERAS_HUB = {
@@ -193,7 +193,7 @@ found = [tokenizer.id_to_token(int(i)) for i in scores.argsort()[::-1][:5]]
     "embeddings of 872 texts": (
         """
 import keras_hub, numpy as np
-preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(PRESET, sequence_length=128)
+preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(PRESET, sequence_length=64)
 backbone = keras_hub.models.BertBackbone.from_preset(PRESET)
 inputs = preprocessor(np.array(dev_texts))
 sequence = backbone.predict(inputs)["sequence_output"]

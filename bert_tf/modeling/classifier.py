@@ -257,7 +257,7 @@ class BertClassifier(Labelled):
         @tf.autograph.experimental.do_not_convert
         def pack_batch(*element: Any) -> Any:
             x, y, weights = keras.utils.unpack_x_y_sample_weight(
-                element[0] if len(element) == 1 else element
+                element if isinstance(spec, tuple) else element[0]
             )
             inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
             if has_names:

@@ -1,9 +1,10 @@
 # A fresh machine needs Python 3.11, make and git; everything else comes from the package registry.
 #
-#   make quickstart   pre-trains a small BERT on text that came with Python, then fills in masks
+#   make quickstart   pre-trains a small BERT on text that came with Python; shows what it learned
 #   make test         runs the tests, but for those marked slow
 #   make test-all     runs all tests that need no network
 #   make check        linter, formatter, types and tests: what CI runs; with CI_ALL=1 all tests
+#   make docs         writes the pages of docs/ as a site into build/site
 #   make clean        removes what these made: environment, runs and caches
 #
 # A second call of any of them installs nothing again. PYTHON=... chooses the interpreter,
@@ -23,16 +24,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # worksteal: a worker that is done takes over tests of the other, be it of the same file.
 PYTEST := $(BIN)/python -m pytest --quiet --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: quickstart test test-all check clean install
+.PHONY: quickstart test test-all check docs clean install
 .DELETE_ON_ERROR:
 
 quickstart: install
 	$(BIN)/python -m bert_tf.run_pretraining --flagfile=configs/quickstart.flags
-	$(BIN)/python -m bert_tf.fill_mask --output_dir=runs/quickstart \
-		--text="This method returns a [MASK] of strings." \
-		--text="If the file does not [MASK], an error is raised." \
-		--text="The default value is [MASK]." \
-		--text="Returns the number of [MASK] in the list."
 
 test: install
 	$(PYTEST) $(TEST)
@@ -45,6 +41,11 @@ check: install
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(MAKE) $(if $(filter 1,$(CI_ALL)),test-all,test)
+
+docs: install
+	$(INSTALL) "mkdocs-material>=9.6" "mkdocstrings[python]>=0.29"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "Open build/site/index.html, or: $(BIN)/python -m mkdocs serve"
 
 install: $(VENV)/installed
 
@@ -59,5 +60,5 @@ $(VENV)/installed: requirements_lock.txt | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) runs build/site .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -114,8 +114,8 @@ def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
         if given.get(name):
             minutes = optimization.train_minutes
             raise ValueError(
-                f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; a flagfile's "
-                f"is taken back by --{name}=0."
+                f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; what a "
+                f"flagfile gives is taken back by --{name}=0 or --train_minutes=0."
             )
     return dataclasses.replace(
         optimization, num_train_steps=0, num_warmup_steps=0, num_cooldown_steps=0

@@ -22,7 +22,9 @@ FOLDERS = ("cls", "mean_normalize", "mean_dense_tanh")
 
 def made_checkpoint():
     """Returns a checkpoint with room for 40 pieces."""
-    return make_checkpoint("encoder", type_vocab_size=2, max_position_embeddings=40)
+    return make_checkpoint(
+        "encoder", type_vocab_size=2, max_position_embeddings=40, num_hidden_layers=1
+    )
 
 
 def golden(name):
@@ -95,16 +97,19 @@ def to_new_names(folder):
     change(folder / "tokenizer_config.json", model_max_length=40)
 
 
-@pytest.mark.parametrize("name", ["mean_normalize", "mean_dense_tanh"])
+@pytest.mark.parametrize(
+    "name", ["mean_normalize", pytest.param("mean_dense_tanh", marks=pytest.mark.slow)]
+)
 def test_new_and_old_forms_are_the_same_model(tmp_path, name):
     folder, texts, expected = golden(name)
     new = copy(folder, tmp_path / "new")
     to_new_names(new)
     model = BertEmbedder.from_pretrained(new)
-    assert model.embedding == BertEmbedder.from_pretrained(folder).embedding
+    assert model.embedding == read_checkpoint(folder).embedding
     np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path):
     folder, texts, expected = golden("cls")
     new = copy(folder, tmp_path / "new")
@@ -133,7 +138,7 @@ def pooled(vectors, name, skipped):
     }[name]
 
 
-@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("include_prompt", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_all_poolings_put_end_to_end(include_prompt):
     names = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
     embedding = EmbeddingConfig(

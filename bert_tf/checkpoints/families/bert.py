@@ -56,12 +56,9 @@ def same_fields(config: ModelConfig) -> dict[str, Any]:
 
 
 def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    if not config.type_vocab_size:
-        return "type_vocab_size is 0, it has a table of types"
-    return first_difference(
+    return typed_refusal(
         config,
         heads,
-        **POST_NORM,
         position_type="learned",
         position_offset=0,
         embedding_size=config.hidden_size,
@@ -69,6 +66,17 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
         pooler_act="tanh",
         transform_act=config.hidden_act,
     )
+
+
+def typed_refusal(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
+    """Returns why a family of BERT's blocks with a table of types cannot hold a model; "": it can.
+
+    Args:
+      config, heads, held: see `first_difference`; the fields of the blocks are added.
+    """
+    if not config.type_vocab_size:
+        return "type_vocab_size is 0, it has a table of types"
+    return first_difference(config, heads, **POST_NORM, **held)
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:

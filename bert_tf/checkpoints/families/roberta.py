@@ -3,8 +3,8 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.bert import FIELDS, POST_NORM, encoder_rows, same_fields
-from bert_tf.checkpoints.families.family import Family, expect, first_difference, read_fields
+from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_refusal
+from bert_tf.checkpoints.families.family import Family, expect, read_fields
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field
@@ -33,12 +33,9 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    if not config.type_vocab_size:
-        return "type_vocab_size is 0, it has a table of types"
-    return first_difference(
+    return typed_refusal(
         config,
         heads,
-        **POST_NORM,
         position_type="learned",
         position_offset=config.pad_token_id + 1,
         embedding_size=config.hidden_size,

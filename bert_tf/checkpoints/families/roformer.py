@@ -9,13 +9,13 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import Weights
 from bert_tf.checkpoints.families.bert import (
     FIELDS,
-    POST_NORM,
     encoder_rows,
     masked_lm_copies,
     masked_lm_rows,
     same_fields,
+    typed_refusal,
 )
-from bert_tf.checkpoints.families.family import Family, expect, first_difference, read_fields
+from bert_tf.checkpoints.families.family import Family, expect, read_fields
 from bert_tf.checkpoints.weight_names import Row, dense, scores
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field
@@ -55,12 +55,9 @@ def write_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
-    if not config.type_vocab_size:
-        return "type_vocab_size is 0, it has a table of types"
-    return first_difference(
+    return typed_refusal(
         config,
         heads,
-        **POST_NORM,
         position_type="rotary_interleaved",
         rotary_theta=THETA,
         classifier_pooling="pooler",

@@ -358,6 +358,11 @@ class DataConfig(Config):
     use_next_sentence: bool = option(
         True, "Sentence pairs and the NSP head; false: full sentences, MLM alone (RoBERTa)."
     )
+    sentence_order: bool = option(
+        False,
+        "Of pairs: two consecutive segments in order or swapped (ALBERT), in the place of a random "
+        "second one.",
+    )
     deduplicate: str = option(
         "none",
         "Leave out documents of the text that another one before them equals in all pieces (exact) "

@@ -24,7 +24,7 @@ from bert_tf.text.tokenization import make_tokenizer, read_vocab
 
 DATA_FLAGS = (
     "input_file input_format text_field vocab_file max_seq_length dupe_factor short_seq_prob "
-    "random_seed use_next_sentence deduplicate num_workers"
+    "random_seed use_next_sentence sentence_order deduplicate num_workers"
 ).split()
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
 config_flags.define_flags(MaskingConfig)
@@ -116,6 +116,7 @@ def check_google_flags(data: DataConfig, masking: str) -> None:
     """Raises ValueError if flags ask for what google-research/bert's program cannot do."""
     fixed = {
         "use_next_sentence": (data.use_next_sentence, (True,)),
+        "sentence_order": (data.sentence_order, (False,)),
         "input_format": (data.input_format, ("auto", "lines")),
         "masking": (masking, ("static",)),
     }

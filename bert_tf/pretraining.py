@@ -194,7 +194,10 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Any:
         return ElectraPretrainer(config, generator, weight, training.recompute)
     is_paired = configs.data.use_next_sentence
     use_pooler = is_paired or has_pooler(training.output_dir, start)
-    return BertPretrainer(config, is_paired, training.recompute, use_pooler)
+    return BertPretrainer(
+        *(config, is_paired, training.recompute, use_pooler),
+        sentence_order=configs.data.sentence_order,
+    )
 
 
 def make_samples(

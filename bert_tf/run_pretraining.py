@@ -66,6 +66,8 @@ def read_configs() -> PretrainingConfigs:
         model = ModelConfig.read(training.bert_config_file, others=configs.model)
         configs = configs._replace(model=model)
     check_objective(configs)
+    if data.sentence_order and not data.use_next_sentence:
+        raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
     if data.added_words_file and not training.init_checkpoint:
         raise ValueError("--added_words_file adds to the vocabulary of an --init_checkpoint: none.")
     if not data.cache_dir:

@@ -128,6 +128,17 @@ def test_whole_texts_are_filled_in_and_scored(one_device):
 
 
 @pytest.mark.slow
+def test_sentence_order_is_learned_under_its_own_name(folder):
+    finish(pretrain(folder, "ordered", sentence_order="true", do_eval="true"))
+    line = read_metrics(folder / "ordered/metrics.jsonl")[-1]
+    assert line["loss"] == pytest.approx(line["masked_lm_loss"] + line["sentence_order_loss"])
+    results = (folder / "ordered/eval_results.txt").read_text()
+    assert "sentence_order_accuracy = " in results and "next_sentence" not in results
+    wrong = pretrain(folder, "wrong", sentence_order="true", use_next_sentence="false")
+    assert "--sentence_order needs pairs" in fail(wrong)
+
+
+@pytest.mark.slow
 def test_a_second_phase_starts_from_the_first(one_device, folder):
     first = read_metrics(one_device[0] / "metrics.jsonl")
     finish(

@@ -192,6 +192,8 @@ def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
     """Returns the parameters that the content of examples depends on."""
     names = ["max_seq_length", "short_seq_prob", "random_seed", "use_next_sentence"]
     values = {name: getattr(data, name) for name in names}
+    if data.sentence_order:
+        values["sentence_order"] = True
     values["masking"] = "static" if masking.masking == "static" else "dynamic"
     return values | (masking.to_dict() if masking.masking == "static" else {})
 

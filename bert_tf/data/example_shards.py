@@ -291,6 +291,7 @@ def shard_sequences(
                 max_seq_length=data.max_seq_length,
                 short_seq_prob=data.short_seq_prob,
                 num_separators=vocab.num_separators,
+                swaps=data.sentence_order,
             )
             for number, pair in enumerate(pairs):
                 yield duplicate, document, number, pair

@@ -24,7 +24,7 @@ class SentencePair(NamedTuple):
     Attributes:
       ids_a: [n], pieces of the first segment.
       ids_b: [m], pieces of the second segment; empty for full sentences.
-      is_random_next: the second segment comes from another document.
+      is_random_next: the second segment comes from another document, or both are swapped.
     """
 
     ids_a: np.ndarray
@@ -71,6 +71,7 @@ def sentence_pairs(
     max_seq_length: int,
     short_seq_prob: float,
     num_separators: int = 1,
+    swaps: bool = False,
 ) -> Iterator[SentencePair]:
     """Yields the sentence pairs of one document.
 
@@ -87,6 +88,8 @@ def sentence_pairs(
       short_seq_prob: probability that the target length, drawn once a document, is uniform in
         [2, M] instead of M, the room that the special tokens leave: T - 3 for BERT.
       num_separators: between the segments; see `Vocab`.
+      swaps: for sentence order: half of the pairs are swapped in the place of a random b. One
+        sentence alone has nothing to be swapped with, and gets a random b, as in ALBERT's program.
 
     Differs from the original: the other document always is another one (there, after ten
     unlucky draws, it may be the same), and a segment's cuts are drawn at once (truncate_pair).
@@ -107,8 +110,9 @@ def sentence_pairs(
         if end - sentence >= 2:
             end_a += int(draw() * (end - sentence - 1))
         length_a = bounds[end_a] - start_a
-        is_random_next = end - sentence == 1 or draw() < 0.5
-        if is_random_next:
+        is_alone = end - sentence == 1
+        is_random_next = is_alone or draw() < 0.5
+        if is_alone or (is_random_next and not swaps):
             file_b, start_b, end_b = _draw_partner(
                 store, documents, index, target - length_a, generator
             )
@@ -119,10 +123,12 @@ def sentence_pairs(
         cuts = truncate_pair(length_a, end_b - start_b, max_length, generator)
         start_b, end_b = start_b + cuts[2], end_b - cuts[3]
         ids_a = pieces[start_a - origin + cuts[0] : start_a - origin + length_a - cuts[1]]
-        if is_random_next:
+        if is_alone or (is_random_next and not swaps):
             ids_b = store.pieces(file_b, start_b, end_b)
         else:
             ids_b = pieces[start_b - origin : end_b - origin]
+            if is_random_next:
+                ids_a, ids_b = ids_b, ids_a
         yield SentencePair(ids_a, ids_b, is_random_next)
 
 

@@ -3,14 +3,17 @@
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.next_sentence import NextSentence
 from bert_tf.objectives.objective import Objective
+from bert_tf.objectives.sentence_order import SentenceOrder
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "masked_lm": MaskedLM,
     "next_sentence": NextSentence,
+    "sentence_order": SentenceOrder,
 }
 
 
-def make_objectives(use_next_sentence: bool) -> tuple[Objective, ...]:
-    """Makes the objectives of a run: masked pieces, and next sentences if asked for."""
-    names = ["masked_lm", "next_sentence"] if use_next_sentence else ["masked_lm"]
+def make_objectives(use_next_sentence: bool, sentence_order: bool = False) -> tuple[Objective, ...]:
+    """Makes the objectives of a run: masked pieces, and of pairs, if there are any, one more."""
+    of_pairs = "sentence_order" if sentence_order else "next_sentence"
+    names = ["masked_lm", of_pairs] if use_next_sentence else ["masked_lm"]
     return tuple(OBJECTIVES[name]() for name in names)

@@ -127,6 +127,10 @@ SHOWN = {
     "masked_lm_accuracy": "mlm acc",
     "next_sentence_loss": "nsp",
     "next_sentence_accuracy": "nsp acc",
+    "sentence_order_loss": "sop",
+    "sentence_order_accuracy": "sop acc",
+    "replaced_tokens_loss": "rtd",
+    "replaced_tokens_recall": "found",
 }
 
 

@@ -31,7 +31,7 @@ def make_store(folder, num_documents, seed=0, longest=12, sentences=30):
     return TokenStore([folder / "0", folder / "1"]), documents
 
 
-def all_pairs(store, *, seed=7, duplicates=1, max_seq_length=32, short_seq_prob=0.1):
+def all_pairs(store, *, seed=7, duplicates=1, max_seq_length=32, short_seq_prob=0.1, swaps=False):
     documents = np.arange(store.num_documents)
     for duplicate in range(duplicates):
         for index in documents.tolist():
@@ -46,6 +46,7 @@ def all_pairs(store, *, seed=7, duplicates=1, max_seq_length=32, short_seq_prob=
                         generator,
                         max_seq_length=max_seq_length,
                         short_seq_prob=short_seq_prob,
+                        swaps=swaps,
                     )
                 ),
             )
@@ -90,6 +91,26 @@ def test_half_of_the_pairs_are_random(tmp_path):
             assert is_random_next or not is_alone
             if not is_alone:
                 labels.append(is_random_next)
+    assert len(labels) > 10_000
+    assert abs(np.mean(labels) - 0.5) < 4 * 0.5 / len(labels) ** 0.5
+
+
+def test_pairs_for_sentence_order_are_swapped_or_not(tmp_path):
+    """Both segments of one text, half of them swapped; a sentence alone has a random partner."""
+    store, documents = make_store(tmp_path, 50, sentences=60)
+    labels = []
+    for document, pairs in all_pairs(store, duplicates=30, short_seq_prob=0.0, swaps=True):
+        used = []
+        for ids_a, ids_b, is_second in pairs:
+            if set(ids_b // DOCUMENT) != {document}:
+                assert is_second and ids_a[-1] >= documents[document][-1][0]
+                continue
+            assert is_second == (ids_b[0] < ids_a[0])
+            first, second = (ids_b, ids_a) if is_second else (ids_a, ids_b)
+            assert first[-1] < second[0] and len(ids_a) + len(ids_b) <= 29
+            used += [*first, *second]
+            labels.append(is_second)
+        assert used == sorted(set(used))  # nothing twice, in order
     assert len(labels) > 10_000
     assert abs(np.mean(labels) - 0.5) < 4 * 0.5 / len(labels) ** 0.5
 

@@ -1,0 +1,38 @@
+"""Sentence order: do two consecutive segments stand as in the text, or swapped? (ALBERT)"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.config import ModelConfig
+from bert_tf.modeling.losses import WeightedSum
+from bert_tf.objectives.next_sentence import NextSentence
+from bert_tf.objectives.objective import Batch
+
+
+class SentenceOrder(NextSentence):
+    """The head and labels of `NextSentence`, 0 in order and 1 swapped, under names of its own.
+
+    Reference: Lan et al. 2020 (ALBERT), section 3.1.
+    """
+
+    panels = {
+        "sentence_order_loss": "SOP loss (nats)",
+        "sentence_order_accuracy": "SOP accuracy",
+    }
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        return _renamed(super().loss_weights(batch))
+
+    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+        return _renamed(super().sums(batch, outputs))
+
+    def baseline(
+        self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
+    ) -> dict[str, float]:
+        """Throws a coin."""
+        return _renamed(super().baseline(config, train, held_out))
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("next_sentence", "sentence_order"): v for name, v in values.items()}

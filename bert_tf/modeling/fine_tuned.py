@@ -141,7 +141,12 @@ class FineTuned(RawTraining, keras.Model):
 
         if new_head:
             checkpoint, may_miss = without_task_heads(checkpoint), (*may_miss, "cls/")
-        return super().from_checkpoint(checkpoint, may_miss, **arguments)
+        try:
+            return super().from_checkpoint(checkpoint, may_miss, **arguments)
+        except ValueError as error:
+            if cls.head_name in checkpoint.heads or "missing" not in str(error):
+                raise
+            raise ValueError(f"{error} new_head=True starts with a new head.") from None
 
 
 class Labelled(FineTuned):

@@ -5,7 +5,8 @@
     -> cut, the longer text first: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]
     -> padded: input_word_ids, input_mask, input_type_ids, int32 [B, T]
 
-The rows are those of `bert_tf.text.packing`. Three ways to use it, all with the same result:
+The rows are those of `bert_tf.text.packing`. A model read by `from_pretrained` has one already, and
+takes raw texts itself. Three ways to use it by hand, all with the same result:
 
     preprocessor = BertPreprocessor.from_pretrained("bert-base-uncased", max_seq_length=128)
     preprocessor(["A text.", "Another one."])

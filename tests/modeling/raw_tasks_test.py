@@ -209,6 +209,91 @@ def test_fill_mask(tmp_path):
     assert loaded.fill_mask(texts) == model.fill_mask(texts)
 
 
+def cross_entropies(logits, ids):
+    """Returns the loss of each row of logits, float64 [N]; ids int [N]."""
+    logits = np.asarray(logits, np.float64)
+    return np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(ids)), ids]
+
+
+def assert_learns(model, x, y, expected, learning_rate=5e-3):
+    """The loss before is the expected one; training on raw input lowers it."""
+    found = model.evaluate(x, y, verbose=0)
+    assert np.ravel(found)[0] == pytest.approx(expected, abs=1e-4)
+    model.fit(x, y, epochs=80, learning_rate=learning_rate, verbose=0)
+    assert np.ravel(model.evaluate(x, y, verbose=0))[0] < 0.7 * expected
+
+
+@SLOW
+def test_a_tagger_learns_from_words(tmp_path):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    words = [["the", "river", "w40"], ["w41", "w42"], ["w43"] * 60]  # The last in two windows.
+    tags = [["no", "yes", "no"], ["yes", "vielleicht ü"], ["no"] * 60]
+    logits = model.predict(words, verbose=0)
+    ids = [np.array([model.labels.index(tag) for tag in row]) for row in tags]
+    costs = [cross_entropies(logits[i, : len(row)], row) for i, row in enumerate(ids)]
+    # One batch of all rows: the mean is over words, whatever their rows.
+    assert_learns(model, words, tags, np.concatenate(costs).mean())
+    weights = np.array([1.0, 3.0, 0.0])
+    expected = np.average(
+        np.concatenate(costs), weights=np.repeat(weights, [len(row) for row in ids])
+    )
+    again = BertTokenClassifier.from_pretrained(tmp_path / "m")
+    found = again.evaluate(words, tags, sample_weight=weights, verbose=0)[0]
+    assert found == pytest.approx(expected, abs=1e-4)
+    texts = [" ".join(row) for row in words]
+    assert again.evaluate(texts, ids, verbose=0)[0] == pytest.approx(
+        np.concatenate(costs).mean(), abs=1e-4
+    )
+
+
+@SLOW
+def test_a_span_labeler_learns_from_answers(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    keras.utils.set_random_seed(2)
+    model = BertSpanLabeler.from_pretrained(folder, new_head=True, max_seq_length=LENGTH)
+    questions, contexts = ["w40?", "w41 w42?"], ["the river w50", "w51 w52 w53 the"]
+    answers = ["river", {"text": ["w52 w53"], "answer_start": [4]}]
+    logits = model.predict((questions, contexts), verbose=0)
+    costs = []
+    tokenizer = TextTokenizer(model.preprocessor.vocab, True)
+    lengths = tokenizer(questions, contexts)["input_mask"].sum(axis=1)
+    places = []
+    for question, context, answer in zip(questions, contexts, ("river", "w52 w53"), strict=True):
+        before = len(tokenizer.tokenizer.encode(question)) + 2
+        first = before + len(tokenizer.tokenizer.encode(context[: context.index(answer)]))
+        places.append((first, first + len(tokenizer.tokenizer.encode(answer)) - 1))
+    for name, which in (("start_logits", 0), ("end_logits", 1)):
+        for row in range(2):
+            real = logits[name][row : row + 1, : lengths[row]]
+            costs.append(cross_entropies(real, [places[row][which]])[0])
+    assert_learns(model, (questions, contexts), answers, np.mean(costs), 2e-2)
+    found = model.answer(questions, contexts)
+    assert [answer["answer"][:3] for answer in found] == ["riv", "w52"]
+
+
+@SLOW
+def test_choices_are_learned(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    keras.utils.set_random_seed(1)
+    model = BertMultipleChoice.from_pretrained(folder, new_head=True, max_seq_length=LENGTH)
+    contexts = ["the river", "a b", "w60"]
+    choices = [["w40", "w41 w42"], ["w41 w42", "w40"], ["w40", "w44"]]
+    logits = model.predict((contexts, choices), verbose=0)
+    costs, weights = cross_entropies(logits, [0, 1, 0]), np.array([1.0, 0.0, 2.0])
+    found = model.evaluate((contexts, choices), [0, 1, 0], sample_weight=weights, verbose=0)[0]
+    assert found == pytest.approx(np.average(costs, weights=weights), abs=1e-5)
+    before = model.head.output_weights.numpy()
+    model.fit((contexts, choices), [0, 1, 0], epochs=2, batch_size=2, verbose=0)
+    assert (model.head.output_weights.numpy() != before).any() and model.optimizer.iterations == 4
+
+
+def test_a_missing_head_is_named_with_the_remedy(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    for kind in (BertSpanLabeler, BertMultipleChoice):
+        with pytest.raises(ValueError, match="missing .*new_head=True starts with a new head"):
+            kind.from_pretrained(folder)
+
+
 QUESTION, CONTEXT = ["Who?"], ["the river"]
 TAGGER, ANSWERER, FILLER = "tagger", "question_answering", "fill_mask"
 RIVER = {"text": "river", "answer_start": 3}

@@ -12,7 +12,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.predictors.predictor import Predictor, TextModel
+from bert_tf.predictors.predictor import METHODS, Predictor, TextModel
 from bert_tf.served.saved_models import find_saved_model
 
 OF_PAIRS = ("classifier", "multi_label", "regression")
@@ -50,6 +50,8 @@ def load(
       ValueError: if there is no model that can be read, it is not of the kind, or has no such
         device.
     """
+    if kind and kind not in METHODS:
+        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(METHODS)}.")
     found = local_path(path)
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":

@@ -20,7 +20,7 @@ from bert_tf.served import models
 from bert_tf.served.lite_model import LiteModel
 from bert_tf.text.tokenization import make_tokenizer
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE, TEXTS, write_model
+from tests.export.made_models import PURPOSE_OF_KIND, SHAPE, TEXTS, write_model
 from tests.tiny_bpe import tiny_bpe_vocab
 
 CONTEXTS = ["the river a b c " * 30, "w40 w41 w42, the étè\u0301 don't", "", "the", " \u200b "]
@@ -204,6 +204,8 @@ def test_a_head_a_device_and_threads_that_are_not_there(tmp_path):
     folder = make_model(tmp_path, "tagger")
     with pytest.raises(ValueError, match="no classifier head.* it can as tagger"):
         bert_tf.load(folder, kind="classifier")
+    with pytest.raises(ValueError, match="kind is 'encoder', expected one of classifier"):
+        bert_tf.load(folder, kind="encoder")
     with pytest.raises(ValueError, match="device is 'gpu:7'; this machine has .*CPU:0"):
         bert_tf.load(folder, device="gpu:7")
     with pytest.raises(ValueError, match="num_threads is 63, but TensorFlow computes already"):
@@ -269,3 +271,47 @@ def test_a_checkpoint_says_what_it_fills(tmp_path):
     assert len(masks) == 1 and len(masks[0]) == 7
     assert {piece["piece"] for piece in masks[0]} <= set(read_checkpoint(folder).vocab.tokens)
     assert bert_tf.load(folder, kind="embeddings").embed(["the"]).shape == (1, 32)
+
+
+OWN_CLASSES = {
+    "classifier": "BertClassifier",
+    "regression": "BertClassifier",
+    "tagger": "BertTokenClassifier",
+    "question_answering": "BertSpanLabeler",
+    "fill_mask": "BertPretrainer",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OWN_CLASSES)
+def test_a_keras_file_answers_as_the_methods_of_its_model(tmp_path, kind):
+    pytest.importorskip("bert_tf.modeling.with_preprocessor")
+    shape = {**SHAPE, "num_hidden_layers": 1}
+    made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **shape)
+    options = {"use_next_sentence": False} if kind == "fill_mask" else {}
+    if kind == "regression":
+        head = "cls/classifier/output_"
+        cut = {name: value[:1] for name, value in made.weights.items() if name.startswith(head)}
+        made = dataclasses.replace(made, weights=made.weights | cut, labels=())
+    write_checkpoint(made, tmp_path / "model", "bert_tf")
+    model = getattr(bert_tf, OWN_CLASSES[kind]).from_pretrained(tmp_path / "model", **options)
+    model.save(tmp_path / "mine.keras")
+    predictor = bert_tf.load(tmp_path / "mine.keras")
+    assert predictor.kind == kind
+    texts = [text for text in TEXTS if text.strip("\x00 \u200b\ufffd\t\n")]
+    calls = {
+        "classifier": ("classify", (texts,)),
+        "regression": ("score", (texts,)),
+        "tagger": ("tag", (texts,)),
+        "question_answering": ("answer", (["the river?"] * 2, CONTEXTS[:2])),
+        "fill_mask": ("fill_mask", (["the [MASK] river [MASK]"],)),
+    }
+    method, arguments = calls[kind]
+    found = getattr(predictor, method)(*arguments)
+    expected = getattr(model, method)(*arguments)
+    if kind == "question_answering":  # Its score is another number.
+        names = ("answer", "start", "end")
+        found, expected = (
+            [{n: row[n] for n in names} for row in rows] for rows in (found, expected)
+        )
+    assert_same(found, expected)

@@ -1,6 +1,7 @@
 """A pre-training run: data, vocabulary, model and loop, as `run_pretraining` is asked for it."""
 
 import dataclasses
+import functools
 import pathlib
 import typing
 from typing import Any
@@ -76,6 +77,9 @@ def train_and_evaluate(configs: PretrainingConfigs, start: Checkpoint | None, st
     """Does what the flags ask for, as `run` does."""
     training = configs.training
     trainer = build_trainer(configs, start, strategy)
+    task = typing.cast(PretrainingTask, trainer.task)
+    sizes = training.eval_batch_size, training.max_eval_steps
+    trainer.baseline = functools.cache(lambda: task.baseline(*sizes))
     try:
         if training.do_train:
             trainer.train()
@@ -93,7 +97,6 @@ def train_and_evaluate(configs: PretrainingConfigs, start: Checkpoint | None, st
     except FloatingPointError as error:
         raise ValueError(error) from error
     except tf.errors.InvalidArgumentError as error:
-        task = typing.cast(PretrainingTask, trainer.task)
         raise_input_fault(error, task.train_records, task.eval_records)
     return 0
 
@@ -318,7 +321,7 @@ def report_results(
     """Writes eval_results.txt and curves.png, and prints the results beside the baseline's."""
     training = configs.training
     task = typing.cast(PretrainingTask, trainer.task)
-    baseline = task.baseline(training.eval_batch_size, training.max_eval_steps)
+    baseline = trainer.baseline() if trainer.baseline else {}
     folder = pathlib.Path(training.output_dir)
     if training.do_train:
         note_evaluation(folder, trainer.step, results)

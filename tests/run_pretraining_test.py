@@ -84,6 +84,7 @@ def test_text_becomes_a_trained_model(one_device):
     assert [answer.count(",") for answer in filled[1]["filled"]] == [2, 4]
     for line in filled:
         assert f"step {line['step']}: {line['filled'][0]}" in printed
+    assert "; the best so far; baseline: masked_lm_loss " in printed
     assert "step 30/30" in printed and "examples/s" in printed and "left" in printed
 
 

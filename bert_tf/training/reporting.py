@@ -8,12 +8,42 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tqdm
 from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.files import atomic_write
 from bert_tf.training.distribution import worker_of
 from bert_tf.training.flops import peak_flops
+
+
+class Bar:
+    """A bar with rate and time left; on a terminal alone. Lines of the log go above it.
+
+    Args:
+      step: done before.
+    """
+
+    def __init__(self, step: int) -> None:
+        is_shown = sys.stderr.isatty()
+        self._bar = tqdm.tqdm(
+            initial=step, unit=" steps", dynamic_ncols=True, leave=False, disable=not is_shown
+        )
+        self._handler = logging.get_absl_handler()
+        self._handler.addFilter(self._make_room)
+
+    def _make_room(self, _: Any) -> bool:
+        self._bar.clear()
+        return True
+
+    def advance(self, step: int, total: int) -> None:
+        """Draws it at a step of `total`, 0 if nobody knows."""
+        self._bar.total = total or None
+        self._bar.update(step - self._bar.n)
+
+    def close(self) -> None:
+        self._handler.removeFilter(self._make_room)
+        self._bar.close()
 
 
 class Progress:

@@ -39,7 +39,7 @@ from bert_tf.training.metrics_log import (
     read_metrics,
 )
 from bert_tf.training.precision import compilation
-from bert_tf.training.reporting import Progress, Scalars
+from bert_tf.training.reporting import Bar, Progress, Scalars
 from bert_tf.training.stopping import Stopped, StopRequest
 from bert_tf.training.task import Task
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
@@ -73,6 +73,9 @@ class Trainer:
       data_fingerprint: changes with the training examples; kept in the checkpoints.
       clock: says which step is the last, where a run has a budget of minutes.
       samples: is told the step of each evaluation while training.
+
+    Attributes:
+      baseline: returns the results of somebody who looks at nothing, to show beside evaluations.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Trainer:
         self.strategy = strategy
         self.config = config
         self.clock, self.samples = clock, samples
+        self.baseline: Callable[[], dict[str, float]] | None = None
         self.num_train_steps = clock.plan.last_step if clock else num_train_steps
         self.progress = progress
         self.data_fingerprint = data_fingerprint
@@ -167,7 +171,8 @@ class Trainer:
             self.directory.delete_leftovers()
             self._take_up_files()
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
-        with contextlib.closing(self.directory), StopRequest() as self._stop:
+        bar = contextlib.closing(Bar(self.step))
+        with contextlib.closing(self.directory), bar as shown, StopRequest() as self._stop:
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
                 self.save()
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
@@ -183,6 +188,7 @@ class Trainer:
                     iterator = None
                     continue
                 self._plan()
+                shown.advance(self.step, self.progress.total_steps)
                 is_stopped = any_worker(self.strategy, bool(self._stop.number))
                 at_end = self.step == self.num_train_steps
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
@@ -426,6 +432,19 @@ class Trainer:
     def _line_files(self) -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
         return self.log.path, self.directory.path / EVALUATIONS, self.bad_steps.path
 
+    def _beside(self, results: dict[str, float]) -> str:
+        """Returns what an evaluation is to be compared with: the best so far, and the baseline."""
+        lines = read_metrics(self.directory.path / EVALUATIONS)
+        best = max(lines, key=self.task.score)
+        if best["step"] == self.step:
+            text = "; the best so far"
+        else:
+            same = {name: best[name] for name in results if name in best}
+            text = f"; best so far: step {best['step']}, {_text(same)}"
+        if self.baseline is None:
+            return text
+        return f"{text}; baseline: {_text(self.baseline())}"
+
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # Written meanwhile.
         start = time.monotonic()
@@ -438,7 +457,9 @@ class Trainer:
         self.directory.mark_best(self.step, self.task.score(results))
         note_evaluation(self.directory.path, self.step, results)
         scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
-        logging.info("evaluation at step %d: %s", self.step, _text(results))
+        logging.info(
+            "evaluation at step %d: %s%s", self.step, _text(results), self._beside(results)
+        )
         if self.samples:
             self.samples.note(self.step)
 

@@ -1,6 +1,8 @@
 """What a person sees: rates, time left, the table of weights."""
 
+import io
 import logging
+import time
 
 import keras
 import pytest
@@ -8,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
 from bert_tf.training import reporting
-from bert_tf.training.reporting import Progress, duration, parameter_table, strategy_peak
+from bert_tf.training.reporting import Bar, Progress, duration, parameter_table, strategy_peak
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,25 @@ def test_peak_of_all_devices(monkeypatch, given, expected):
     training = TrainingConfig(peak_flops=given)
     strategies = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert tuple(strategy_peak(training, strategy) for strategy in strategies) == expected
+
+
+class Terminal(io.StringIO):
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self):
+        return self.is_terminal
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_bar_on_a_terminal_alone(monkeypatch, is_terminal):
+    stream = Terminal(is_terminal)
+    monkeypatch.setattr("sys.stderr", stream)
+    bar = Bar(20)
+    for step in (30, 50):
+        time.sleep(0.11)  # It is drawn ten times a second at most.
+        bar.advance(step, 200)
+    bar.close()
+    assert ("50/200" in stream.getvalue()) == is_terminal
+    assert is_terminal or not stream.getvalue()

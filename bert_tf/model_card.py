@@ -52,8 +52,8 @@ PURPOSES = {
         *("classifies texts", _CLASSES, "classify([{}])", "{}"), keras_class="BertTextClassifier"
     ),
     "multi_label": _Purpose(
-        *("gives texts any number of labels", _CLASSES, "classify([{}])", "{}"),
-        options=', function_to_apply="sigmoid", top_k=None',
+        *("gives texts any number of labels", _CLASSES, "classify([{}])", "{}, top_k=None"),
+        options=', function_to_apply="sigmoid"',
         keras_class="BertTextClassifier",
     ),
     "regression": _Purpose(
@@ -69,7 +69,7 @@ PURPOSES = {
     "question_answering": _Purpose(
         *("answers questions with parts of a text", "question-answering"),
         'answer(["Where did Ada live?"], ["Ada Lovelace lived in London."])',
-        'question="Where did Ada live?", context="Ada Lovelace lived in London."',
+        "",
     ),
     "fill_mask": _Purpose(
         *("fills in masked words", "fill-mask", 'fill_mask(["The [MASK] sat down."])'),
@@ -80,6 +80,15 @@ PURPOSES = {
         *("makes vectors of texts", "feature-extraction", "embed([{}])", "{}"),
     ),
 }
+QUESTION_CODE = """\
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = AutoModelForQuestionAnswering.from_pretrained("{name}")
+inputs = tokenizer("Where did Ada live?", "Ada Lovelace lived in London.", return_tensors="pt")
+scores = model(**inputs)
+first, last = scores.start_logits.argmax(), scores.end_logits.argmax()
+print(tokenizer.decode(inputs.input_ids[0, first : last + 1]))"""
 # Values of eval_results.txt: the hub's name of the metric, and what people call it.
 METRICS = {
     "eval_accuracy": ("accuracy", "accuracy"),
@@ -261,8 +270,6 @@ def _scores(flags: dict[str, str], results: dict[str, float]) -> str:
 
 def _training(flags: dict[str, str]) -> str:
     """Returns what it was trained on and how, as far as the run says it."""
-    if not flags:
-        return ""
     rows = []
     data = flags.get("train_file") or flags.get("input_file") or flags.get("data_dir")
     if name := flags.get("task_name"):
@@ -274,6 +281,8 @@ def _training(flags: dict[str, str]) -> str:
         shown = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
         rows.append(("started from", shown))
     rows += [(name.replace("_", " "), flags[name]) for name in SHOWN_FLAGS if flags.get(name)]
+    if not rows:
+        return ""
     lines = "\n".join(f"| {name} | {value} |" for name, value in rows)
     return f"## Training\n\nTrained with bert_tf.\n\n| | |\n| --- | --- |\n{lines}"
 
@@ -287,7 +296,7 @@ def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
     if isinstance(checkpoint.vocab, BpeVocab):
         mask = checkpoint.vocab.tokens[checkpoint.vocab.mask_id]
     text = PAIR_INPUTS if is_pair else TEXT
-    inputs = text if purpose.inputs == "{}" else purpose.inputs.replace("{mask}", mask)
+    inputs = purpose.inputs.replace("{}", text).replace("{mask}", mask)
     pair = ", pair=True" if is_pair else ""
     kind_given = f', "{kind}"' if kind in ("multi_label", "embeddings") else ""
     parts = [
@@ -296,30 +305,52 @@ def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
         f'```python\nimport bert_tf\n\nmodel = bert_tf.load("{name}"{kind_given}{pair})\n'
         f"print(model.{example})\n```",
         "With transformers (PyTorch):",
-        "```python\nfrom transformers import pipeline\n\n"
-        f'model = pipeline("{purpose.pipeline}", model="{name}"{purpose.options})\n'
-        f"print(model({inputs}))\n```",
+        f"```python\n{_transformers_code(name, kind, inputs)}\n```",
     ]
     family, _ = family_and_heads(checkpoint)
     if family.model_type == KERAS_HUB_TYPE and not google_refusal(checkpoint):
-        parts += [
-            "With keras-hub, which reads the encoder and the tokenizer:",
-            "```python\nimport keras_hub\n\n"
-            f'encoder = keras_hub.models.BertBackbone.from_preset("{name}")\n'
-            f'tokenizer = keras_hub.models.BertTokenizer.from_preset("{name}")\n```',
-        ]
-        if purpose.keras_class:
-            parts.append(
-                f"Its `{purpose.keras_class}`, head included, reads what `python -m "
-                f"bert_tf.convert_checkpoint --input={name} --output={name}-preset --to=keras_hub` "
-                "writes."
-            )
-        if checkpoint.config.hidden_act != "gelu_tanh":
-            parts.append(
-                "keras-hub computes GELU by its tanh form, this model was made with "
-                f"{checkpoint.config.hidden_act}: its numbers differ slightly there."
-            )
+        parts += _keras_hub_usage(name, checkpoint, purpose)
     return "\n\n".join(parts)
+
+
+def _transformers_code(name: str, kind: str, inputs: str) -> str:
+    """Returns lines for transformers, whose release 5 has no pipeline for questions any more."""
+    if kind == "question_answering":
+        return QUESTION_CODE.format(name=name)
+    purpose = PURPOSES[kind]
+    return (
+        "from transformers import pipeline\n\n"
+        f'model = pipeline("{purpose.pipeline}", model="{name}"{purpose.options})\n'
+        f"print(model({inputs}))"
+    )
+
+
+def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> list[str]:
+    """Returns how keras-hub loads it, whose own reader of these files asks for a pooler."""
+    preset, parts = name, []
+    command = (
+        f"`python -m bert_tf.convert_checkpoint --input={name} --output={name}-preset "
+        "--to=keras_hub`"
+    )
+    if "pooler" not in checkpoint.heads:
+        preset = f"{name}-preset"
+        parts.append(f"With keras-hub, after {command}:")
+    else:
+        parts.append("With keras-hub, which reads the encoder and the tokenizer:")
+    parts.append(
+        "```python\nimport keras_hub\n\n"
+        f'encoder = keras_hub.models.BertBackbone.from_preset("{preset}")\n'
+        f'tokenizer = keras_hub.models.BertTokenizer.from_preset("{preset}")\n```'
+    )
+    if purpose.keras_class:
+        source = "the same folder" if preset != name else f"what {command} writes"
+        parts.append(f"Its `{purpose.keras_class}`, head included, reads {source}.")
+    if checkpoint.config.hidden_act != "gelu_tanh":
+        parts.append(
+            "keras-hub computes GELU by its tanh form, this model was made with "
+            f"{checkpoint.config.hidden_act}: its numbers differ slightly there."
+        )
+    return parts
 
 
 def _limits(checkpoint: Checkpoint, kind: str) -> str:

@@ -7,6 +7,7 @@ words in other ways, and their scores differ by that.
 Reference: Robertson and Zaragoza 2009, "The probabilistic relevance framework"; bm25s' `lucene`.
 """
 
+import logging
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -84,4 +85,5 @@ def _libraries() -> tuple[types.ModuleType, Any]:
         raise ValueError(
             f"BM25 needs {error.name}: pip install 'bert_tf[search]', or bm25s and PyStemmer."
         ) from None
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of each step
     return bm25s, Stemmer.Stemmer("english")

@@ -10,6 +10,7 @@ The candidates of ivf_pq are scored again by the exact vectors. The file lies be
 it is made of; after documents were added it is refused until it is made again.
 """
 
+import logging
 import pathlib
 import types
 
@@ -116,6 +117,7 @@ def _path(index: Index, kind: str) -> pathlib.Path:
 
 
 def _library() -> types.ModuleType:
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # else it tells of each attempt
     try:
         import faiss
     except ImportError:

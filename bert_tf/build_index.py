@@ -32,7 +32,7 @@ DTYPE = flags.DEFINE_enum(
     "Form of the vectors; int8 keeps a quarter in memory and scores the best again exactly.",
 )
 SIMILARITY = flags.DEFINE_enum(
-    "similarity", "cosine", ["cosine", "dot"], "How vectors are compared."
+    "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: as the model says."
 )
 POOLING = flags.DEFINE_enum(
     "pooling", "", ["", "cls", "mean", "max"], "Empty: what the model's folder says, else mean."
@@ -97,7 +97,7 @@ def write(model: str, folder: str) -> None:
             model=embedder.fingerprint,
             source=model,
             dtype=DTYPE.value,
-            similarity=SIMILARITY.value,
+            similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
         )
     count, seconds = sum(manifest.segments) - before, time.monotonic() - start
     size = sum(size for size, _ in manifest.files.values()) / 1e6
@@ -105,6 +105,20 @@ def write(model: str, folder: str) -> None:
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
         *(folder, count, seconds, count / seconds, sum(manifest.segments), size),
     )
+
+
+def stated_similarity(name: str) -> str:
+    """Returns how a model wants its vectors compared.
+
+    Raises:
+      ValueError: if an index knows no such comparison.
+    """
+    if name not in ("cosine", "dot"):
+        raise ValueError(
+            f"The model's vectors are compared by {name}, an index compares by cosine or dot; give "
+            "--similarity=cosine if that will do."
+        )
+    return name
 
 
 def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Batch"]:

@@ -24,6 +24,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
     BertClassifier,
@@ -32,7 +33,7 @@ from bert_tf.modeling.models import (
     BertTokenClassifier,
 )
 from bert_tf.run_record import recorded
-from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index, Manifest
 from bert_tf.served.answers import ServedAnswerer
 from bert_tf.served.masks import ServedMaskFiller
@@ -67,6 +68,7 @@ HEADS = {
     "next_sentence": "next_sentence",
     "reranker": "classifier",
 }
+OF_EMBEDDINGS = {"pooling", "normalize"}
 OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
 SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 
@@ -91,7 +93,8 @@ def load(
       unpad: whether the layers work on the pieces alone: faster, but not in every runtime.
       precision: float32, or bfloat16: weights of half the size and products in bfloat16, faster on
         machines with units for it, slower on others; sums, LayerNorm and softmax are float32.
-      options: of the class that serves the kind, instead of what the run records.
+      options: of the class that serves the kind, instead of what the run records; of embeddings
+        also `pooling`, `normalize` and `side`, whose prompt stands before a text.
 
     Raises:
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
@@ -108,7 +111,10 @@ def load(
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
-    model = make_model(checkpoint, kind, unpad, precision)
+    own = {name: options.pop(name) for name in OF_EMBEDDINGS & options.keys()}
+    model = make_model(checkpoint, kind, unpad, precision, **own)
+    if kind == "embeddings":
+        options = {**prompt_options(model, options.pop("side", "")), **options}
     if unpad:
         getattr(model, "bert", model).prepare_for_inference()
     return CLASSES[kind](
@@ -144,19 +150,19 @@ def load_search(
       ValueError: if model and index disagree, or there are no texts to rerank.
     """
     source = model_dir or Manifest.read(pathlib.Path(index)).source
-    settings = SearchEmbedder(source, max_seq_length=max_seq_length)
-    found = Index(index, settings.fingerprint)
+    checkpoint = read_checkpoint(local_path(source))
+    embedding = embedding_of(checkpoint, max_seq_length=max_seq_length)
+    found = Index(index, fingerprint(checkpoint, embedding))
     if rerank and not found.manifest.has_texts:
         raise ValueError(f"{index} keeps no texts, which a reranker reads; build it with texts.")
-    is_unit = settings.normalize or found.manifest.similarity == "cosine"
-    options: dict[str, typing.Any] = {"pooling": settings.pooling, "normalize": is_unit}
-    embedder = load(source, "embeddings", settings.max_seq_length, unpad, **options)
+    is_unit = embedding.normalize or found.manifest.similarity == "cosine"
+    length = embedding.max_seq_length
+    embedder = load(source, "embeddings", length, unpad, "float32", normalize=is_unit, side="query")
     return ServedSearch(
         typing.cast(ServedEmbedder, embedder),
         VectorStore(found.vectors(np.arange(len(found))), store or found.manifest.dtype),
         found.ids,
         [found.text(row) for row in range(len(found))] if found.manifest.has_texts else (),
-        settings.prompts.get("query", ""),
         typing.cast(ServedReranker, load(rerank, "reranker", 0, unpad)) if rerank else None,
         rerank_k,
     )
@@ -208,11 +214,16 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
 
 
 def make_model(
-    checkpoint: Checkpoint, kind: str, unpad: bool = True, precision: str = "float32"
+    checkpoint: Checkpoint,
+    kind: str,
+    unpad: bool = True,
+    precision: str = "float32",
+    **embedding: Any,
 ) -> Any:
     """Makes the Keras model of a kind, without what the kind does not use.
 
-    Rows without padding (`unpad`): texts of mixed length cost what their pieces cost.
+    Rows without padding (`unpad`): texts of mixed length cost what their pieces cost. Of embeddings
+    `embedding` has fields of `EmbeddingConfig` that take the place of the model's own.
     """
     options: dict[str, Any] = {"unpad": unpad, "dtype": precision}
     if kind in ("classifier", "multi_label", "regression", "reranker"):
@@ -226,8 +237,23 @@ def make_model(
     if kind in ("fill_mask", "next_sentence"):
         return BertPretrainer.from_checkpoint(checkpoint, **options)
     if kind == "embeddings":
-        options["use_pooler"] = False
+        return BertEmbedder.from_checkpoint(
+            checkpoint, use_pooler=False, embedding=embedding_of(checkpoint), **options, **embedding
+        )
     return BertEncoder.from_checkpoint(checkpoint, **options)
+
+
+def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
+    """Returns what stands before a text, as options of `ServedEmbedder`.
+
+    Args:
+      model: the model.
+      side: query or document; "": the model's default prompt.
+    """
+    embedding = model.embedding
+    prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
+    skipped = prompt_pieces(model.tokenizer, embedding, prompt)
+    return {"prompt": prompt, "prompt_pieces": skipped}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:
@@ -238,6 +264,8 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     """
     positions = checkpoint.config.longest_row
     length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
+    if kind == "embeddings" and checkpoint.embedding:
+        length = length or checkpoint.embedding.max_seq_length
     if kind == "reranker":
         length = length or min(stated_length(pathlib.Path(folder)), positions)
     # Without a position table there is no limit, but a row ends somewhere.

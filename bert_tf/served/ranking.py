@@ -160,7 +160,6 @@ class ServedSearch(Served):
       store: the documents' vectors.
       ids: of the documents.
       texts: of the documents; () for none.
-      prompt: stands before a query.
       reranker: orders the first anew; None for none.
       rerank_k: how many of them.
 
@@ -186,13 +185,12 @@ class ServedSearch(Served):
         store: VectorStore,
         ids: Sequence[str],
         texts: Sequence[str] = (),
-        prompt: str = "",
         reranker: ServedReranker | None = None,
         rerank_k: int = 50,
     ) -> None:
         sizes = embedder.do_lower_case, embedder.max_seq_length
         super().__init__(embedder.model, embedder.vocab, *sizes, texts=("query",))
-        self.embedder, self.store, self.prompt = embedder, store, prompt
+        self.embedder, self.store = embedder, store
         self.reranker, self.rerank_k = reranker, rerank_k
         self.numbers = {"k": min(10, store.count)}
         # Strings in variables: a graph may hold two gibibytes of constants at most.
@@ -222,7 +220,7 @@ class ServedSearch(Served):
         ):
             k = tf.identity(k)
         query = check_utf8(query)
-        vectors = self.embedder.from_texts(self.prompt + query)["embedding"]
+        vectors = self.embedder.from_texts(query)["embedding"]
         wanted = tf.minimum(tf.maximum(k, self.rerank_k), count) if self.reranker else k
         scores, rows = self.store.search(vectors, wanted)
         if self.reranker:

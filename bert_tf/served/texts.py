@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.modeling.pooling import l2_normalize, pool_tokens
 from bert_tf.served.model import Batch, Outputs, Served
+from bert_tf.served.text_pieces import check_utf8
 
 
 class ServedClassifier(Served):
@@ -86,12 +86,12 @@ class ServedNextSentence(Served):
 
 
 class ServedEmbedder(Served):
-    """The encoder, its last layer pooled to a vector a text.
+    """A `BertEmbedder`: a vector a text.
 
     Args:
       arguments: of `Served`.
-      pooling: cls, mean or max; see `pool_tokens`.
-      normalize: divide each vector by its length.
+      prompt: stands before each text; of ids it is part of them.
+      prompt_pieces: how many first pieces do not count in the pooling.
 
     Outputs:
       embedding: float32 [B, D].
@@ -100,15 +100,20 @@ class ServedEmbedder(Served):
     kind = "embeddings"
 
     def __init__(
-        self, *arguments: Any, pooling: str = "mean", normalize: bool = False, **options: Any
+        self, *arguments: Any, prompt: str = "", prompt_pieces: int = 0, **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
-        self.pooling, self.normalize = pooling, normalize
+        self.prompt, self.prompt_pieces = prompt, prompt_pieces
 
     def from_ids(self, batch: Batch) -> Outputs:
-        vectors = self.call_model(batch)["sequence_output"]  # [B, T, D]
-        pooled = pool_tokens(vectors, batch["input_mask"], self.pooling)
-        return {"embedding": l2_normalize(pooled) if self.normalize else pooled}
+        if self.prompt_pieces:
+            size = tf.shape(batch["input_mask"])[0]
+            batch = {**batch, "prompt_pieces": tf.fill([size], self.prompt_pieces)}
+        return {"embedding": self.call_model(batch)}
+
+    def pack(self, *texts: tf.Tensor) -> Batch:
+        (text,) = texts
+        return super().pack(self.prompt + check_utf8(text) if self.prompt else text)
 
 
 class ServedEncoder(Served):

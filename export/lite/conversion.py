@@ -28,11 +28,10 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import layout
+from bert_tf.modeling import embedder, layout
 from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
-from bert_tf.served import texts as served_texts
 from bert_tf.served.lite_model import TEXT_SIGNATURE
 from bert_tf.served.model import IDS, Batch, Outputs, Served
 from export.lite.text_input import check_text_input, make_packer
@@ -139,12 +138,18 @@ def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
         for layer in model._flatten_layers():
             if act := getattr(layer, "activation", None):
                 stack.enter_context(mock.patch.object(layer, "activation", without_slope(act)))
-        stack.enter_context(mock.patch.object(served_texts, "pool_tokens", _pool))
+        stack.enter_context(mock.patch.object(embedder, "pool_tokens", _pool))
         yield
 
 
 def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Pools as `bert_tf.modeling.pooling.pool_tokens`."""
+    """Pools as `bert_tf.modeling.pooling.pool_tokens`.
+
+    Raises:
+      ValueError: of poolings whose operations LiteRT lacks.
+    """
+    if pooling not in ("cls", "max", "mean"):
+        raise ValueError(f"The pooling is {pooling}; a LiteRT file has cls, max or mean.")
     if pooling == "cls":
         return sequence[:, 0]  # [B, D]
     is_real = tf.expand_dims(tf.cast(input_mask, tf.float32), 2)  # [B, T, 1]

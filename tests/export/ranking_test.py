@@ -1,11 +1,14 @@
 """A served reranker and a served search answer as the programs in Python do."""
 
+import dataclasses
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.exact import top_k
 from bert_tf.search.index import Batch, Index, build_index
@@ -126,3 +129,34 @@ def test_saved_models_pass_all_checks(
     for path in paths:
         printed = "\n".join(check(path))
         assert "answered as" in printed, printed
+
+
+@pytest.mark.slow
+def test_embeddings_are_what_the_model_says(tmp_path: pathlib.Path) -> None:
+    """Dense layers, length and prompts of the folder, in the graph as in Python."""
+    checkpoint = read_checkpoint(fixture("mean_dense_tanh"))
+    embedding = dataclasses.replace(
+        checkpoint.embedding,
+        prompts={"query": "the river: ", "all": "a "},
+        default_prompt="all",
+        include_prompt=False,
+    )
+    path = tmp_path / "model"
+    write_checkpoint(dataclasses.replace(checkpoint, embedding=embedding), path, "bert_tf")
+    model, texts = BertEmbedder.from_pretrained(path), [*TEXTS]
+    served = load(str(path), "embeddings")
+    assert served.max_seq_length == 40
+    found = served.from_texts(tf.constant(texts))["embedding"]
+    np.testing.assert_allclose(found, model.encode(texts), atol=1e-5)
+
+    embedder = SearchEmbedder(str(path))
+    np.testing.assert_array_equal(embedder.queries(texts), model.encode_query(texts))
+    batch = Batch([str(i) for i in range(len(texts))], embedder.documents(texts), texts)
+    build_index(tmp_path / "index", [batch], model=embedder.fingerprint, source=str(path))
+    search = load("", "search", index=str(tmp_path / "index"))
+    vectors = Index(tmp_path / "index").as_queries(embedder.queries(texts))
+    found = search.embedder.from_texts(tf.constant(texts))["embedding"]
+    np.testing.assert_allclose(found, vectors, atol=1e-5)
+    other = SearchEmbedder(fixture("mean_dense_tanh"))
+    with pytest.raises(ValueError, match="made by another model"):
+        Index(tmp_path / "index", other.fingerprint)

@@ -67,7 +67,7 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mean_normalize", "cls"])
+@pytest.mark.parametrize("model", ["mean_normalize", "cls", "mean_dense_tanh"])
 def test_embeddings_are_those_of_sentence_transformers(model: str) -> None:
     golden = np.load(fixture(model) / "golden.npz")
     found = SearchEmbedder(str(fixture(model))).documents(golden["in_sentences"].tolist())

@@ -51,6 +51,7 @@ rte = table(f"{DATA}/glue/RTE/train.tsv", 1)[:300]
 sts = table(f"{DATA}/glue/STS-B/sts-train.csv")[:500]
 sentences = open(f"{DATA}/ner/wnut17/wnut17train.conll", encoding="utf8").read().split("\\n\\n")[:500]
 pairs = [[line.split("\\t") for line in s.strip().split("\\n")] for s in sentences if s.strip()]
+pairs = [s for s in pairs if all(len(p) == 2 and p[1] for p in s)]
 words, tags = [[p[0] for p in s] for s in pairs], [[p[1] for p in s] for s in pairs]
 tag_names = sorted({tag for row in tags for tag in row}, key=lambda tag: (tag != "O", tag))
 squad = json.load(open(f"{DATA}/squad/v1.1-train36.json", encoding="utf8"))["data"]

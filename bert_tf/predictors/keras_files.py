@@ -67,6 +67,8 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
     if kind in WITH_LABELS:
         labels = getattr(ours, "labels", None) or tuple(map(str, range(num_labels)))
         options = {"labels": tuple(labels), **options}
+    if getattr(ours, "long_texts", "") == "tail":
+        options = {"keep_tail": True, **options}
     if isinstance(ours, BertMultipleChoice):
         options = {"texts": PAIR, **options}
     if reading := getattr(ours, "reading", None):  # How it cuts contexts in windows.

@@ -21,6 +21,14 @@ INPUTS = {
     "search": ["query"],
 }
 MORE = {
+    "question_answering": {
+        "version_2": True,
+        "null_score_diff_threshold": 0.0,
+        "doc_stride": 128,
+        "max_query_length": 64,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+    },
     "reranker": {"lists": ["documents"], "activation": "sigmoid"},
     "search": {"numbers": {"k": 2}, "documents": 2, "store": "float32", "rerank_k": 0},
 }

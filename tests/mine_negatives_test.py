@@ -5,14 +5,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
-from bert_tf import mine_negatives
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.embedding_examples import read_embedding_examples
 from bert_tf.tasks.mining import Collection, Rules, mine
+from tests.programs import fail, run
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
@@ -102,16 +100,10 @@ def test_rules():
 
 
 def refuse(**values):
-    with flagsaver.flagsaver():
-        flags.FLAGS(["mine_negatives", *(f"--{name}={value}" for name, value in values.items())])
-        with pytest.raises(ValueError) as caught:
-            mine_negatives.main([])
-    return str(caught.value)
+    return fail(run("mine_negatives", **values))
 
 
 def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path):
-    if "negatives_per_query" not in flags.FLAGS:
-        mine_negatives.define_program_flags()
     good = {"init_checkpoint": "m", "output_file": tmp_path / "o", "data_dir": "d"}
     assert "--output_file is empty" in refuse(**{**good, "output_file": ""})
     assert "either a BEIR folder" in refuse(**{**good, "data_dir": ""})

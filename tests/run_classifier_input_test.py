@@ -107,6 +107,7 @@ def test_tasks_that_cannot_be_read(folder, changed, expected):
     assert expected in refuse("run_classifier", **flags_of(folder, **flags))
 
 
+@pytest.mark.slow
 def test_empty_and_endless_texts_are_counted(folder, caplog):
     rows = texts(6) + [{"text": "", "label": "pos"}, {"text": "very " * 100_000, "label": "neg"}]
     table = write_table(folder / "odd.csv", rows)

@@ -14,7 +14,6 @@ import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning.program import DEFAULT_OPTIMIZER
-from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from tests.checkpoints.made_checkpoint import make_checkpoint
@@ -98,7 +97,7 @@ def test_the_optimizer_is_that_of_the_programs(folder):
     assert type(model.optimizer).__name__ == "AdamW"
     schedule = model.optimizer._learning_rate.get_config()
     assert schedule["learning_rate"] == defaults.learning_rate
-    assert schedule["num_warmup_steps"] == 100 * FineTuningConfig().warmup_proportion
+    assert schedule["num_warmup_steps"] == 100 * OptimizerConfig().warmup_proportion
 
 
 @pytest.mark.slow

@@ -117,6 +117,7 @@ def test_text_that_is_not_utf8_is_read_as_python_decodes_it() -> None:
         assert ids == encode(string.decode("utf-8", "replace")), string
 
 
+@pytest.mark.slow
 def test_eager_graph_dataset_and_saved_model_agree(tmp_path) -> None:
     tokenizer = make_graph_tokenizer(modernbert_vocab(), False)
     want = tokenizer.tokenize(TEXTS).to_list()

@@ -160,6 +160,7 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path, policy, dies_at):
     assert len(events(whole)) == len(bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "rewind"])
 def test_too_many_end_the_run(tmp_path, policy):
     task = ToyTask(DROPPING, nan_from_step=6)

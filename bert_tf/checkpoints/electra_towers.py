@@ -1,10 +1,10 @@
 """Checkpoints with both of ELECTRA's towers: our runs', and google-research/electra's.
 
-                 ours                              google-research/electra
-    shared       bert/embeddings/                  electra/embeddings/
-    found out by bert/encoder/, cls/discriminator/ electra/encoder/, discriminator_predictions/
-    faked by     generator/encoder/,               generator/encoder/,
-                 generator/predictions/            generator_predictions/
+                   ours                               google-research/electra
+    both towers    bert/embeddings/                   electra/embeddings/
+    discriminator  bert/encoder/, cls/discriminator/  electra/encoder/, discriminator_predictions/
+    generator      generator/encoder/,                generator/encoder/,
+                   generator/predictions/             generator_predictions/
 
 One tower is read at a time; each has a projection of the embeddings where its width differs.
 """

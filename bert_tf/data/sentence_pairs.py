@@ -160,7 +160,7 @@ def full_sentences(
     """Yields sequences filled with whole sentences, one document after the other.
 
     A sequence takes sentences as long as they fit, across the end of a document too, where a
-    [SEP] parts the two. A sentence longer than a sequence is spread over several.
+    [SEP] separates the two. A sentence longer than a sequence is spread over several.
 
     Args:
       store: the tokenised corpus.

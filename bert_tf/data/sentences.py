@@ -100,6 +100,6 @@ def _full_stop_ends(line: str, begin: int, stop: int, following: str) -> bool:
 
 
 def _is_initials(word: str) -> bool:
-    """Tells whether `word` is capitals parted by full stops: `U.S`, `J.R.R`; not `a.m`."""
+    """Tells whether `word` is capitals separated by full stops: `U.S`, `J.R.R`; not `a.m`."""
     letters = word.split(".")
     return len(letters) > 1 and all(len(letter) == 1 and letter.isupper() for letter in letters)

@@ -4,7 +4,7 @@ The ending of a file's name says what it is, before one of .gz .xz .bz2 if it is
 
   .csv          RFC 4180: a text that holds a comma, a quote or a line break stands in quotes, and a
                 quote in it is doubled.
-  .tsv .txt     cells parted by tabs; a quote is a character like any other, as in GLUE's files.
+  .tsv .txt     cells separated by tabs; a quote is a character like any other, as in GLUE's files.
   .jsonl .json  an object a line, or one list of objects.
 
 All are UTF-8, with a byte order mark or without. Only \\n and \\r\\n end a line. Blank lines are
@@ -55,7 +55,7 @@ def list_tables(paths: str, flag: str) -> list[str]:
             raise ValueError(f"{flag}: no file matches {name!r} ({remedy}; datasets: tfds:NAME).")
         tables += matches or [name]
     if not tables:
-        raise ValueError(f"{flag} is empty; give files, globs or tfds:NAME, parted by commas.")
+        raise ValueError(f"{flag} is empty; give files, globs or tfds:NAME, separated by commas.")
     return tables
 
 

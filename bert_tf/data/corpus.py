@@ -5,7 +5,7 @@ Formats, told apart by looking (`corpus_format.py`), each also compressed by gzi
   lines     one sentence a line, blank lines between documents (google-research/bert's form). A
             document also ends at the first line past a multiple of 256 KiB in the file, if the
             128 KiB before that multiple hold no blank line: one of less than 128 KiB is never cut.
-  prose     paragraphs, hard-wrapped or a line each, with blank lines between. A document ends at two
+  prose     paragraphs, hard-wrapped or a line each, blank lines between. A document ends at two
             blank lines or a form feed (unless only a title stands before them), before a heading
             (`CHAPTER II`, `# Markdown`, ` = Wikitext = `), and at the first paragraph past each
             multiple of 256 KiB. So a novel is not one document, of which next-sentence prediction

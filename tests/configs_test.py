@@ -10,7 +10,7 @@ from collections import ChainMap
 import pytest
 from absl import flags
 
-from bert_tf.config import DataConfig, ModelConfig
+from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig
 from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.fine_tuning import program
 from bert_tf.fine_tuning_config import (
@@ -19,6 +19,7 @@ from bert_tf.fine_tuning_config import (
     SquadConfig,
     TaggerConfig,
 )
+from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import check_same_run, recorded, write_run_record
 from bert_tf.tasks.glue import GLUE
 from bert_tf.text.vocab import Vocab
@@ -146,6 +147,21 @@ def test_second_phases_start_from_the_first(parsed):
         assert second["vocab_file"] == f"{first['output_dir']}/vocab.txt"
     paper = [parsed[f"large_lamb_paper_phase{phase}"] for phase in ("1_128", "2_512")]
     assert sum(phase["num_train_steps"] for phase in paper) == 8599
+
+
+def test_budgets_of_minutes_have_shares_in_the_place_of_steps(parsed):
+    for name, minutes in {"quickstart": 4, "one_hour": 60, "one_day_gpu": 1440}.items():
+        config = parsed[name]
+        assert config["train_minutes"] == minutes and config["optimizer"] == "muon"
+        assert config["num_train_steps"] == config["num_warmup_steps"] == 0
+        schedule = build_schedule(OptimizerConfig(**only(OptimizerConfig, config)))
+        assert isinstance(schedule, ByShare)
+        inner = schedule.schedule
+        assert (inner.num_warmup_steps, inner.num_cooldown_steps) == (500, 5000)
+
+
+def only(group, config):
+    return {name: config[name] for name in group.names()}
 
 
 def test_each_task_of_glue_has_a_flagfile(parsed):

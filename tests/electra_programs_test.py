@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints.electra_towers import infer_config, one_tower
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.training.metrics_log import read_metrics
@@ -13,6 +14,7 @@ from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run
 from tests.shared_data import shared_data
 
+OTHER = ("discriminator", "somewhere")
 FLAGS = {
     "do_train": "true",
     "do_eval": "true",
@@ -172,5 +174,11 @@ def test_towers_of_the_original_checkpoint(tmp_path):
             assert received.weights[name].tobytes() == value.tobytes(), name
     encoder = BertEncoder.from_checkpoint(received)
     assert encoder.config.table_width == 36
-    narrow = read_checkpoint(theirs, tower="generator").config  # Its heads are not told by it.
+    checkpoint = read_checkpoint(theirs, tower="generator")
+    with pytest.raises(ValueError, match="holds ELECTRA's generator alone; its discriminator"):
+        one_tower({f"generator/encoder/{n}": v for n, v in checkpoint.weights.items()}, *OTHER)
+    wide = {"bert/encoder/layer_0/intermediate/dense/kernel": np.zeros([100, 400])}
+    with pytest.raises(ValueError, match="its width 100 is no multiple of 64"):
+        infer_config({**checkpoint.weights, **wide}, "somewhere")
+    narrow = checkpoint.config  # Its heads are not told by it.
     assert (narrow.hidden_size, narrow.table_width, narrow.hidden_act) == (30, 36, "gelu_exact")

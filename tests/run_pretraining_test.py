@@ -223,6 +223,12 @@ def free_ports(count):
 
 @pytest.mark.slow
 def test_two_processes_train_like_one(one_device, folder):
+    two_workers(folder, "workers", do_eval="true")
+    check_same_training(folder / "workers", one_device[0])
+
+
+def two_workers(folder, name, **changed):
+    """Runs two processes to their ends."""
     workers = [f"localhost:{port}" for port in free_ports(2)]
     processes = [
         start(
@@ -232,7 +238,7 @@ def test_two_processes_train_like_one(one_device, folder):
                     {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
                 )
             },
-            **flags_of(folder, "workers", distribution="multi_worker", do_eval="true"),
+            **flags_of(folder, name, distribution="multi_worker", **changed),
         )
         for index in range(2)
     ]
@@ -242,7 +248,15 @@ def test_two_processes_train_like_one(one_device, folder):
     finally:
         for process in processes:
             process.kill()
-    check_same_training(folder / "workers", one_device[0])
+
+
+@pytest.mark.slow
+def test_two_processes_with_a_budget_end_together(folder):
+    """At the same step; the rates of the line that the chief wrote fall to their end."""
+    minutes = {"train_minutes": 0.6, "num_train_steps": 0, "num_warmup_steps": 0}
+    two_workers(folder, "timed_workers", **minutes)
+    rates = [x["learning_rate"] for x in read_metrics(folder / "timed_workers/metrics.jsonl")]
+    assert rates[-1] < 0.1 * max(rates) and rates.index(max(rates)) < 0.3 * len(rates)
 
 
 @pytest.mark.slow

@@ -187,11 +187,11 @@ def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     return bool(_sum(strategy, [float(flag)])[0] > 0)
 
 
-def from_chief(strategy: tf.distribute.Strategy, number: float) -> float:
-    """Returns on every host the number that the chief gave."""
+def from_chief(strategy: tf.distribute.Strategy, *numbers: float) -> list[float]:
+    """Returns on every host the numbers that the chief gave."""
     is_ours = float(is_chief(strategy))
-    total, replicas = _sum(strategy, [is_ours * number, is_ours])
-    return total / replicas
+    *totals, replicas = _sum(strategy, [is_ours * number for number in (*numbers, 1.0)])
+    return [total / replicas for total in totals]
 
 
 def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:

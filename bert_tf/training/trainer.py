@@ -348,12 +348,15 @@ class Trainer:
             self.progress.show(self.step, ratios(row, self.task.sum_names, self.task.loss_names))
 
     def _plan(self) -> None:
-        """Lets the clock say which step is to be the last; the chief's says it for all hosts."""
+        """Lets the clock say which step is to be the last.
+
+        All hosts reckon with the seconds of the chief, and so come to the same plan and rates.
+        """
         if not self.clock:
             return
-        seconds = self.progress.step_seconds
-        last = self.clock.last_step(self.step, self._next_batch, seconds, self._reserve())
-        last = int(from_chief(self.strategy, float(last)))
+        own = self.clock.used, self.progress.step_seconds, self._reserve()
+        self.clock.used, seconds, reserve = from_chief(self.strategy, *own)
+        last = self.clock.last_step(self.step, self._next_batch, seconds, reserve)
         self.num_train_steps = self.progress.total_steps = last
 
     def _reserve(self) -> float:

@@ -184,6 +184,16 @@ def test_pieces_that_no_pair_can_hold_are_counted(data, tmp_path, caplog):
     assert "left out" not in caplog.text and manifest["tokens"] > 1500
 
 
+def test_swapped_pairs_are_other_examples(data):
+    """They are made anew in the place of random pairs, and those of before keep their key."""
+    paths, random = write(data, count=1)
+    before = paths[0].read_bytes()
+    _, swapped = write(dataclasses.replace(data, sentence_order=True), count=1)
+    assert swapped["key"] != random["key"] and paths[0].read_bytes() != before
+    assert "sentence_order" not in random["parameters"]
+    assert write(data, count=1)[1]["key"] == random["key"] and paths[0].read_bytes() == before
+
+
 def test_large_files_are_compared_by_size(data, monkeypatch):
     paths, manifest = write(data)
     damage(paths, "changed")

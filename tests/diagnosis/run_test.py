@@ -233,3 +233,12 @@ def test_a_real_run_with_ten_times_its_rate(tmp_path):
         finish(run("run_pretraining", output_dir=folder, learning_rate=rate, **flags))
         found[rate] = by_title(folder).get(WIDTH_TITLE)
     assert found == {0.01: None, 0.1: ("WARNING", "0.1 x 32 = 3.2")}
+
+
+def test_a_run_with_a_budget_of_minutes_is_as_long_as_it_was(tmp_path):
+    flags = {**MASKED, "train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
+    folder = tmp_path / "run"
+    assert not diagnose(folder, pretraining_lines(), {**flags, "warmup_proportion": 0.1})
+    assert diagnose_run(folder).facts["steps"] == "1,000 of 1,000"
+    found = diagnose(folder, pretraining_lines(), {**flags, "warmup_proportion": 0.9})
+    assert [measured for _, measured in found.values()] == ["900 of 1,000 steps"]

@@ -1,6 +1,7 @@
 """ELECTRA's two towers: golden losses and gradients of both, fakes, sharing, Keras."""
 
 import dataclasses
+import math
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from bert_tf.checkpoints.weight_names import to_theirs
 from bert_tf.config import ModelConfig
 from bert_tf.modeling import electra
 from bert_tf.modeling.electra import ElectraPretrainer, draw_pieces, generator_config, put_in
+from bert_tf.objectives.replaced_tokens import ReplacedTokens
 from tests.shared_data import shared_data
 
 
@@ -156,7 +158,7 @@ def test_generators_shape():
         ElectraPretrainer(TINY, wide)
 
 
-def test_tables_are_shared_and_dropout_is_not():
+def test_tables_are_shared_and_dropout_is_not(monkeypatch):
     model = ElectraPretrainer(TINY, TINY)
     paths = [variable.path for variable in model.trainable_variables]
     assert len(paths) == len(set(paths))
@@ -168,16 +170,46 @@ def test_tables_are_shared_and_dropout_is_not():
         for one, other in zip(ours.weights, theirs.weights, strict=True):
             one.assign(other)
     model.generator.embeddings_project.kernel.assign(model.bert.embeddings_project.kernel)
-    seen = []
-    seed = tf.constant(5)
-    for tower, value in (
-        (model.bert, seed),
-        (model.generator, keras.ops.bitwise_xor(seed, electra.OTHER_TOWER)),
-    ):
-        seen.append(np.asarray(tower(inputs, training=True, dropout_seed=value)["sequence_output"]))
     still = [np.asarray(t(inputs)["sequence_output"]) for t in (model.bert, model.generator)]
     np.testing.assert_allclose(still[0], still[1], atol=1e-6)
-    assert np.abs(seen[0] - seen[1]).mean() > 0.1
+    # Both are called with a seed of their own, and so have other masks.
+    seeds = []
+    for tower in (model.bert, model.generator):
+        call = tower.call
+
+        def kept(*args, call=call, **options):
+            seeds.append(int(options["dropout_seed"]))
+            return call(*args, **options)
+
+        monkeypatch.setattr(tower, "call", kept)
+    more = {"masked_lm_positions": ids[:, :1] * 0 + 1, "masked_lm_ids": ids[:, 1:2]}
+    weights = {"masked_lm_weights": np.ones([2, 1], "float32")}
+    model({**inputs, **more, **weights}, training=True, dropout_seed=tf.constant(5))
+    assert len(seeds) == 2 and seeds[0] != seeds[1] == 5
+
+
+def test_sums_of_replaced_tokens_by_hand():
+    """Row 0: four pieces, one replaced and found, one false alarm; row 1: padding but for one."""
+    logits = np.float32([[2.0, 1.0, -1.0, -3.0], [-0.5, 9.0, 9.0, 9.0]])
+    labels = np.float32([[1, 0, 0, 0], [1, 0, 0, 0]])
+    mask = np.int32([[1, 1, 1, 1], [1, 0, 0, 0]])
+    sums = ReplacedTokens(50.0).sums(
+        {"input_mask": mask}, {"replaced_logits": logits, "is_replaced": labels}
+    )
+
+    def loss(logit, label):
+        return -math.log(1 / (1 + math.exp(-logit if label else logit)))
+
+    pairs = [(2.0, 1), (1.0, 0), (-1.0, 0), (-3.0, 0), (-0.5, 1)]
+    expected = {
+        "replaced_tokens_loss": (50 * sum(loss(*pair) for pair in pairs), 5),
+        "replaced_tokens_accuracy": (3, 5),
+        "replaced_tokens_recall": (1, 2),
+        "replaced_tokens_share": (2, 5),
+    }
+    for name, (total, weight) in expected.items():
+        assert float(sums[name].total) == pytest.approx(total, rel=1e-5), name
+        assert float(sums[name].weight) == weight, name
 
 
 @pytest.mark.slow

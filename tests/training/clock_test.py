@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.optimization.schedules import ByShare, LinearWarmupLinearDecay, build_schedule
+from bert_tf.training import trainer as trainer_module
 from bert_tf.training.clock import Clock
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress
@@ -85,6 +86,19 @@ def test_a_process_that_slept_goes_on_as_if_it_had_not():
     clock, rates, seconds = simulate(lambda step: 5000.0 if step == 100 else 0.1)
     assert seconds > 5000
     assert clock.used == pytest.approx(58.0, abs=0.4) and len(rates) == pytest.approx(580, abs=5)
+
+
+def test_compiling_again_after_an_interruption_is_not_counted():
+    hands, schedule = Hands(), build_schedule(OPTIMIZER)
+    clock = Clock(1.0, schedule, TrainingConfig(train_batch_size=32), hands)
+    clock.restore({"used": 30.0, "plan": [2, 0.0, 100]})
+    clock.start(skips_compilation=True)
+    for seconds, used in ((25.0, 30.0), (2.0, 32.0)):
+        hands.seconds += seconds
+        assert clock.lap(0.0) == seconds and clock.used == used
+    assert float(schedule(51)) == pytest.approx(
+        float(LinearWarmupLinearDecay(1e-2, 98, 19.6)(49)), rel=1e-4
+    )
 
 
 def test_minutes_that_compilation_uses_up():
@@ -169,3 +183,27 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
     assert ours.read_bytes() == expected.read_bytes()
     shutil.rmtree(tmp_path)
+
+
+def test_all_hosts_have_the_rates_of_the_chief(tmp_path, monkeypatch):
+    """A second host whose steps take longer is told the chief's seconds, and goes by them."""
+    monkeypatch.setattr(trainer_module, "worker_of", lambda _: (0, 2))  # Calls of equal length.
+    told = []
+
+    def tell(_, *numbers):
+        told.append(list(numbers))
+        return told[-1]
+
+    def hear(_, *numbers):
+        heard.append(list(numbers))
+        return told[len(heard) - 1]
+
+    heard = []
+    rates = []
+    for name, seconds, exchange in (("chief", 0.5, tell), ("other", 0.8, hear)):
+        monkeypatch.setattr(trainer_module, "from_chief", exchange)
+        trainer = make_trainer(tmp_path / name, Hands(), seconds)
+        trainer.train()
+        lines = read_metrics(tmp_path / name / "metrics.jsonl")
+        rates.append([line["learning_rate"] for line in lines])
+    assert heard != told and rates[0] == rates[1]

@@ -13,7 +13,7 @@ from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Trainer, note_evaluation
 from tests.training.toy_task import TOY, ToyTask
 
 STEPS = 12
@@ -249,3 +249,15 @@ def test_eval_results_have_googles_form(tmp_path):
     assert (tmp_path / "eval_results.txt").read_text(encoding="utf8") == (
         "global_step = 12\nloss = 2.5\nmasked_lm_accuracy = 0.5\nunigram_masked_lm_loss = 3.0\n"
     )
+
+
+def test_an_evaluation_stands_beside_the_best_and_the_baseline(whole_run, tmp_path):
+    trainer = make_trainer(tmp_path)
+    trainer.task.score = lambda results: -results["loss"]
+    for step, loss in ((4, 2.0), (8, 3.0)):
+        trainer.step = step
+        note_evaluation(tmp_path, step, {"loss": loss})
+        text = trainer._beside({"loss": loss})
+        assert text == ("; the best so far" if step == 4 else "; best so far: step 4, loss 2")
+    trainer.baseline = lambda: {"loss": 5.0}
+    assert trainer._beside({"loss": 3.0}).endswith("; baseline: loss 5")

@@ -64,6 +64,9 @@ def main(_: list[str]) -> None:
         if not training.init_checkpoint:
             raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
         path = pathlib.Path(folder)
+        for name in ("dtype", "similarity", "pooling"):
+            if ADD.value and flags.FLAGS[name].present:
+                raise ValueError(f"--{name} is that of the index with --add; leave it out.")
         if not ADD.value and path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ValueError(f"{folder} exists already; give --add, or another --output_dir.")
         write(training.init_checkpoint, folder)
@@ -78,13 +81,14 @@ def write(model: str, folder: str) -> None:
     """Embeds the documents and writes them, or adds them to what is there."""
     from bert_tf.search.documents import read_documents
     from bert_tf.search.embedding import SearchEmbedder
-    from bert_tf.search.index import Index, add_to_index, build_index
+    from bert_tf.search.index import Index, Manifest, add_to_index, build_index
 
     documents = read_documents(INPUT.value)
     first = next(documents, None)
     if first is None:
         raise ValueError(f"--input_file={INPUT.value} holds no document.")
-    embedder = SearchEmbedder(model, POOLING.value, LENGTH.value, BATCH.value)
+    pooling = Manifest.read(pathlib.Path(folder)).pooling if ADD.value else POOLING.value
+    embedder = SearchEmbedder(model, pooling, LENGTH.value, BATCH.value)
     start, before = time.monotonic(), 0
     made = batches(embedder.documents, itertools.chain([first], documents))
     if ADD.value:
@@ -98,6 +102,7 @@ def write(model: str, folder: str) -> None:
             source=model,
             dtype=DTYPE.value,
             similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
+            pooling=POOLING.value,
         )
     count, seconds = sum(manifest.segments) - before, time.monotonic() - start
     size = sum(size for size, _ in manifest.files.values()) / 1e6

@@ -130,7 +130,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
     results = read_results(run / RESULTS_NAME)
     kind = find_kind(checkpoint, str(run))
-    kind = "fill_mask" if kind == "next_sentence" else kind
+    kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
     base = base_model(flags.get("init_checkpoint", ""), source)
     data = _metadata(folder.name, checkpoint, kind, flags, results, base)
     body = "\n\n".join(

@@ -11,6 +11,8 @@ Files hold queries with positives and negatives, labelled pairs, or lists: see
 sentence-transformers, too.
 """
 
+import pathlib
+
 from absl import flags
 
 from bert_tf import config_flags
@@ -28,11 +30,21 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
     from bert_tf.fine_tuning import reranker
     from bert_tf.fine_tuning.run import run_program
 
+    if CROSS_ENCODER_DIR.value:
+        check_free(pathlib.Path(CROSS_ENCODER_DIR.value).expanduser(), configs)
     status = run_program(reranker.Reranker(configs, files), configs)
-    if CROSS_ENCODER_DIR.value and not status:
+    if CROSS_ENCODER_DIR.value and not status and configs.training.do_train:
         found = cross_encoder.read_cross_encoder(configs.training.output_dir)
         cross_encoder.write_cross_encoder(found, CROSS_ENCODER_DIR.value)
     return status
+
+
+def check_free(folder: pathlib.Path, configs: Configs) -> None:
+    """Raises ValueError for what would stop the writing after the training."""
+    if not configs.training.do_train or configs.tuning.num_seeds > 1:
+        raise ValueError("--cross_encoder_dir needs --do_train and --num_seeds=1.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--cross_encoder_dir={folder} exists already; name a new folder.")
 
 
 def main(_: list[str]) -> int:

@@ -13,8 +13,10 @@ import json
 import pathlib
 from typing import NamedTuple
 
+from bert_tf.checkpoints.archives import ARCHIVES
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.files import read_json
 from bert_tf.run_record import recorded
 
@@ -49,7 +51,10 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
             f"{path} is no cross-encoder: it needs a classification head of one label, and has "
             f"{has}. Train one: python -m bert_tf.run_reranker --init_checkpoint={path}"
         )
-    folder = pathlib.Path(path)
+    folder = local_path(path)
+    if folder.is_file() and folder.name.endswith(ARCHIVES):
+        raise ValueError(f"{path}: what a score is and how long pairs are is not read; unpack it.")
+    folder = folder if folder.is_dir() else folder.parent
     length = min(stated_length(folder), checkpoint.config.longest_row)
     return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
 

@@ -33,6 +33,16 @@ class DenseStep:
     activation: str = "tanh"
 
 
+KINDS = {
+    "normalize": bool,
+    "max_seq_length": int,
+    "prompts": dict,
+    "include_prompt": bool,
+    "similarity": str,
+    "lower_case_texts": bool,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class EmbeddingConfig:
     """What stands on the encoder.
@@ -136,7 +146,11 @@ class EmbeddingConfig:
         try:
             dense = tuple(DenseStep(**step) for step in values.get("dense", ()))
             pooling = tuple(values.get("pooling", ("mean",)))
-            return cls(**{**values, "dense": dense, "pooling": pooling})
+            made = cls(**{**values, "dense": dense, "pooling": pooling})
+            for name, kind in KINDS.items():
+                if not isinstance(value := getattr(made, name), kind):
+                    raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
+            return made
         except TypeError as error:
             raise ValueError(f"{values!r:.200} describes no embedding: {error}.") from None
 

@@ -115,7 +115,7 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     column = read_column(values, name)
     check_count(column, count, name)
     names = {label: place for place, label in enumerate(labels) if label}
-    are_numbers = all(map(_is_integer_text, names)) and len(names) == len(labels)
+    are_numbers = all(map(is_integer_text, names)) and len(names) == len(labels)
     places = [_label_place(value, names, len(labels), are_numbers) for value in column]
     unknown = [index for index, place in enumerate(places) if place is None]
     if unknown:
@@ -173,6 +173,12 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
         return matrix.astype(np.float32)
     column = read_column(values, name)
     check_count(column, count, name)
+    if len(labels) > 1 and column and all(_is_row_of_bits(row, len(labels)) for row in column):
+        raise ValueError(
+            f"{name} has a list of {len(labels)} numbers, 0 or 1, in each row: are these labels by "
+            f"their places, or a decision on each? Give decisions as an array, np.array({name}), "
+            "labels by their names."
+        )
     rows = np.zeros((count, len(labels)), np.float32)
     for index, value in enumerate(column):
         if not isinstance(value, list | tuple | set | frozenset | np.ndarray):
@@ -208,6 +214,11 @@ def _as_text(value: Any, where: str) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def _is_row_of_bits(value: Any, count: int) -> bool:
+    is_row = isinstance(value, list | tuple | np.ndarray) and len(value) == count
+    return is_row and all(not isinstance(bit, str) and bit in (0, 1) for bit in value)
+
+
 def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, str) for v in value)
 
@@ -224,7 +235,8 @@ def _holds_numbers(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_integer_text(name: str) -> bool:
+def is_integer_text(name: str) -> bool:
+    """Tells whether a name is a whole number."""
     return name.removeprefix("-").isdecimal()
 
 

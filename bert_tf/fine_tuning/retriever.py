@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.search.trec import run_lines
 from bert_tf.tasks.beir import read_beir
 from bert_tf.tasks.embedding import (
     EmbeddingTask,
@@ -67,7 +67,7 @@ class Retriever(Program):
         embedding = own or EmbeddingConfig(max_seq_length=min(data.max_seq_length, longest))
         changed: dict[str, Any] = {}
         if task.embedding_pooling:
-            if own and weights is not None and own.pooling != (task.embedding_pooling,):
+            if own and own.pooling != (task.embedding_pooling,):
                 raise ValueError(
                     f"--embedding_pooling={task.embedding_pooling}, but the model pools by "
                     f"{', '.join(own.pooling)}; leave it out."
@@ -164,30 +164,18 @@ class Retriever(Program):
         """Returns run.trec, the documents found in a collection, for `search.trec` and its like."""
         if not isinstance(examples, RankingExamples):
             return {}
-        return {"run.trec": run_text(task.search(examples, np.stack(outputs["embedding"])))}
+        run = task.search(examples, np.stack(outputs["embedding"]))
+        try:
+            return {"run.trec": "".join(run_lines(run))}
+        except ValueError as error:
+            logging.warning("No run.trec is written: %s", error)
+            return {}
 
     def write_predictions(
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: Any
     ) -> None:
         """Nothing is predicted; see `run_retriever.find_files`."""
         raise NotImplementedError
-
-
-def run_text(run: dict[str, dict[str, float]]) -> str:
-    """Returns a run in TREC's form; what stands in an id for white space is _.
-
-    Example: {"q 1": {"d7": 0.5}} gives "q_1 Q0 d7 1 0.5 bert_tf".
-    """
-
-    def name(text: str) -> str:
-        return re.sub(r"\s", "_", text)
-
-    lines = (
-        f"{name(query)} Q0 {name(document)} {rank} {score!r} bert_tf\n"
-        for query, scores in run.items()
-        for rank, (document, score) in enumerate(scores.items(), 1)
-    )
-    return "".join(lines)
 
 
 def natural_loss(examples: list[EmbeddingExample]) -> str:

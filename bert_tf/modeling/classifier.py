@@ -12,6 +12,7 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import (
+    is_integer_text,
     read_label_ids,
     read_label_sets,
     read_numbers,
@@ -48,7 +49,7 @@ class BertClassifier(Labelled):
 
     Takes raw texts where it has a preprocessor: a list, an array or a column of them; pairs as a
     tuple of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs)
-    and labels. Labels are names or their places; lists of them, or rows of 0 and 1, with
+    and labels. Labels are names or their places; lists of them, or an array of 0 and 1, with
     `label_kind="several"`; numbers with `num_labels=1`. Dicts of ids are taken as they are.
 
     Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that nobody
@@ -89,6 +90,8 @@ class BertClassifier(Labelled):
         super().__init__(config, num_labels, labels, "classifier", **kwargs)
         is_number = self.num_labels == 1 and not self.labels
         self.label_kind = label_kind or ("number" if is_number else "class")
+        if self.label_kind == "number" and self.num_labels != 1:
+            raise ValueError(f"label_kind='number' has one label, not {self.num_labels}.")
         if self.label_kind not in LABEL_KINDS:
             raise ValueError(
                 f"label_kind is {label_kind!r}, expected one of {', '.join(LABEL_KINDS)}."
@@ -219,7 +222,9 @@ class BertClassifier(Labelled):
         )
         of_class = np.ones(self.num_labels, np.float32)
         of_class[places] = list(class_weight.values())
-        return of_class[ids] * (1.0 if sample_weight is None else np.asarray(sample_weight))
+        if sample_weight is None:
+            return of_class[ids]
+        return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
 
     def prepare_head(self, examples: TextExamples) -> None:
         """Starts a head of numbers at their mean: from 0 short runs do not reach it."""
@@ -250,6 +255,10 @@ class BertClassifier(Labelled):
             raise ValueError(
                 "The dataset has names as labels; expected numbers, or a model made with labels."
             )
+        # As in lists: where all names are numbers, a number is a name.
+        is_integer = getattr(y_spec, "dtype", tf.string).is_integer
+        names = self.labels if self.label_kind == "class" else None
+        are_numbers = is_integer and bool(names) and all(map(is_integer_text, names or ()))
         preprocessor = self.needed_preprocessor
         if self.long_texts != "head":
             raise ValueError(f"A dataset of texts, but long_texts={self.long_texts}: give lists.")
@@ -262,6 +271,8 @@ class BertClassifier(Labelled):
             inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
             if has_names:
                 y = self._places_of(y)
+            elif are_numbers:
+                y = self._places_of(tf.strings.as_string(tf.reshape(y, [-1])))
             return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
 
         return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)

@@ -9,6 +9,7 @@ that nobody compiled is compiled for each `fit` with what fine-tuning wants; see
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -204,8 +205,10 @@ class RawTraining(WithPreprocessor, abc.ABC):
             options["validation_data"] = self.evaluation_data(validation_data, size)
             options |= {"validation_steps": validation_steps, "validation_batch_size": size}
         if not self.compiled or self.is_compiled_by_default:  # type: ignore[attr-defined]
-            steps = options["steps_per_epoch"] or count_steps(data, batch_size or BATCH_SIZE)
-            self.compile_for(max(1, epochs * steps), learning_rate)
+            held_out = options.get("validation_split", 0.0)
+            size = batch_size or BATCH_SIZE
+            steps = options["steps_per_epoch"] or count_steps(data, size, held_out)
+            self.compile_for(max(1, (epochs - initial_epoch) * steps), learning_rate)
         elif learning_rate is not None:
             raise ValueError(
                 f"learning_rate={learning_rate} is for a model that nobody compiled; give it to "
@@ -442,7 +445,7 @@ def split_off(x: Any, y: Any, weights: Any, share: float) -> tuple[Any, Any, Any
     first = int(count * (1.0 - share))
     if not 0 < first < count:
         raise ValueError(f"validation_split={share} of {count} texts leaves one part empty.")
-    labels = read_column(y, "y")
+    labels = y if getattr(y, "ndim", 1) == 2 else read_column(y, "y")  # A matrix stays one.
 
     def part(chosen: slice) -> list[Any]:
         inputs = tuple(column[chosen] for column in columns)
@@ -464,8 +467,13 @@ def counted(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Datas
     return data.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in data)))
 
 
-def count_steps(data: Any, batch_size: int) -> int:
+def count_steps(data: Any, batch_size: int, validation_split: float = 0.0) -> int:
     """Returns the batches of an epoch of what Keras trains on.
+
+    Args:
+      data: a dataset, or arrays.
+      batch_size: of arrays.
+      validation_split: share of arrays that is held out, as Keras takes it.
 
     Raises:
       ValueError: if that has no end.
@@ -476,5 +484,6 @@ def count_steps(data: Any, batch_size: int) -> int:
     elif isinstance(data, keras.utils.PyDataset):
         return int(data.num_batches or 1)
     elif not hasattr(data, "__next__"):
-        return -(-len(tf.nest.flatten(data)[0]) // batch_size)
+        count = math.floor(len(tf.nest.flatten(data)[0]) * (1.0 - validation_split))
+        return -(-count // batch_size)
     raise ValueError("The data has no end: give steps_per_epoch.")

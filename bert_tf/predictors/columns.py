@@ -1,6 +1,6 @@
 """What users give as texts, as columns of strings; what is none is told with its place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -30,6 +30,11 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     """
     if len(names) == 1:
         return [text_column(texts, name)]
+    is_two = isinstance(texts, tuple) and len(texts) == 2
+    if is_two and not any(isinstance(row, str | tuple) for row in texts):
+        raise ValueError(
+            f"{name} is a tuple; this model takes a list of pairs: list(zip(firsts, seconds))."
+        )
     columns: list[list[str]] = [[] for _ in names]
     for i, row in enumerate(as_list(texts, name)):
         if isinstance(row, str) or not isinstance(row, Iterable) or len(parts := list(row)) != 2:
@@ -60,8 +65,10 @@ def as_list(values: Any, name: str) -> list[Any]:
     Raises:
       ValueError: if it is a string or nothing that can be gone through.
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} is {values!r:.60}; expected a list, as [{name[:-1]!r}].")
+    is_table = isinstance(values, Mapping) or hasattr(values, "columns")
+    if isinstance(values, str | bytes) or is_table or not isinstance(values, Iterable):
+        what = "a table; take one column of it" if is_table else f"{values!r:.60}"
+        raise ValueError(f"{name} is {what}; expected a list, as ['A text.', 'Another.'].")
     return list(values)
 
 

@@ -4,7 +4,9 @@ import pathlib
 from typing import Any
 
 import keras
+from absl import logging
 
+from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
     BertClassifier,
@@ -13,9 +15,16 @@ from bert_tf.modeling.models import (
     BertTokenClassifier,
 )
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling.pooling import pool_tokens
 from bert_tf.modeling.preprocessor import BertPreprocessor
-from bert_tf.served.model import PAIR, Served
-from bert_tf.served.models import CLASSES, OF_LABEL_KIND
+from bert_tf.served.model import IDS, PAIR, Served
+from bert_tf.served.models import (
+    CLASSES,
+    OF_LABEL_KIND,
+    SQUAD_NUMBERS,
+    WINDOWS_LOST,
+    prompt_options,
+)
 
 KINDS: dict[type, tuple[str, ...]] = {
     BertClassifier: ("classifier", "multi_label", "regression"),
@@ -23,6 +32,7 @@ KINDS: dict[type, tuple[str, ...]] = {
     BertSpanLabeler: ("question_answering",),
     BertPretrainer: ("fill_mask", "next_sentence"),
     BertMultipleChoice: ("regression",),
+    BertEmbedder: ("embeddings",),
     BertEncoder: ("embeddings",),
 }
 WITH_LABELS = ("classifier", "multi_label", "tagger")
@@ -50,6 +60,9 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
     preprocessor = getattr(ours, "preprocessor", None)
     if preprocessor is None:
         preprocessor = next((x for x in layers if isinstance(x, BertPreprocessor)), None)
+    if isinstance(ours, BertEmbedder) and ours.vocab is not None:
+        length = ours.embedding.max_seq_length
+        preprocessor = BertPreprocessor(ours.vocab, ours.config.do_lower_case, length)
     if ours is None or preprocessor is None:
         lacking = "a model of bert_tf" if ours is None else "a tokenizer"
         raise ValueError(
@@ -67,19 +80,53 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
     if kind in WITH_LABELS:
         labels = getattr(ours, "labels", None) or tuple(map(str, range(num_labels)))
         options = {"labels": tuple(labels), **options}
-    if getattr(ours, "long_texts", "") == "tail":
+    long_texts = getattr(ours, "long_texts", "head")
+    if long_texts == "windows":
+        logging.warning("%s: %s", path, WINDOWS_LOST)
+    if long_texts == "tail":
         options = {"keep_tail": True, **options}
-    if isinstance(ours, BertMultipleChoice):
+    if isinstance(ours, BertMultipleChoice) or kind == "next_sentence":
         options = {"texts": PAIR, **options}
-    if reading := getattr(ours, "reading", None):  # How it cuts contexts in windows.
-        numbers = {"doc_stride": reading.doc_stride, "max_query_length": reading.max_query_length}
-        options = {**numbers, **options}
+    if isinstance(ours, BertEmbedder):
+        options = {**prompt_options(ours, ""), **options}
+    if isinstance(ours, BertSpanLabeler):
+        options = {**_reading_options(ours), **options}
     encoder: Any = getattr(ours, "bert", ours)
     encoder.prepare_for_inference()
+    length = options.pop("max_seq_length", 0) or preprocessor.max_seq_length
+    if length > encoder.config.longest_row:
+        raise ValueError(
+            f"max_seq_length is {length}; the model in {path} has {encoder.config.longest_row} "
+            "positions."
+        )
     return CLASSES[kind](
-        ours,
-        preprocessor.vocab,
-        preprocessor.do_lower_case,
-        options.pop("max_seq_length", 0) or preprocessor.max_seq_length,
-        **options,
+        _on_rows(ours), preprocessor.vocab, preprocessor.do_lower_case, length, **options
     )
+
+
+def _reading_options(model: BertSpanLabeler) -> dict[str, Any]:
+    """Returns how a model cuts contexts in windows and chooses answers."""
+    reading = model.reading
+    return {
+        **{name: getattr(reading, name) for name in SQUAD_NUMBERS},
+        "version_2": reading.version_2_with_negative,
+        "null_score_diff_threshold": reading.null_score_diff_threshold,
+    }
+
+
+def _on_rows(model: Any) -> Any:
+    """Returns what is called on rows of ids: the model, or what makes one of it."""
+    if isinstance(model, BertMultipleChoice):  # A row is the only choice of its question.
+
+        def score(batch: dict[str, Any], training: bool = False) -> Any:
+            return model({name: batch[name][:, None] for name in IDS}, training=training)
+
+        return score
+    if isinstance(model, BertEncoder):
+
+        def embed(batch: dict[str, Any], training: bool = False) -> Any:
+            encoded = model(batch, training=training)["sequence_output"]
+            return pool_tokens(encoded, batch["input_mask"], "mean")
+
+        return embed
+    return model

@@ -36,14 +36,21 @@ LENGTH = flags.DEFINE_integer(
 )
 DATA_DIR = flags.DEFINE_string("data_dir", "", "A BEIR folder, whose queries are searched.")
 SPLIT = flags.DEFINE_string("split", "test", "The judgments of --data_dir: train, dev or test.")
+IGNORE = flags.DEFINE_bool(
+    "ignore_identical_ids",
+    False,
+    "A query never finds the document of its id (ArguAna, Quora).",
+)
 OUTPUT = flags.DEFINE_string("output_file", "", "TREC run to write.")
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
+DEPTH = 100  # The deepest of the measures.
 MOST_SHOWN = 300  # characters of a text
 
 
 def main(_: list[str]) -> None:
     if not INDEX.value:
         raise ValueError("Give the directory of an index as --index.")
+    check_flags()
 
     from bert_tf.metrics.ranking import evaluate
     from bert_tf.search.searcher import Searcher
@@ -74,7 +81,12 @@ def main(_: list[str]) -> None:
             )
         return
     if not K.present:
-        k = min(100, len(searcher.index))
+        k = min(DEPTH, len(searcher.index))
+    if k < min(DEPTH, len(searcher.index)):
+        raise ValueError(f"--k={k}, but recall@{DEPTH} is of {DEPTH} documents; leave it out.")
+    judged = {name for grades in beir.qrels.values() for name in grades}
+    if judged.isdisjoint(searcher.index.ids):
+        raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
     scores, rows = searcher.search(list(beir.queries.values()), k)
     run = {
         query: {searcher.index.ids[row]: float(score) for score, row in zip(*found, strict=True)}
@@ -83,8 +95,28 @@ def main(_: list[str]) -> None:
     if OUTPUT.value:
         write_run(OUTPUT.value, run)
         logging.info("Wrote %s", OUTPUT.value)
-    for name, value in evaluate(run, beir.qrels, MEASURES).items():
+    values = evaluate(run, beir.qrels, MEASURES, ignore_identical_ids=IGNORE.value)
+    for name, value in values.items():
         print(f"{name} = {value:.4f}")
+
+
+def check_flags() -> None:
+    """Raises ValueError for a flag that would have no effect."""
+    without = {
+        "data_dir": ("split", "output_file", "ignore_identical_ids"),
+        "rerank": ("rerank_k",),
+    }
+    for needed, names in without.items():
+        for name in names:
+            if flags.FLAGS[name].present and not flags.FLAGS[needed].value:
+                raise ValueError(f"--{name} needs --{needed}.")
+    for name in ("fusion", "vector_weight"):
+        if flags.FLAGS[name].present and MODE.value != "hybrid":
+            raise ValueError(f"--{name} needs --mode=hybrid.")
+    if FAISS.value and MODE.value == "words":
+        raise ValueError("--faiss searches vectors, and --mode=words none; leave one of them out.")
+    if DATA_DIR.value and QUERY.value:
+        raise ValueError("--query and --data_dir exclude each other.")
 
 
 def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:

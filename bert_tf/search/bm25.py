@@ -69,12 +69,14 @@ class Bm25:
         if not 1 <= k <= self._count:
             raise ValueError(f"k is {k}, but there are {self._count} documents; give fewer.")
         words = self._library.tokenize(list(queries), return_ids=False, **self._tokens)
-        scores = np.zeros([len(queries), self._count], np.float32)
-        for row, own in zip(scores, words, strict=True):
+        scores, places = np.empty([len(queries), k], np.float32), np.empty([len(queries), k], int)
+        rows = np.arange(self._count)[None]
+        for index, own in enumerate(words):  # One after the other: all need [Q, N] numbers.
+            total = np.zeros([1, self._count], np.float32)
             if own and self._has_words:
-                row[:] = self._index.get_scores(own)
-        rows = np.broadcast_to(np.arange(self._count), scores.shape)
-        return best(scores, rows, k)
+                total[0] = self._index.get_scores(own)
+            scores[index], places[index] = (column[0] for column in best(total, rows, k))
+        return scores, places
 
 
 def _libraries() -> tuple[types.ModuleType, Any]:

@@ -59,7 +59,7 @@ def _rows(path: str) -> Iterator[tuple[str, Document]]:
             )
         text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
         key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
-        name = str(row[key]) if key else f"{pathlib.PurePath(path).name}:{number}"
+        name = str(row[key]) if key else f"{path}:{number}"
         yield where, Document(name, text)
 
 
@@ -92,9 +92,9 @@ def _passage(path: str, line: int, paragraphs: list[str]) -> tuple[str, Document
 
 
 def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
-    """Yields (first line, text in one line)."""
+    """Yields (first line, text in one line); a long paragraph in parts that end with a line."""
     lines: list[str] = []
-    first = 1
+    first, words = 1, 0
     with open_decompressed(path) as file:
         for number, line in numbered_lines(file, path):
             try:
@@ -103,8 +103,9 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 raise not_utf8(f"{path} line {number}", path, error) from None
             if text:
                 first = first if lines else number
+                words = len(text.split()) + (words if lines else 0)
                 lines.append(text)
-            elif lines:
+            if lines and (not text or words >= PASSAGE_WORDS):
                 yield first, " ".join(lines)
                 lines = []
     if lines:

@@ -10,12 +10,14 @@ The candidates of ivf_pq are scored again by the exact vectors. The file lies be
 it is made of; after documents were added it is refused until it is made again.
 """
 
+import json
 import logging
 import pathlib
 import types
 
 import numpy as np
 
+from bert_tf.data.checksums import file_crc
 from bert_tf.files import atomic_write, read_json
 from bert_tf.search.index import RESCORED, Index
 
@@ -60,7 +62,8 @@ def build_faiss(index: Index, kind: str, seed: int = 1234) -> pathlib.Path:
     with atomic_write(path, "wb") as file:
         file.write(faiss.serialize_index(made).data)
     with atomic_write(path.with_suffix(".json")) as file:
-        file.write(f'{{"segments": {list(index.manifest.segments)}, "count": {count}}}\n')
+        about = {"segments": list(index.manifest.segments), "count": count}
+        file.write(json.dumps({**about, "crc32c": file_crc(path)}) + "\n")
     return path
 
 
@@ -86,7 +89,11 @@ class FaissIndex:
         except RuntimeError as error:
             line = str(error).splitlines()[0]
             raise ValueError(f"{path} is damaged ({line}); make it again.") from None
-        made_of = read_json(path.with_suffix(".json")).get("segments")
+        about = path.with_suffix(".json")
+        values = read_json(about) if about.is_file() else {}
+        if values.get("crc32c") != file_crc(path):
+            raise ValueError(f"{path} is not as it was written, or is not finished; make it again.")
+        made_of = values.get("segments")
         if made_of != list(index.manifest.segments) or self._faiss.ntotal != len(index):
             raise ValueError(
                 f"{path} is of {self._faiss.ntotal} documents, {index.folder} has {len(index)}; "

@@ -18,7 +18,7 @@ def reciprocal_rank_fusion(
     """Scores each document by the sum of weight / (constant + rank) over the runs.
 
     Args:
-      runs: of any scores: only ranks count, those of trec_eval.
+      runs: of any scores: only ranks count; of equal scores the one that stands first is better.
       weights: one a run; () for 1 each.
       constant: the higher, the less the first places differ.
 
@@ -32,7 +32,8 @@ def reciprocal_rank_fusion(
     """
 
     def points(scores: Mapping[str, float]) -> dict[str, float]:
-        return {name: 1 / (constant + place) for place, name in enumerate(rank(scores), 1)}
+        best = rank(scores, ties="given")
+        return {name: 1 / (constant + place) for place, name in enumerate(best, 1)}
 
     return _weighted(runs, weights, points)
 

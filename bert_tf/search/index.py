@@ -58,6 +58,7 @@ class Manifest:
       dtype: of the vectors, of `exact.DTYPES`.
       similarity: `cosine` (vectors are divided by their lengths) or `dot`.
       has_texts: whether the documents' texts are kept.
+      pooling: that the build was given; "": the model's own.
       segments: documents in each segment.
       files: size and CRC-32C by name.
     """
@@ -70,6 +71,7 @@ class Manifest:
     has_texts: bool
     segments: tuple[int, ...] = ()
     files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    pooling: str = ""
 
     def write(self, folder: pathlib.Path) -> None:
         values = {"format": FORMAT, **dataclasses.asdict(self)}
@@ -89,7 +91,7 @@ class Manifest:
             killed = "; a build was stopped before its end: give the command again"
             hint = killed if _building(folder).exists() else ""
             raise ValueError(f"{folder} is no index: it has no {MANIFEST}{hint}.")
-        values = read_json(path)
+        values = {"pooling": "", **read_json(path)}  # Which earlier ones do not have.
         if values.pop("format", None) != FORMAT:
             raise ValueError(f"{path} is not of format {FORMAT}; build the index again.")
         kinds = {"dimension": int, "has_texts": bool, "segments": list, "files": dict}
@@ -244,6 +246,7 @@ def build_index(
     source: str = "",
     dtype: str = "float32",
     similarity: str = "cosine",
+    pooling: str = "",
 ) -> Manifest:
     """Writes a new index; the directory is whole or absent.
 
@@ -254,6 +257,7 @@ def build_index(
       source: its path.
       dtype: `float32`, `float16` (half the size) or `int8` (a quarter in memory).
       similarity: `cosine` or `dot`.
+      pooling: that the model was given; "": its own.
 
     Raises:
       ValueError: if the directory exists, there is no document, an id comes twice, or a vector
@@ -272,7 +276,7 @@ def build_index(
         shutil.rmtree(building, ignore_errors=True)  # of a build that was killed
         building.mkdir(parents=True)
         try:
-            manifest = Manifest(model, source, 0, dtype, similarity, False)
+            manifest = Manifest(model, source, 0, dtype, similarity, False, pooling=pooling)
             manifest = _write_segments(building, manifest, batches, set())
             if not manifest.segments:
                 raise ValueError(f"There is no document to put into {folder}; the input is empty.")

@@ -51,7 +51,7 @@ class Searcher:
         fingerprint = ""
         if mode != "words":
             source = model or manifest.source
-            self._embedder = SearchEmbedder(source, max_seq_length=max_seq_length)
+            self._embedder = SearchEmbedder(source, manifest.pooling, max_seq_length)
             fingerprint = self._embedder.fingerprint
         self.index = Index(folder, fingerprint)
         if (mode != "vectors" or reranker) and not manifest.has_texts:
@@ -94,10 +94,10 @@ class Searcher:
             return self._words.search(queries, k)
         vectors = self._embedder.queries(queries)
         if self._mode == "vectors":
-            return self._vectors.search(vectors, k)
+            return self._search_vectors(vectors, k)
         wanted = min(len(self.index), max(k, HYBRID_K))
         runs = [
-            _run(*self._vectors.search(vectors, wanted)),
+            _run(*self._search_vectors(vectors, wanted)),
             _run(*self._words.search(queries, wanted), least=0.0),
         ]
         joined = self._join(runs, self._weights)
@@ -106,6 +106,15 @@ class Searcher:
             found = joined[str(i)]
             order = sorted(found, key=lambda name: (-found[name], int(name)))[:k]
             scores[i], rows[i] = [found[name] for name in order], [int(name) for name in order]
+        return scores, rows
+
+    def _search_vectors(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        scores, rows = self._vectors.search(vectors, k)
+        if (rows < 0).any():
+            raise ValueError(
+                f"The lists that FAISS looks at hold fewer than {k} documents for a query; ask for "
+                "fewer, or leave --faiss out."
+            )
         return scores, rows
 
 

@@ -176,11 +176,13 @@ class SparseIndex:
         """
         if not 1 <= k <= self._count:
             raise ValueError(f"k is {k}, but there are {self._count} documents; give fewer.")
-        scores = np.zeros([len(queries), self._count])
-        for index, total in enumerate(scores):
+        scores, places = np.empty([len(queries), k], np.float32), np.empty([len(queries), k], int)
+        rows = np.arange(self._count)[None]
+        for index in range(len(queries)):  # One after the other: all need [Q, N] numbers.
+            total = np.zeros(self._count)
             for piece, weight in zip(*queries.row(index), strict=True):
                 first, last = np.searchsorted(self._pieces, [piece, piece + 1])
                 total[self._rows[first:last]] += weight * self._weights[first:last]
-        rows = np.broadcast_to(np.arange(self._count), scores.shape)
-        found, places = best(scores.astype(np.float32), rows, k)
-        return found, places
+            found = best(total[None].astype(np.float32), rows, k)
+            scores[index], places[index] = (column[0] for column in found)
+        return scores, places

@@ -51,13 +51,18 @@ def write_run(path: str | os.PathLike, run: Run, tag: str = "bert_tf") -> None:
     Raises:
       ValueError: an id or tag that is empty or holds white space; a score that is NaN.
     """
+    with atomic_write(path) as file:
+        file.writelines(run_lines(run, tag))
+
+
+def run_lines(run: Run, tag: str = "bert_tf") -> Iterator[str]:
+    """Yields the lines of `write_run`, and raises what it raises."""
     _check_ids([tag], "The run's tag")
     _check_ids(run, "Query id")
-    with atomic_write(path) as file:
-        for query, scores in run.items():
-            _check_ids(scores, "Document id")
-            for position, name in enumerate(rank(scores), 1):
-                file.write(f"{query} Q0 {name} {position} {float(scores[name])!r} {tag}\n")
+    for query, scores in run.items():
+        _check_ids(scores, "Document id")
+        for position, name in enumerate(rank(scores), 1):
+            yield f"{query} Q0 {name} {position} {float(scores[name])!r} {tag}\n"
 
 
 def read_qrels(path: str | os.PathLike) -> dict[str, dict[str, int]]:

@@ -54,7 +54,10 @@ class LiteModel:
         """Makes the rows of texts or pairs: int32 [B, T], T the longest of them."""
         seconds = second_texts or [""] * len(texts)
         length, keep_tail = self.card["max_seq_length"], self.card["keep_tail"]
-        encode = self.tokenizer.encode
+        prompt, encode = self.card.get("prompt", ""), self.tokenizer.encode
+        texts = [prompt + text for text in texts] if prompt else texts
+        if self.card.get("lower_case_texts"):
+            texts = [text.lower() for text in texts]
         rows = [
             pack(self.vocab, encode(first), encode(second), length, keep_tail)
             for first, second in zip(texts, seconds, strict=True)

@@ -19,6 +19,7 @@ import typing
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
@@ -69,6 +70,9 @@ HEADS = {
     "reranker": "classifier",
 }
 OF_EMBEDDINGS = {"pooling", "normalize"}
+WINDOWS_LOST = (
+    "The model was judged over windows of long texts; served, it reads their beginnings alone."
+)
 OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
 SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 
@@ -151,13 +155,17 @@ def load_search(
     """
     source = model_dir or Manifest.read(pathlib.Path(index)).source
     checkpoint = read_checkpoint(local_path(source))
-    embedding = embedding_of(checkpoint, max_seq_length=max_seq_length)
+    pooling = Manifest.read(pathlib.Path(index)).pooling
+    embedding = embedding_of(checkpoint, pooling, max_seq_length)
     found = Index(index, fingerprint(checkpoint, embedding))
     if rerank and not found.manifest.has_texts:
         raise ValueError(f"{index} keeps no texts, which a reranker reads; build it with texts.")
     is_unit = embedding.normalize or found.manifest.similarity == "cosine"
+    options: dict[str, typing.Any] = {"normalize": is_unit, "side": "query"}
+    if pooling:
+        options["pooling"] = pooling
     length = embedding.max_seq_length
-    embedder = load(source, "embeddings", length, unpad, "float32", normalize=is_unit, side="query")
+    embedder = load(source, "embeddings", length, unpad, "float32", **options)
     return ServedSearch(
         typing.cast(ServedEmbedder, embedder),
         VectorStore(found.vectors(np.arange(len(found))), store or found.manifest.dtype),
@@ -244,7 +252,7 @@ def make_model(
 
 
 def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
-    """Returns what stands before a text, as options of `ServedEmbedder`.
+    """Returns what is done to a text first, as options of `ServedEmbedder`.
 
     Args:
       model: the model.
@@ -253,7 +261,8 @@ def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
     embedding = model.embedding
     prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
     skipped = prompt_pieces(model.tokenizer, embedding, prompt)
-    return {"prompt": prompt, "prompt_pieces": skipped}
+    lower = embedding.lower_case_texts
+    return {"prompt": prompt, "prompt_pieces": skipped, "lower": lower}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:
@@ -264,8 +273,8 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     """
     positions = checkpoint.config.longest_row
     length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
-    if kind == "embeddings" and checkpoint.embedding:
-        length = length or checkpoint.embedding.max_seq_length
+    if kind == "embeddings":
+        length = length or embedding_of(checkpoint).max_seq_length
     if kind == "reranker":
         length = length or min(stated_length(pathlib.Path(folder)), positions)
     # Without a position table there is no limit, but a row ends somewhere.
@@ -294,6 +303,8 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
         second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
         options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
         options["keep_tail"] = recorded(folder, "long_texts") == "tail"
+        if recorded(folder, "long_texts") == "windows":
+            logging.warning("%s", WINDOWS_LOST)
     if kind == "reranker":
         options["activation"] = stated_activation(pathlib.Path(folder)) or "sigmoid"
     if kind == "next_sentence":

@@ -92,6 +92,7 @@ class ServedEmbedder(Served):
       arguments: of `Served`.
       prompt: stands before each text; of ids it is part of them.
       prompt_pieces: how many first pieces do not count in the pooling.
+      lower: whether texts are lower-cased before they are tokenized.
 
     Outputs:
       embedding: float32 [B, D].
@@ -100,10 +101,19 @@ class ServedEmbedder(Served):
     kind = "embeddings"
 
     def __init__(
-        self, *arguments: Any, prompt: str = "", prompt_pieces: int = 0, **options: Any
+        self,
+        *arguments: Any,
+        prompt: str = "",
+        prompt_pieces: int = 0,
+        lower: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.prompt, self.prompt_pieces = prompt, prompt_pieces
+        self.prompt, self.prompt_pieces, self.lower = prompt, prompt_pieces, lower
+
+    def card(self) -> dict[str, Any]:
+        """Also says what is done to texts first, for programs that tokenize outside the graph."""
+        return {**super().card(), "prompt": self.prompt, "lower_case_texts": self.lower}
 
     def from_ids(self, batch: Batch) -> Outputs:
         if self.prompt_pieces:
@@ -113,7 +123,8 @@ class ServedEmbedder(Served):
 
     def pack(self, *texts: tf.Tensor) -> Batch:
         (text,) = texts
-        return super().pack(self.prompt + check_utf8(text) if self.prompt else text)
+        text = self.prompt + check_utf8(text) if self.prompt else text
+        return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)
 
 
 class ServedEncoder(Served):

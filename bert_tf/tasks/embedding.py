@@ -272,10 +272,13 @@ class EmbeddingTask(RowsTask):
         names = list(examples.beir.documents)
         depth = min(len(names), DEPTH + self.ignore_identical_ids)
         scores, rows = top_k(queries, documents, depth)
-        return {
-            query: dict(zip([names[row] for row in rows[i]], scores[i].tolist(), strict=True))
-            for i, query in enumerate(examples.beir.queries)
-        }
+        run = {}
+        for i, query in enumerate(examples.beir.queries):
+            found = dict(zip([names[row] for row in rows[i]], scores[i].tolist(), strict=True))
+            if self.ignore_identical_ids:
+                found.pop(query, None)
+            run[query] = dict(list(found.items())[:DEPTH])
+        return run
 
 
 def to_comparable(

@@ -12,6 +12,7 @@ A folder is a BEIR collection, whose queries are joined with the documents of a 
 
 import math
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -137,7 +138,8 @@ def _documents(
         scores = _numbers(row["scores"], "scores", where) if row.get("scores") else []
     else:
         positives = list(_texts(row, ("positive", "positives"), where))
-        numbered = sorted(name for name in row if name.startswith("negative_"))
+        numbered = [name for name in row if re.fullmatch(r"negative_\d+", name)]
+        numbered.sort(key=lambda name: int(name.removeprefix("negative_")))
         negatives = list(_texts(row, ("negative", "negatives", *numbered), where))
         if not positives:
             raise ValueError(

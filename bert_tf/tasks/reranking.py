@@ -155,7 +155,8 @@ class RerankingTask(RowsTask):
     def metrics(self, examples: RankingExamples, outputs: Any) -> dict[str, float]:
         """Returns the loss and the measures, means over the queries.
 
-        The loss is that of training, of all documents of each query.
+        The loss is that of training, but of all documents of each query: of margin_mse the margins
+        from its first relevant one; where a file has no scores, of its labels.
         """
         found = evaluate(self.run(examples, outputs), self.qrels(examples), MEASURES)
         return {"loss": self._loss(examples, outputs), **found}
@@ -186,4 +187,6 @@ class RerankingTask(RowsTask):
             count = len(order)
             table[:, number, :count] = np.array([own, values, np.ones(count)])[:, order]
         totals, weights = self._losses(*table)
+        if self.loss == "lambda":  # As in training, whichever k.
+            weights = ranking_losses.pair_counts(*table[1:])
         return float(tf.reduce_sum(totals) / tf.maximum(tf.reduce_sum(weights), 1.0))

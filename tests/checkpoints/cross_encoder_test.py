@@ -68,6 +68,22 @@ def test_activations(
         assert read_cross_encoder(tmp_path / "model").activation == expected
 
 
+def test_names_that_are_resolved_bring_activation_and_length(
+    source: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(source, tmp_path / "ce")
+    path = tmp_path / "ce" / "config.json"
+    identity = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **identity}))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = read_cross_encoder(tmp_path / "ce")
+    received = read_cross_encoder("~/ce")
+    assert (received.activation, received.max_seq_length) == ("identity", expected.max_seq_length)
+    shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "ce")
+    with pytest.raises(ValueError, match="packed.zip: .* unpack it"):
+        read_cross_encoder(tmp_path / "packed.zip")
+
+
 def test_a_model_without_one_label_is_refused() -> None:
     with pytest.raises(ValueError, match="is no cross-encoder: .* has none"):
         read_cross_encoder(

@@ -176,6 +176,8 @@ def test_sets_of_labels_are_lists_or_rows_of_0_and_1():
         ([[], ["sad", "bad"], []], r"y\[1\]\[1\] is 'bad'"),
         (np.full((3, 3), 0.5), "expected 0 and 1 for each of the 3 labels"),
         (np.zeros((3, 2)), r"shape \(3, 2\)"),
+        # Places or decisions? Nobody can tell, so nobody guesses.
+        ([[1, 0, 1], [0, 0, 0], [0, 1, 0]], r"0 or 1, in each row: .* np.array\(y\)"),
     ):
         with pytest.raises(ValueError, match=message):
             read_label_sets(values, labels, 3)

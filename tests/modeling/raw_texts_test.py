@@ -16,6 +16,7 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning.program import DEFAULT_OPTIMIZER
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.preprocessor import BertPreprocessor
+from bert_tf.modeling.raw_training import count_steps, split_off
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.tiny_model import write_tiny_model
 
@@ -212,6 +213,44 @@ def test_several_labels_a_text(folder):
         assert losses(model, TEXTS, labels) == pytest.approx(expected, abs=1e-5)
     loss, accuracy = model.evaluate(TEXTS, sets, verbose=0)
     assert accuracy == pytest.approx(((logits > 0) == rows).mean(), abs=1e-6)
+
+
+def test_decisions_stay_decisions_where_a_part_is_held_out():
+    rows = np.random.default_rng(0).integers(0, 2, (10, 3))
+    x, y, weights, (x_later, y_later) = split_off(list("abcdefghij"), rows, None, 0.2)
+    np.testing.assert_array_equal(y, rows[:8])
+    np.testing.assert_array_equal(y_later, rows[8:])
+    assert (x, x_later, weights) == (list("abcdefgh"), ["i", "j"], None)
+    *_, later = split_off(list("abcd"), [0, 1, 0, 1], [1.0, 2.0, 3.0, 4.0], 0.5)
+    assert later[2] == [3.0, 4.0]
+
+
+def test_steps_are_those_that_are_left(folder):
+    """The schedule ends with the last of them."""
+    assert count_steps({"ids": np.zeros(10)}, 4) == 3
+    assert count_steps({"ids": np.zeros(10)}, 4, validation_split=0.5) == 2
+    model = start_model(folder)
+    seen = []
+    model.compile_for = lambda steps, rate: (
+        seen.append(steps) or type(model).compile_for(model, steps)
+    )
+    model.fit(TEXTS, NAMES, batch_size=8, epochs=3, initial_epoch=2, verbose=0)
+    assert seen == [len(TEXTS) // 8]
+
+
+def test_numbers_that_are_names_are_names_in_datasets_too(folder):
+    model = start_model(folder, labels=[3, 1, 2])
+    data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), [1, 2, 3])).batch(3)
+    ((_, places),) = model.with_inputs(data)
+    assert places.numpy().tolist() == [1, 2, 0]
+
+
+def test_weights_and_numbers_that_do_not_fit(folder):
+    model = start_model(folder)
+    with pytest.raises(ValueError, match="1 values of sample_weight for 48 texts"):
+        model.fit(TEXTS, NAMES, class_weight={NAMES[0]: 2.0}, sample_weight=[3.0])
+    with pytest.raises(ValueError, match="label_kind='number' has one label, not 3"):
+        BertClassifier(model.config, num_labels=3, label_kind="number")
 
 
 @pytest.mark.slow

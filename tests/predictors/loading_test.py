@@ -315,3 +315,57 @@ def test_a_keras_file_answers_as_the_methods_of_its_model(tmp_path, kind):
             [{n: row[n] for n in names} for row in rows] for rows in (found, expected)
         )
     assert_same(found, expected)
+
+
+@pytest.mark.slow
+def test_other_models_of_keras(tmp_path):
+    """Choices, vectors, next sentences and how a reader chooses answers come along."""
+    shape = {**SHAPE, "num_hidden_layers": 1}
+    made = make_checkpoint("classifier", seed=5, **shape)
+    head = "cls/classifier/output_"
+    cut = {name: value[:1] for name, value in made.weights.items() if name.startswith(head)}
+    made = dataclasses.replace(made, weights=made.weights | cut, labels=())
+    write_checkpoint(made, tmp_path / "choice", "bert_tf")
+    model = bert_tf.BertMultipleChoice.from_pretrained(tmp_path / "choice")
+    model.save(tmp_path / "choice.keras")
+    question = (["the river"], [["a b", "c a b"]])
+    (expected,), (found,) = (
+        model.choose(*question),
+        bert_tf.load(tmp_path / "choice.keras").choose(*question),
+    )
+    assert found["index"] == expected["index"]
+    assert found["score"] == pytest.approx(expected["score"], abs=1e-5)
+
+    write_checkpoint(make_checkpoint("encoder", seed=5, **shape), tmp_path / "encoder", "bert_tf")
+    embedder = bert_tf.BertEmbedder.from_pretrained(
+        tmp_path / "encoder",
+        pooling="cls",
+        prompts={"own": "the river "},
+        default_prompt="own",
+        include_prompt=False,
+        lower_case_texts=True,
+    )
+    embedder.save(tmp_path / "embedder.keras")
+    expected = embedder.encode(["The a b", "b"])
+    received = bert_tf.load(tmp_path / "embedder.keras").embed(["The a b", "b"])
+    np.testing.assert_allclose(received, expected, atol=1e-5)
+
+    made = make_checkpoint("pretrained", seed=5, **shape)
+    write_checkpoint(made, tmp_path / "pretrained", "bert_tf")
+    bert_tf.BertPretrainer.from_pretrained(tmp_path / "pretrained").save(tmp_path / "pairs.keras")
+    both = (
+        bert_tf.load(tmp_path / name, kind="next_sentence").probabilities([("the a", "b")])
+        for name in ("pretrained", "pairs.keras")
+    )
+    assert_same(*both)
+
+    write_checkpoint(make_checkpoint("squad", seed=5, **shape), tmp_path / "squad", "bert_tf")
+    reading = {"version_2_with_negative": True, "null_score_diff_threshold": -1000.0}
+    reader = bert_tf.BertSpanLabeler.from_pretrained(tmp_path / "squad", reading=reading)
+    reader.save(tmp_path / "squad.keras")
+    asked = (["the river?"] * 2, CONTEXTS[:2])
+    assert [row["answer"] for row in reader.answer(*asked)] == ["", ""]
+    answers = bert_tf.load(tmp_path / "squad.keras").answer(*asked)
+    assert [row["answer"] for row in answers] == ["", ""]
+    with pytest.raises(ValueError, match="max_seq_length is 400; .* has 48 positions"):
+        bert_tf.load(tmp_path / "squad.keras", max_seq_length=400)

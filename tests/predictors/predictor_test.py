@@ -134,11 +134,18 @@ def test_embeddings_are_one_array():
         ([("a", "b")], r"texts\[0\] is \('a', 'b'\), expected a string; .* single texts"),
         (["a", "\ud800"], r"texts\[1\]: character 0 is a lone surrogate"),
         ([b"a"], r"texts\[0\] is b'a'"),
+        ({"text": ["a"], "label": ["b"]}, r"texts is a table; take one column"),
     ],
 )
 def test_what_is_no_text_is_named(texts, message):
     with pytest.raises(ValueError, match=message):
         Predictor(MadeUpModel("regression", length)).score(texts)
+
+
+def test_two_columns_are_no_pairs():
+    predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
+    with pytest.raises(ValueError, match=r"a list of pairs: list\(zip"):
+        predictor.score((["a", "b"], ["c", "d"]))
 
 
 @pytest.mark.parametrize("texts", [["a"], [("a",)], [("a", "b", "c")], [("a", None)], [3]])

@@ -36,6 +36,11 @@ def test_passages_of_text_files(tmp_path: pathlib.Path) -> None:
     found = list(read_documents(str(tmp_path / "*.txt")))
     name = tmp_path / "a.txt"
     assert found[0] == (f"{name}:1", f"One line. Two. {long} Last one.")
+    (tmp_path / "b.txt").write_text("one two three four five six seven eight nine ten\n" * 25)
+    found = list(read_documents(str(tmp_path / "b.txt")))
+    assert [len(document.text.split()) for document in found] == [100, 100, 50]
+    assert [document.id for document in found] == [f"{tmp_path / 'b.txt'}:{n}" for n in (1, 11, 21)]
+    (tmp_path / "b.txt").unlink()
     (tmp_path / "a.txt").write_text(f"One\nline.\n\n{long} {long}\n\nLast.\n")
     found = list(read_documents(str(tmp_path / "*.txt")))
     assert [document.id for document in found] == [f"{name}:{line}" for line in (1, 4, 6)]
@@ -45,7 +50,8 @@ def test_tables_of_documents(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.csv").write_text("title,text\nHead,body\n,alone\n")
     path = write_corpus(tmp_path / "b.jsonl", {"x": "text"})
     found = list(read_documents(f"{tmp_path / 'a.csv'},{path}"))
-    assert found == [("a.csv:1", "Head body"), ("a.csv:2", "alone"), ("x", "text")]
+    name = tmp_path / "a.csv"
+    assert found == [(f"{name}:1", "Head body"), (f"{name}:2", "alone"), ("x", "text")]
     with pytest.raises(ValueError, match="b.jsonl line 1 has the id 'x' of .* again"):
         list(read_documents(f"{path},{path}"))
     (tmp_path / "c.csv").write_text("body\ntext\n")
@@ -60,6 +66,16 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ("build_index", {"output_dir": tmp_path, "input_file": "x"}, "--init_checkpoint"),
         ("search", {}, "--index"),
         ("search", {"index": tmp_path}, "is no index"),
+        ("search", {"index": tmp_path, "output_file": "x"}, "--output_file needs --data_dir"),
+        ("search", {"index": tmp_path, "rerank_k": 5}, "--rerank_k needs --rerank"),
+        ("search", {"index": tmp_path, "fusion": "ranks"}, "--fusion needs --mode=hybrid"),
+        ("search", {"index": tmp_path, "faiss": "flat", "mode": "words"}, "--faiss searches vec"),
+        (
+            "build_index",
+            {"output_dir": tmp_path, "input_file": "x", "init_checkpoint": "m", "add": "true"}
+            | {"dtype": "int8"},
+            "--dtype is that of the index with --add",
+        ),
     ):
         done = run(program, **values)
         assert done.returncode == 1 and named in done.printed, done.printed

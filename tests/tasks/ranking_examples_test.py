@@ -44,6 +44,12 @@ def test_scores_of_a_teacher(tmp_path: pathlib.Path) -> None:
     assert found.scores == (3, -1.5) and found.labels == (1, 0)
 
 
+def test_numbered_negatives_stand_in_the_order_of_their_numbers(tmp_path: pathlib.Path) -> None:
+    columns = {f"negative_{n}": f"n{n}" for n in (10, 2, 1)}
+    (found,) = read(tmp_path, {"query": "q", "positive": "a", **columns, "scores": [9, 1, 2, 10]})
+    assert found.documents == ("a", "n1", "n2", "n10") and found.scores == (9, 1, 2, 10)
+
+
 @pytest.mark.parametrize(
     ("row", "named"),
     [

@@ -1,0 +1,99 @@
+"""Stages of a search, each with a stand-in whose answers are known beforehand."""
+
+import numpy as np
+import pytest
+
+from bert_tf.search import searcher
+from bert_tf.search.index import Batch, Manifest, build_index
+from bert_tf.search.searcher import Searcher
+
+# By vectors a is best, then b, c, d; by words d, then c and b, which are equal; a has none.
+VECTORS = np.float32([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]])
+WORDS = np.float32([0.0, 2.0, 2.0, 5.0])
+TEXTS = ["text a", "text b", "text c", "text d"]
+
+
+class Embedder:
+    fingerprint = "model"
+
+    def __init__(self, source, pooling="", max_seq_length=0):
+        assert (source, pooling) == ("where", "cls")
+
+    def queries(self, texts):
+        return np.float32([[1.0, 0.0]] * len(texts))
+
+
+class Words:
+    def __init__(self, texts):
+        assert texts == TEXTS
+
+    def search(self, queries, k):
+        order = np.argsort(-WORDS, kind="stable")[:k]
+        return np.tile(WORDS[order], (len(queries), 1)), np.tile(order, (len(queries), 1))
+
+
+class CrossEncoder:
+    @classmethod
+    def from_pretrained(cls, path):
+        return cls()
+
+    def logits(self, pairs):
+        return np.array([{"text c": 9.0, "text b": 1.0}.get(text, 0.0) for _, text in pairs])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    stand_ins = {"SearchEmbedder": Embedder, "Bm25": Words, "Reranker": CrossEncoder}
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(searcher, name, stand_in)
+    path = tmp_path / "index"
+    batch = Batch(["a", "b", "c", "d"], VECTORS, TEXTS)
+    build_index(path, [batch], model="model", source="where", pooling="cls")
+    assert Manifest.read(path).pooling == "cls"
+    return str(path)
+
+
+def found(folder, k=4, **options):
+    scores, rows = Searcher(folder, **options).search(["query"], k)
+    return scores[0].tolist(), "".join("abcd"[row] for row in rows[0])
+
+
+def test_vectors_or_words_alone(folder):
+    scores, order = found(folder)
+    assert order == "abcd" and scores == pytest.approx([1.0, 0.8, 0.6, 0.0])
+    assert found(folder, mode="words") == ([5.0, 2.0, 2.0, 0.0], "dbca")
+
+
+def test_ranks_are_joined(folder):
+    """Of words b stands before c, as rows do; a, which shares no word, gets nothing there."""
+    places = {"a": (1,), "b": (2, 2), "c": (3, 3), "d": (4, 1)}
+    points = {name: 0.5 * sum(1 / (60 + p) for p in own) for name, own in places.items()}
+    expected = sorted(points, key=points.get, reverse=True)
+    scores, order = found(folder, mode="hybrid")
+    assert order == "".join(expected)
+    assert scores == pytest.approx([points[name] for name in expected], rel=1e-6)
+
+
+@pytest.mark.parametrize("fusion", ["ranks", "weights"])
+def test_weight_of_vectors(folder, fusion):
+    options = {"mode": "hybrid", "fusion": fusion}
+    assert found(folder, vector_weight=1.0, **options)[1][:2] == "ab"
+    assert found(folder, vector_weight=0.0, **options)[1][0] == "d"
+
+
+def test_a_reranker_orders_the_first_anew(folder):
+    assert found(folder, k=2, reranker="ce", rerank_k=3) == ([9.0, 1.0], "cb")
+    assert found(folder, k=2, reranker="ce", rerank_k=2)[1] == "ba"
+
+
+def test_fewer_than_asked_for_are_no_documents(folder, monkeypatch):
+    class Faiss:
+        def __init__(self, index, kind):
+            pass
+
+        def search(self, queries, k):
+            return np.float32([[1.0, -np.inf]]), np.array([[2, -1]])
+
+    monkeypatch.setattr(searcher, "FaissIndex", Faiss)
+    with pytest.raises(ValueError, match="fewer than 2 documents"):
+        found(folder, k=2, faiss="ivf_pq")

@@ -62,7 +62,7 @@ GOOD = "text,label\nthe film,pos\n"
             "x.jsonl",
             '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n{"text": "c"}\n',
             {},
-            "1 of 3 examples have no label, the first is",
+            "1 of 3 examples have no label, first",
         ),
         ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' is more than a line"),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
@@ -130,7 +130,7 @@ def test_columns_that_are_swapped(folder):
         "run_classifier", **flags_of(folder, train_file=write_table(folder / "swapped.csv", rows))
     )
     assert "160 training examples have 160 labels, say 'what is 0?'" in message
-    assert "--text_column is 'text' and --label_column 'label': exchange them" in message
+    assert "--text_column is 'text' and --label_column 'label': swap them" in message
     assert "--label_kind=number" in message
     table = write_table(folder / "few.csv", rows[:20])
     message = refuse("run_classifier", **flags_of(folder, train_file=table))

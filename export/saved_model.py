@@ -1,4 +1,4 @@
-"""Writes a trained model as SavedModels for TensorFlow Serving: raw text in, answers out.
+"""Exports a trained model as SavedModels for TensorFlow Serving: raw text in, answers out.
 
     python -m export.saved_model --model_dir=runs/sst2 --output_dir=serving/sst2
 
@@ -26,12 +26,17 @@ KINDS = (
     *("fill_mask", "next_sentence", "reranker", "embeddings", "encoder", "search"),
 )
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
-flags.DEFINE_string("output_dir", "", "Folder of the model; its name is the model's in the server.")
+flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any format.")
+flags.DEFINE_string(
+    "output_dir", "", "Folder of the model; its name is also the model's name in the server."
+)
 flags.DEFINE_integer("version", 0, "Version; 0: the next free one.", lower_bound=0)
-flags.DEFINE_enum("kind", "", ["", *KINDS], "What it serves as; empty: told by its heads.")
+flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind to serve; empty: determined by the heads.")
 flags.DEFINE_integer(
-    "max_seq_length", 0, "Most pieces of a row; 0: as in training, or all positions.", lower_bound=0
+    "max_seq_length",
+    0,
+    "Maximum length of a row; 0: as in training, or all positions.",
+    lower_bound=0,
 )
 flags.DEFINE_enum(
     "precision",
@@ -39,7 +44,7 @@ flags.DEFINE_enum(
     ["float32", "bfloat16"],
     "bfloat16: half the size, faster on CPUs with units for it, slower on others.",
 )
-flags.DEFINE_bool("pair", None, "Whether requests hold two texts; none: as in training.")
+flags.DEFINE_bool("pair", None, "Whether requests hold two texts; default: as in training.")
 flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
 flags.DEFINE_enum("pooling", "mean", ["cls", "mean", "max"], "Pooling of embeddings.")
 flags.DEFINE_bool("normalize", False, "Divide embeddings by their length.")

@@ -346,7 +346,7 @@ def test_the_models_own_embedding(tmp_path):
     own = OwnEmbedder.from_checkpoint(checkpoint, batch_size=2)
     vectors = np.stack(own.run([own.pack(text) for text in texts]))
     np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-6)
-    with pytest.raises(ValueError, match="does not say how it pools; give --pooling"):
+    with pytest.raises(ValueError, match="does not state its pooling; give one"):
         OwnEmbedder.from_checkpoint(made_checkpoint())
     with pytest.raises(ValueError, match="'b' is a second text"):
         own.pack("a", "b")

@@ -125,9 +125,9 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         kind = ""
         if isinstance(value, list | tuple):
-            kind = " Several labels a text need label_kind='several'."
+            kind = " Several labels per text need label_kind='several'."
         elif isinstance(value, float) and not is_missing(value):
-            kind = " Numbers to be predicted need num_labels=1, label_kind='number'."
+            kind = " To predict numbers, give num_labels=1, label_kind='number'."
         raise ValueError(
             f"{name}[{unknown[0]}] is {_shown(value)}, expected one of the labels {shown}{more}; "
             f"{share}.{kind}"

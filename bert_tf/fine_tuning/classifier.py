@@ -156,8 +156,9 @@ class Classifier(Program):
             if len(found) > max(FEW_LABELS, MOST_OWN_LABELS * len(source)):
                 text, _, label = self.columns
                 raise ValueError(
-                    f"--train_file: {len(source)} training examples have {len(found)} labels, say "
-                    f"{source[0].label!r:.80}: nearly each its own. --text_column is {text!r} and "
+                    f"--train_file: {len(source)} training examples have {len(found)} labels, "
+                    f"such as {source[0].label!r:.80}: nearly every one has its own. "
+                    f"--text_column is {text!r} and "
                     f"--label_column {label!r}: swap them if they are in the wrong order; if the "
                     f"labels are numbers to predict, give --label_kind=number."
                 )

@@ -60,7 +60,8 @@ class BertClassifier(Labelled):
       num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
       labels: names of the classes; None if they have none.
       label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
-      long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or all of it in `windows`, whose scores are averaged.
+      long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or
+        all of it in `windows`, whose scores are averaged.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 

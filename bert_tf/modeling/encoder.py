@@ -73,7 +73,8 @@ class BertEncoder(FromPretrained, keras.Model):
       use_pooler: whether there is a pooler.
       recompute: whether the backward pass recomputes each layer instead of keeping its intermediate
         values. Costs a second forward pass; the masks are the same, and so are the gradients.
-      unpad: whether the layers skip padding, see `layout.py`. Not under XLA. Output at padding is then 0. Has no effect on packed rows.
+      unpad: whether the layers skip padding, see `layout.py`. Not under XLA. Output at padding is
+        then 0. Has no effect on packed rows.
       embeddings: embeddings of another encoder to share; None: its own.
 
     Call arguments:

@@ -66,8 +66,10 @@ class FromPretrained:
           path: folder, file or checkpoint prefix.
           may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
             weights keep their random initial values.
-          may_ignore: prefixes of names in the files that may be left out. Heads that this class does not have are always left out and logged.
-          arguments: arguments of the constructor, except the configuration, which comes with the weights.
+          may_ignore: prefixes of names in the files that may be left out. Heads that this class
+            does not have are always left out and logged.
+          arguments: arguments of the constructor, except the configuration, which comes with
+            the weights.
 
         Raises:
           ValueError: if the checkpoint cannot be read, or with the names of weights that are

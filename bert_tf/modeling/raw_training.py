@@ -1,4 +1,4 @@
-"""Keras' `fit`, `evaluate` and `predict` for raw input: texts, words, questions with their labels.
+"""Keras' `fit`, `evaluate` and `predict` on raw input: texts, words or questions with labels.
 
     texts, labels --read_examples--> Rows in memory --dealt in batches, padded to the longest-->
         (inputs, labels, weights) -> Keras' own loop
@@ -262,7 +262,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         return stack(self.join_rows(examples, outputs))
 
     def save(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own. An optimizer that `fit` made by itself is left out, because it has no later use."""
+        """Keras' own. Leaves out an optimizer that `fit` made by itself: it has no later use."""
         if not self.is_compiled_by_default:
             super().save(*arguments, **options)  # type: ignore[misc]
             return
@@ -273,7 +273,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
             self.optimizer = optimizer
 
     def get_compile_config(self) -> Any:
-        """Returns nothing for a model compiled by default: its learning rate has reached its end."""
+        """Returns nothing for a model compiled by default: its schedule has ended."""
         return None if self.is_compiled_by_default else super().get_compile_config()  # type: ignore
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -466,7 +466,7 @@ def counted(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Datas
     """
     if steps_per_epoch or data.cardinality() != tf.data.UNKNOWN_CARDINALITY:
         return data
-    logging.info("Counting the batches of the dataset, which does not say how many.")
+    logging.info("Counting the batches of the dataset, whose number is unknown.")
     return data.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in data)))
 
 
@@ -489,4 +489,4 @@ def count_steps(data: Any, batch_size: int, validation_split: float = 0.0) -> in
     elif not hasattr(data, "__next__"):
         count = math.floor(len(tf.nest.flatten(data)[0]) * (1.0 - validation_split))
         return -(-count // batch_size)
-    raise ValueError("The data has no end: give steps_per_epoch.")
+    raise ValueError("The dataset is infinite: give steps_per_epoch.")

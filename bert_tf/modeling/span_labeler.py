@@ -153,7 +153,7 @@ class BertSpanLabeler(FineTuned):
             owners = [int(feature.question_id) for feature in made.features]
             made.rows.labels["example_weights"] = of_question[owners]
         if not len(made.rows):
-            raise ValueError("None of the contexts has a word.")
+            raise ValueError("None of the contexts has a word; give contexts with text.")
         return made
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
@@ -217,7 +217,7 @@ def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
         return None
     if start < 0 or context[start : start + len(text)] != text:
         place = f" at character {start}" if start >= 0 else ""
-        raise ValueError(f"{where}: {text!r:.80} does not stand{place} in its context.")
+        raise ValueError(f"{where}: {text!r:.80} does not occur{place} in its context.")
     return SquadAnswer(text, start)
 
 
@@ -225,7 +225,7 @@ def check_pairs(questions: Sequence[str], contexts: Sequence[str]) -> None:
     """Raises ValueError unless there is a context for each question."""
     if len(questions) != len(contexts):
         raise ValueError(
-            f"{len(questions):,} questions and {len(contexts):,} contexts; expected one for each."
+            f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal numbers."
         )
 
 

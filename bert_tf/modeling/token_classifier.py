@@ -179,7 +179,7 @@ class BertTokenClassifier(Labelled):
             if not hasattr(row, "__len__") or len(row) != len(of_sentence):
                 count = f"{len(row)} labels" if hasattr(row, "__len__") else f"{row!r:.40}"
                 raise ValueError(
-                    f"y[{index}] is {count} for {len(of_sentence)} words; expected one a word."
+                    f"y[{index}] is {count} for {len(of_sentence)} words; expected one per word."
                 )
             ids = read_label_ids(row, self.labels_to_read, len(of_sentence), f"y[{index}]")
             tags.append(tuple(self.known_labels[place] for place in ids))
@@ -215,12 +215,12 @@ def read_sentences(x: Any) -> list[list[str]]:
         for index, row in enumerate(column):
             if not isinstance(row, list | tuple | np.ndarray):
                 raise ValueError(
-                    f"texts[{index}] is {row!r:.80}, expected a list of words, as texts[0] is."
+                    f"texts[{index}] is {row!r:.80}, expected a list of words, like texts[0]."
                 )
             words.append(read_texts(row, f"texts[{index}]"))
     for index, row in enumerate(words):
         if not row:
-            raise ValueError(f"texts[{index}] has no word; leave it out.")
+            raise ValueError(f"texts[{index}] has no words; leave it out.")
     return words
 
 

@@ -40,7 +40,7 @@ class TextSide:
         """
         if self.preprocessor is None:
             raise ValueError(
-                "The model has no preprocessor, so it takes ids alone: a dict of input_word_ids, "
+                "The model has no preprocessor, so it takes only ids: a dict of input_word_ids, "
                 "input_mask and input_type_ids. To give it texts, set model.preprocessor = "
                 "bert_tf.BertPreprocessor(...), or read it from a checkpoint with a vocabulary."
             )
@@ -139,8 +139,8 @@ class WithPreprocessor(FromPretrained):
             preprocessor = make_preprocessor(checkpoint, max_seq_length, cls.default_length)
         elif max_seq_length:
             raise ValueError(
-                f"max_seq_length={max_seq_length} is of the preprocessor that is made here; "
-                "give it to your own, or leave preprocessor out."
+                f"max_seq_length={max_seq_length} sets the length of a new preprocessor, but you "
+                f"passed one; set its length, or leave preprocessor out."
             )
         arguments["preprocessor"] = preprocessor
         return cls.from_checkpoint(checkpoint, may_miss, **arguments)
@@ -161,7 +161,7 @@ def make_preprocessor(
     """
     if checkpoint.vocab is None:
         logging.warning(
-            "%s has no vocabulary: the model takes ids, and no texts until it gets a preprocessor.",
+            "%s has no vocabulary: the model only takes ids until it gets a preprocessor.",
             checkpoint.source,
         )
         return None

@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay in four forms, one class each, one formula.
+"""Adam with decoupled weight decay in four variants, one class each.
 
                      bias correction   trust ratio   the layers' matrices
   AdamWeightDecay    no                no            as all            google-research/bert's

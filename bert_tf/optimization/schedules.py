@@ -1,4 +1,4 @@
-"""The learning rate over time: linear warm-up, then one of four ways down.
+"""Learning rate schedules: linear warm-up, then one of four kinds of decay.
 
   linear       to 0 on the line from the peak at step 0: google-research/bert's
   polynomial   a power of what is left of the run: NVIDIA's (0.5) and MLPerf's (1)

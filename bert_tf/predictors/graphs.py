@@ -1,4 +1,4 @@
-"""Models that TensorFlow computes: ours as they were trained, and SavedModels."""
+"""Predictors that run in TensorFlow: trained models and SavedModels."""
 
 import contextlib
 import pathlib
@@ -111,6 +111,6 @@ def set_threads(num_threads: int) -> None:
         threading.set_inter_op_parallelism_threads(1)
     except RuntimeError:
         raise ValueError(
-            f"num_threads is {num_threads}, but TensorFlow computes already: load the first model "
-            "of a process with it, or set TF_NUM_INTRAOP_THREADS before the process starts."
+            f"num_threads is {num_threads}, but TensorFlow is already running: pass it with the "
+            f"first model of a process, or set TF_NUM_INTRAOP_THREADS before the process starts."
         ) from None

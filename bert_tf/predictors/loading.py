@@ -1,4 +1,4 @@
-"""Loads a trained model in any form: `bert_tf.load`.
+"""Loads a trained model in any format: `bert_tf.load`.
 
 a run directory or a checkpoint in it, or one of others with a head; see `formats`
 hf://org/name, keras_hub://preset, kaggle://handle
@@ -78,7 +78,7 @@ def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> TextModel:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")
     if device not in ("", "cpu"):
-        raise ValueError(f"device is {device!r}, but LiteRT files run on the CPU here.")
+        raise ValueError(f"device is {device!r}, but LiteRT files run only on the CPU.")
     return LiteTexts(LiteModel(path, num_threads or 1))
 
 
@@ -94,7 +94,7 @@ def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> Te
         if value not in ("", 0, None) and value != was[name]:
             raise ValueError(
                 f"{path} was exported with {name} {was[name]}, not {value}; export it again, or "
-                "load what it was made from."
+                f"load the original model."
             )
     return model
 

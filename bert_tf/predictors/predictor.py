@@ -1,4 +1,4 @@
-"""A trained model in plain Python: what `bert_tf.load` returns."""
+"""The object that `bert_tf.load` returns: a trained model with plain Python answers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -140,13 +140,16 @@ class Predictor:
         """
         self._check("choose", "regression")
         if len(self.inputs) != 2:
-            raise ValueError("choose needs a model of pairs, this takes single texts.")
+            raise ValueError("choose needs a model of pairs, but this one takes single texts.")
         contexts, lists = text_column(contexts, "contexts"), as_list(choices, "choices")
         if len(contexts) != len(lists):
-            raise ValueError(f"{len(contexts)} contexts, but {len(lists)} lists of choices.")
+            raise ValueError(
+                f"{len(contexts)} contexts, but {len(lists)} lists of choices; expected equal "
+                f"numbers."
+            )
         lists = [text_column(texts, f"choices[{i}]") for i, texts in enumerate(lists)]
         if [] in lists:
-            raise ValueError(f"choices[{lists.index([])}] is empty; expected two texts or more.")
+            raise ValueError(f"choices[{lists.index([])}] is empty; expected two or more texts.")
         pairs = [(c, text) for c, texts in zip(contexts, lists, strict=True) for text in texts]
         scores = iter(self.score(pairs))
         found = []
@@ -243,7 +246,8 @@ class Predictor:
         columns = [text_column(questions, "questions"), text_column(contexts, "contexts")]
         if len(columns[0]) != len(columns[1]):
             raise ValueError(
-                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected as many."
+                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected equal "
+                f"numbers."
             )
         return [
             {
@@ -293,8 +297,8 @@ class Predictor:
             if not masks or len(masks) < text.count(MASK):
                 raise ValueError(
                     f"texts[{index}] has {text.count(MASK)} {MASK}, {len(masks)} of them among the "
-                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word is to "
-                    "be filled in."
+                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word should "
+                    f"be filled in."
                 )
             found.append(masks)
         return found
@@ -317,7 +321,7 @@ class Predictor:
         """Raises ValueError if the model is of another kind."""
         if self.kind not in kinds:
             raise ValueError(
-                f"{method} is for {' and '.join(kinds)}, this model is a {self.kind}: use "
+                f"{method} is for {' and '.join(kinds)}, but this model is a {self.kind}: use "
                 f"{METHODS[self.kind]}, or load it with kind={kinds[0]!r} if it has that head."
             )
 

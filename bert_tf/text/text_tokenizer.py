@@ -1,4 +1,4 @@
-"""Texts in, rows for the encoder out, in plain Python: what `bert_tf.load_tokenizer` returns."""
+"""The tokenizer that `bert_tf.load_tokenizer` returns: texts to encoder inputs, in Python."""
 
 from collections.abc import Sequence
 
@@ -56,10 +56,10 @@ class TextTokenizer:
         if is_mixed or len(firsts) != len(seconds):
             raise ValueError(
                 f"text is {_described(text)} and pair {_described(pair)}; expected two strings, or "
-                "two lists of as many."
+                f"two lists of equal length."
             )
         if not firsts:
-            raise ValueError("text is an empty list; expected a text at least.")
+            raise ValueError("text is an empty list; expected at least one text.")
         rows = []
         for first, second in zip(firsts, seconds, strict=True):
             pieces = self.tokenizer.encode(first), self.tokenizer.encode(second) if second else []

@@ -185,7 +185,7 @@ def test_what_is_no_model_is_told(tmp_path):
         with pytest.raises(ValueError, match=f"{name} does not exist"):
             bert_tf.load(tmp_path / name)
     (tmp_path / "bad.keras").write_bytes(b"PK\x03\x04")
-    with pytest.raises(ValueError, match="bad.keras is no readable Keras model"):
+    with pytest.raises(ValueError, match="bad.keras is not a readable Keras model"):
         bert_tf.load(tmp_path / "bad.keras")
     (tmp_path / "bad.tflite").write_bytes(b"TFL3")
     with pytest.raises(ValueError, match="bad.tflite was not written by export.tflite"):
@@ -208,7 +208,7 @@ def test_a_head_a_device_and_threads_that_are_not_there(tmp_path):
         bert_tf.load(folder, kind="encoder")
     with pytest.raises(ValueError, match="device is 'gpu:7'; this machine has .*CPU:0"):
         bert_tf.load(folder, device="gpu:7")
-    with pytest.raises(ValueError, match="num_threads is 63, but TensorFlow computes already"):
+    with pytest.raises(ValueError, match="num_threads is 63, but TensorFlow is already running"):
         bert_tf.load(folder, num_threads=63)
     with pytest.raises(ValueError, match="pair is for classifier"):
         bert_tf.load(folder, pair=True)

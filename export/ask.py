@@ -3,7 +3,7 @@
     python -m export.ask serving/sst2/1 "A fine film."
     python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
 
-The likeliest class stands first; --json prints the outputs by name, as a server would send them.
+The likeliest class comes first; --json prints the outputs by name, as a server would send them.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bert_tf.config import Config, option
 
 @dataclasses.dataclass(frozen=True)
 class AskConfig(Config):
-    """Flags of this program; the first three may stand alone, in this order."""
+    """Flags of this program; the first three can be given without names, in this order."""
 
     saved_model: str = option(
         "", "Folder of a version, such as serving/sst2/1; its parent: the newest version."

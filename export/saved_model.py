@@ -7,10 +7,10 @@ makes, with the next free version,
     serving/sst2/1/      texts in; signatures serving_default, ids, examples (and words of a tagger)
     serving/sst2_ids/1/  ids in; TensorFlow's own operations only
 
-each with warm-up requests and, in assets.extra, bert_tf.json, which says what the model is, and the
+each with warm-up requests and, in assets.extra, bert_tf.json, which describes the model, and the
 vocabulary. A search (--kind=search --index=INDEX) is one model: query and k in, documents out. The
-model is a run directory or a checkpoint in any form; its kind is told by its heads.
-A version appears whole or not at all, so a server may watch the folder.
+model is a run directory or a checkpoint in any format; its kind follows from its heads. A version
+appears whole or not at all, so a server may watch the folder.
 """
 
 import pathlib

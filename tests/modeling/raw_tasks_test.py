@@ -312,7 +312,7 @@ RIVER = {"text": "river", "answer_start": 3}
         (TAGGER, "tag", (["a", None],), r"texts\[1\] is None"),
         (TAGGER, "tag", ("a text",), "texts is the string"),
         (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not occur in its"),
-        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not stand at character 3"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not occur at character 3"),
         (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] is missing"),
         (ANSWERER, "answer", (QUESTION, []), "contexts is empty"),
         (ANSWERER, "answer", (QUESTION * 2, CONTEXT), "2 questions and 1 contexts"),

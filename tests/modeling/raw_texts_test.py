@@ -401,7 +401,7 @@ def test_a_model_of_ids_takes_no_texts(folder):
     model = start_model(folder, preprocessor=None)
     assert model.preprocessor is None and not model.bert.unpad
     for texts in (TEXTS, np.array(TEXTS), (TEXTS, TEXTS)):
-        with pytest.raises(ValueError, match="no preprocessor, so it takes ids alone"):
+        with pytest.raises(ValueError, match="no preprocessor, so it takes only ids"):
             model.fit(texts, NAMES)
         with pytest.raises(ValueError, match="no preprocessor"):
             model.classify(texts)

@@ -67,7 +67,7 @@ def test_stopped_then_killed_then_finished(folder, whole):
     process = start("run_classifier", **command)
     status, printed = signal_after(process, log, 4, signal.SIGTERM)
     assert status == PREEMPTED, printed
-    assert "the same command goes on" in printed
+    assert "run the same command again to resume" in printed
     saved = max(int(path.stem.split("-")[1]) for path in log.parent.glob("model.ckpt-*.index"))
     assert f"Saved at step {saved};" in printed
     assert read_metrics(log)[-1]["step"] <= saved < NUM_STEPS

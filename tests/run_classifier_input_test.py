@@ -64,7 +64,7 @@ GOOD = "text,label\nthe film,pos\n"
             {},
             "1 of 3 examples have no label, first",
         ),
-        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' is more than a line"),
+        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' contains a line break"),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
         ("x.csv", b"text,label\n\xff,pos\n", {}, "x.csv line 2: byte b'\\xff' is not UTF-8"),
         (

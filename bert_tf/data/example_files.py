@@ -215,7 +215,7 @@ def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, A
     if received != expected:
         pairs = zip(output_files, received, expected, strict=True)
         damaged = [str(path) for path, crc, other in pairs if crc != other]
-        logging.warning("Contradicts %s: %s. Making all files again.", manifest_file, damaged)
+        logging.warning("Files that do not match %s: %s. Making all again.", manifest_file, damaged)
         return None
     logging.info("According to %s these examples exist already.", manifest_file)
     return manifest

@@ -318,7 +318,7 @@ def test_added_tokens_keep_their_rows(tmp_path, by):
     received = read_checkpoint(folder)
     assert received.vocab.tokens[64:] == (*lines[64:66], "covid", "[E1]", "[row68]", "[row69]")
     assert "2 added tokens became pieces" in received.notes[0]
-    assert "more than a word: ['[E1]']" in received.notes[0]
+    assert "longer than a word: ['[E1]']" in received.notes[0]
     assert WordPiece(received.vocab, True).encode("Covid") == [66]
 
 

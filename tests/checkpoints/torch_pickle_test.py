@@ -223,7 +223,7 @@ ODD = {
     "no dict": (b"].", "dict of tensors in it, received list"),
     "inner state dict": (state_dict({"model": SIX[2:-1]}), "'model' in it is a dict"),
     "number": (state_dict({"epoch": number(3)}), "'epoch' in it is int"),
-    "more than there is": (b"\x86.", "more than it has"),
+    "more than there is": (b"\x86.", "more values than it has"),
     "no mark": (b"t.", "IndexError"),
     "odd items": (b"}(" + text("a") + b"u.", "zip"),
     "nothing remembered": (b"h\x00.", "KeyError"),

@@ -113,7 +113,7 @@ def test_next_sentence_prediction_stuck(tmp_path, loss, batch, expected):
     # 49 x 1,000 steps are less than 50,000 examples: too early to say.
     lines = pretraining_lines(next_sentence_loss=lambda step: loss)
     found = diagnose(tmp_path, lines, {**MASKED, "train_batch_size": batch})
-    assert severity(found, "Next sentence prediction is a coin's") == expected
+    assert severity(found, "Next sentence prediction is at chance") == expected
 
 
 def test_spikes_divergence_and_standing_still(tmp_path):

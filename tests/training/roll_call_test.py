@@ -215,7 +215,7 @@ def test_a_stranger_at_the_end_leaves_no_trace(monkeypatch, caplog):
         while not can_connect(hosts[0]):
             time.sleep(0.02)
         with socket.create_connection(("localhost", int(hosts[0].split(":")[1]))):
-            assert "did not start" in called.result()[0]
+            assert "Did not start" in called.result()[0]
     assert "Exception" not in caplog.text
 
 

@@ -307,7 +307,7 @@ def test_other_files_are_refused(tmp_path):
     for content, message in {
         old_form: "old format of torch before 1.6",
         b"version https://git-lfs.github.com/spec/v1\noid": "git lfs pull",
-        b"": "no zip file",
+        b"": "not a zip file",
         pickle.dumps({}): "not a zip file: it begins with b'.x80.x04",
     }.items():
         path.write_bytes(content)

@@ -197,8 +197,8 @@ def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
         for text in values:
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(
-                    f"{where}: {name} is {row[name]!r:.80}, expected a non-empty text, or a list "
-                    f"of them."
+                    f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list "
+                    f"of them, not empty."
                 )
             texts.append(text)
     return texts

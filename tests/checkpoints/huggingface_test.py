@@ -157,7 +157,7 @@ def test_half_precision_is_widened(tmp_path, dtype):
     kind = tf.dtypes.as_dtype(dtype).as_numpy_dtype
     rewrite(folder, lambda weights: {k: v.astype(kind) for k, v in weights.items()})
     received = read_checkpoint(folder)
-    assert received.notes == (f"Weights stored as {dtype} are float32 here.",)
+    assert received.notes == (f"Weights stored as {dtype} were converted to float32.",)
     for name, value in made.weights.items():
         np.testing.assert_array_equal(received.weights[name], value.astype(kind).astype("float32"))
 

@@ -6,8 +6,8 @@
 
     bert_tf.load("runs/mine").classify(["A fine film."])
 
-What is in `__all__` is imported when it is first used: TensorFlow takes seconds to load.
-After `import bert_tf` `keras.models.load_model` loads what was saved of its models.
+The names in `__all__` are imported when they are first used, because TensorFlow takes seconds to
+load. After `import bert_tf`, `keras.models.load_model` can load saved models of this package.
 """
 
 import importlib

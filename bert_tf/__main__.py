@@ -1,4 +1,4 @@
-"""The programs by short names: `bert-tf pretrain` is `python -m bert_tf.run_pretraining`."""
+"""Short names for the programs: `bert-tf pretrain` is `python -m bert_tf.run_pretraining`."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Does something around somebody's first import of a module that is too slow to import for it."""
+"""Runs code around the first import of a module that is too slow to import only for that."""
 
 import contextlib
 import importlib.abc

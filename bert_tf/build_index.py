@@ -4,8 +4,9 @@
         --input_file='notes/*.txt' --output_dir=notes.index
 
 Documents are rows of JSONL, CSV or TSV files (a BEIR corpus.jsonl is one), or passages of text
-files: see `search/documents.py`. With --add the directory has an index already, of the same model.
-The index appears whole or not at all; a build that was stopped leaves the name free.
+files: see `search/documents.py`. With --add, the documents are added to an existing index of the
+same model. The index appears whole or not at all; a build that is stopped leaves nothing at its
+path.
 """
 
 import itertools
@@ -24,30 +25,35 @@ if typing.TYPE_CHECKING:
     from bert_tf.search.index import Batch
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
-INPUT = flags.DEFINE_string("input_file", "", "Files and globs of documents, separated by commas.")
+INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
 DTYPE = flags.DEFINE_enum(
     "dtype",
     "float32",
     ["float32", "float16", "int8"],
-    "Form of the vectors; int8 keeps a quarter in memory and scores the best again exactly.",
+    "Format of the vectors; int8 takes a quarter of the memory and rescores the best exactly.",
 )
 SIMILARITY = flags.DEFINE_enum(
-    "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: as the model says."
+    "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: the model's choice."
 )
 POOLING = flags.DEFINE_enum(
-    "pooling", "", ["", "cls", "mean", "max"], "Empty: what the model's folder says, else mean."
+    "pooling",
+    "",
+    ["", "cls", "mean", "max"],
+    "Pooling; empty: that of the model's folder, else mean.",
 )
 LENGTH = flags.DEFINE_integer(
-    "max_seq_length", 0, "Pieces of a text; 0: what the model's folder says, else 256.", 0
+    "max_seq_length", 0, "Pieces per text; 0: the value in the model's folder, else 256.", 0
 )
-BATCH = flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", 1)
-ADD = flags.DEFINE_bool("add", False, "Add to the index that is there.")
-TEXTS = flags.DEFINE_bool("keep_texts", True, "Keep the texts, to show and to rerank them.")
+BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
+ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
+TEXTS = flags.DEFINE_bool(
+    "keep_texts", True, "Store the texts, so that they can be shown and reranked."
+)
 FAISS = flags.DEFINE_enum(
     "faiss",
     "",
     ["", "flat", "ivf_pq", "hnsw"],
-    "Also write a FAISS index of this kind. With no --input_file: of the index that is there.",
+    "Also write a FAISS index of this kind. Without --input_file: for the existing index.",
 )
 SECONDS_BETWEEN_LINES = 10.0
 CHUNK_BATCHES = 32  # texts of like length are embedded together, over this many batches
@@ -66,7 +72,7 @@ def main(_: list[str]) -> None:
         path = pathlib.Path(folder)
         for name in ("dtype", "similarity", "pooling"):
             if ADD.value and flags.FLAGS[name].present:
-                raise ValueError(f"--{name} is that of the index with --add; leave it out.")
+                raise ValueError(f"--{name} is fixed by the index with --add; leave it out.")
         if not ADD.value and path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ValueError(f"{folder} exists already; give --add, or another --output_dir.")
         write(training.init_checkpoint, folder)
@@ -86,7 +92,9 @@ def write(model: str, folder: str) -> None:
     documents = read_documents(INPUT.value)
     first = next(documents, None)
     if first is None:
-        raise ValueError(f"--input_file={INPUT.value} holds no document.")
+        raise ValueError(
+            f"--input_file={INPUT.value} holds no documents; give JSONL, CSV, TSV or text files."
+        )
     pooling = Manifest.read(pathlib.Path(folder)).pooling if ADD.value else POOLING.value
     embedder = SearchEmbedder(model, pooling, LENGTH.value, BATCH.value)
     start, before = time.monotonic(), 0
@@ -113,21 +121,21 @@ def write(model: str, folder: str) -> None:
 
 
 def stated_similarity(name: str) -> str:
-    """Returns how a model wants its vectors compared.
+    """Returns the similarity that a model defines for its vectors.
 
     Raises:
-      ValueError: if an index knows no such comparison.
+      ValueError: if an index does not support it.
     """
     if name not in ("cosine", "dot"):
         raise ValueError(
-            f"The model's vectors are compared by {name}, an index compares by cosine or dot; give "
-            "--similarity=cosine if that will do."
+            f"The model's vectors are compared by {name}, but an index compares by cosine or dot; "
+            f"give --similarity=cosine if that is acceptable."
         )
     return name
 
 
 def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Batch"]:
-    """Yields embedded documents; logs every few seconds how many there were."""
+    """Yields embedded documents; logs their number every few seconds."""
     from bert_tf.search.index import Batch
 
     start = last = time.monotonic()

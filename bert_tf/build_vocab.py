@@ -1,4 +1,4 @@
-"""Trains a vocabulary on raw text: of WordPiece, or of byte-level BPE.
+"""Trains a WordPiece or byte-level BPE vocabulary on raw text.
 
     python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --vocab_file=vocab.txt
     python -m bert_tf.build_vocab --input_file='wiki/*.jsonl.xz' --tokenizer=byte_bpe \\

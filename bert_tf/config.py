@@ -1,8 +1,8 @@
-"""Configuration: frozen dataclasses, the only place where a default, a help text and a range stand.
+"""Configuration: frozen dataclasses, the only place for defaults, help texts and ranges.
 
-`config_flags.py` turns each class into command-line flags and back. A field name occurs once over
-all classes, because absl has one namespace: one name, one meaning. Names and defaults are those of
-google-research/bert wherever the meaning is the same.
+`config_flags.py` converts each class to command-line flags and back. A field name occurs only once
+in all classes, because absl has a single namespace: one name, one meaning. Names and defaults are
+those of google-research/bert wherever the meaning is the same.
 """
 
 import dataclasses
@@ -35,18 +35,18 @@ def option(
     from_run: bool = False,
     of_weights: bool = True,
 ) -> Any:
-    """Declares one field, and all that is to be known of it.
+    """Declares one field with its metadata.
 
     Args:
-      default: its value if nobody says otherwise.
-      help_text: of its flag.
-      choices: the values that are allowed; None for any.
+      default: the default value.
+      help_text: help of the flag.
+      choices: the allowed values; None for any.
       lower, upper: bounds, inclusive.
-      may_change: whether a run may be resumed with another value: where and how it is computed and
-        shown. Its numbers stay the same up to rounding and to the dropout masks, which are drawn
-        for each replica and micro-batch.
+      may_change: whether a run may be resumed with another value. Such fields say where and how the
+        run is computed and shown; its numbers stay the same except for rounding and the dropout
+        masks, which are drawn for each replica and micro-batch.
       from_run: whether an evaluation or prediction takes it from the run that made the weights.
-      of_weights: of the model's shape: whether weights decide it.
+      of_weights: for the model's shape, whether the weights determine it.
     """
     metadata = {
         "help": help_text,
@@ -71,7 +71,7 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Checks what concerns several fields at once; subclasses override it."""
+        """Checks conditions on several fields; subclasses override it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields in declared order."""
@@ -79,7 +79,7 @@ class Config:
 
     @classmethod
     def names(cls, **metadata: bool) -> list[str]:
-        """Returns the fields that were declared so, see `option`; all of them without arguments."""
+        """Returns the fields declared with this metadata, see `option`; without arguments, all."""
         return [
             field.name
             for field in dataclasses.fields(cls)
@@ -96,7 +96,7 @@ class Config:
         known = cls.names()
         unknown = sorted(set(values) - set(known))
         if unknown:
-            raise ValueError(f"{cls.__name__}: unknown keys {unknown}; known keys are {known}.")
+            raise ValueError(f"{cls.__name__}: unknown keys {unknown}; the known keys are {known}.")
         return cls(**values)
 
 
@@ -124,8 +124,8 @@ class ModelConfig(Config):
     """Shape of the encoder; the names are the keys of google-research/bert's bert_config.json.
 
     Differs from the original: `hidden_act` names the exact GELU form (`gelu` alone is ambiguous:
-    the original's is the tanh form, Hugging Face's the erf form), and casing is stored beside the
-    shape, so that a wrong `do_lower_case` cannot go unnoticed.
+    the original uses the tanh form, Hugging Face the erf form), and casing is stored with the
+    shape, so that a wrong `do_lower_case` is noticed.
     """
 
     vocab_size: int = option(30522, "Rows of the word embedding table.", lower=5)
@@ -133,7 +133,9 @@ class ModelConfig(Config):
     num_hidden_layers: int = option(12, "Encoder layers.", lower=1, upper=1000)
     num_attention_heads: int = option(12, "Heads per layer; divides hidden_size.", lower=1)
     intermediate_size: int = option(3072, "Width inside the feed-forward part.", lower=1)
-    hidden_act: str = option("gelu_tanh", "Activation, by its exact form.", choices=ACTIVATIONS)
+    hidden_act: str = option(
+        "gelu_tanh", "Activation; the form of GELU is part of its name.", choices=ACTIVATIONS
+    )
     hidden_dropout_prob: float = option(
         0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99, of_weights=False
     )
@@ -143,7 +145,7 @@ class ModelConfig(Config):
     max_position_embeddings: int = option(
         512, "Rows of the position table.", lower=1, of_weights=False
     )
-    type_vocab_size: int = option(2, "Rows of the segment table; 0: there is none.", lower=0)
+    type_vocab_size: int = option(2, "Rows of the segment table; 0: no table.", lower=0)
     initializer_range: float = option(
         0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0, of_weights=False
     )
@@ -151,32 +153,33 @@ class ModelConfig(Config):
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")
     tokenizer: str = option(
         "wordpiece",
-        "What splits words into pieces; byte_bpe: GPT-2's and RoBERTa's.",
+        "Algorithm that splits words into pieces; byte_bpe is that of GPT-2 and RoBERTa.",
         choices=TOKENIZERS,
     )
     pad_token_id: int = option(0, "Id of padding.", lower=0)
     embedding_size: int = option(
-        0, "Width of the tables, projected to hidden_size; 0: hidden_size.", lower=0
+        0, "Width of the embedding tables, projected to hidden_size; 0: hidden_size.", lower=0
     )
     position_type: str = option(
         "learned",
-        "How positions enter: a learned table; sines added to the embeddings (Vaswani et al.); "
-        "queries and keys rotated, by halves (NeoX, ModernBERT) or interleaved (RoFormer); or "
-        "a bias that grows with the distance, symmetric (ALiBi).",
+        "How positions are represented: learned: a table; sinusoidal: sines added to the "
+        "embeddings (Vaswani et al.); rotary, rotary_interleaved: queries and keys rotated, by "
+        "halves (NeoX, ModernBERT) or interleaved (RoFormer); alibi: a symmetric bias that grows "
+        "with the distance.",
         choices=POSITION_TYPES,
     )
     position_offset: int = option(
         0,
-        "Row of the first position's vector; above 0 padding takes no position (RoBERTa: 2).",
+        "Row of the first position in the table; above 0, padding takes no position (RoBERTa: 2).",
         lower=0,
     )
     rotary_theta: float = option(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = option(
-        0.0, "The same in layers with local attention; 0: rotary_theta.", lower=0.0
+        0.0, "rotary_theta of layers with local attention; 0: the same.", lower=0.0
     )
     block_type: str = option(
         "post_norm",
-        "Where LayerNorm stands: after each half of a layer (BERT), or before it (ModernBERT).",
+        "Where LayerNorm is applied: after each half of a layer (BERT), or before it (ModernBERT).",
         choices=BLOCKS,
     )
     gated_feed_forward: bool = option(
@@ -186,21 +189,25 @@ class ModelConfig(Config):
         "all", f"Which parts have biases: all, none, or some of {','.join(BIASES)}."
     )
     local_attention: int = option(
-        0, "Window of local attention: pieces at most half of it away; 0: none.", lower=0
+        0,
+        "Window of local attention: a piece sees those at most half of it away; 0: no window.",
+        lower=0,
     )
     global_attention_every: int = option(
-        3, "With local attention, every so many layers, from the first on, see all.", lower=1
+        3,
+        "With local attention: from the first layer on, every Nth layer sees the whole row.",
+        lower=1,
     )
     classifier_pooling: str = option(
         "pooler",
-        "What the class of a text is computed from: the first piece through a dense layer, the "
-        "first piece, or the mean of the pieces.",
+        "Input of the classification head: pooler: the first piece through a dense layer; cls: the "
+        "first piece; mean: the mean of the pieces.",
         choices=("pooler", "cls", "mean"),
     )
     pooler_act: str = option("tanh", "Activation of the pooler.", choices=ACTIVATIONS)
     head_act: str = option(
         "",
-        "Activation of the dense layer before the heads, the masked LM's too; empty: hidden_act.",
+        "Activation of the dense layer before the heads, including the MLM's; empty: hidden_act.",
         choices=("", *ACTIVATIONS),
     )
     head_transform: bool = option(
@@ -225,17 +232,17 @@ class ModelConfig(Config):
             )
         if self.position_type == "learned" and self.position_offset >= self.max_position_embeddings:
             raise ValueError(
-                f"position_offset {self.position_offset} leaves no row of the position table's "
-                f"max_position_embeddings {self.max_position_embeddings}."
+                f"position_offset {self.position_offset} leaves no row of the position table: "
+                f"max_position_embeddings is {self.max_position_embeddings}; make it larger."
             )
         if self.position_type != "learned" and self.position_offset:
             raise ValueError(
                 f"position_offset {self.position_offset} is a row of the learned table, but "
-                f"position_type is {self.position_type}."
+                f"position_type is {self.position_type}; leave it out."
             )
         if self.local_attention // 2 > self.max_position_embeddings:
             raise ValueError(
-                f"local_attention {self.local_attention} sees further than the longest row, "
+                f"local_attention {self.local_attention} reaches beyond the longest row, "
                 f"max_position_embeddings {self.max_position_embeddings}: leave it out."
             )
 
@@ -255,7 +262,7 @@ class ModelConfig(Config):
 
     @property
     def longest_row(self) -> int:
-        """Most pieces of a row: what the position table holds; without one there is no limit."""
+        """Maximum length of a row: the position table's size; without a table there is no limit."""
         if self.position_type != "learned":
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
@@ -265,7 +272,7 @@ class ModelConfig(Config):
         return self.biases == "all" or part in self.biases.split(",")
 
     def is_local(self, layer: int) -> bool:
-        """Whether a layer sees its window alone."""
+        """Whether a layer sees only its window."""
         return self.local_attention > 0 and layer % self.global_attention_every > 0
 
     @classmethod
@@ -273,7 +280,7 @@ class ModelConfig(Config):
         """Reads a bert_config.json, ours or google-research/bert's; see `from_json_object`.
 
         Raises:
-          ValueError: if it is no JSON object, or a value does not fit its field.
+          ValueError: if it is not a JSON object, or a value does not fit its field.
         """
         return cls.from_json_object(read_json(path), str(path), others)
 
@@ -281,16 +288,16 @@ class ModelConfig(Config):
     def from_json_object(
         cls, values: dict[str, Any], source: str, others: Self | None = None
     ) -> Self:
-        """Makes the configuration from the object in somebody's configuration file.
+        """Makes the configuration from the JSON object of any BERT configuration file.
 
-        Keys that are not ours are ignored as the original does (some releases carry pooler_*);
+        Unknown keys are ignored, as in the original (some releases have pooler_*);
         `"hidden_act": "gelu"` is read as `gelu_tanh`, the form of google-research/bert, unless
-        a `gelu_form` beside it says `exact`.
+        there is a `gelu_form` of `exact`.
 
         Args:
           values: the object.
           source: the file, for messages.
-          others: has the fields that the file lacks (Google's has no casing); None: the defaults.
+          others: gives the fields that the file lacks (Google's has no casing); None: the defaults.
 
         Raises:
           ValueError: if a value does not fit its field.
@@ -322,8 +329,10 @@ class DataConfig(Config):
         "documents; plain prose; JSONL; each also .gz or .xz), TFRecords in Google's format, or a "
         "TensorFlow Datasets name (tfds:NAME). Empty: the embedded corpus.",
     )
-    input_format: str = option("auto", "Form of input_file; auto looks.", choices=INPUT_FORMATS)
-    text_field: str = option("text", "Field of JSONL records or TFDS examples with the text.")
+    input_format: str = option(
+        "auto", "Format of input_file; auto: detect it.", choices=INPUT_FORMATS
+    )
+    text_field: str = option("text", "Field of JSONL records or TFDS examples that holds the text.")
     eval_file: str = option(
         "", "Input for evaluation only; empty: documents held out of input_file.", from_run=True
     )
@@ -332,13 +341,13 @@ class DataConfig(Config):
     )
     vocab_file: str = option(
         "",
-        "Vocabulary; empty: that of --init_checkpoint, else one is trained on input_file. Another "
-        "than the checkpoint's: its table is adapted.",
+        "Vocabulary; empty: that of --init_checkpoint, else one is trained on input_file. If it "
+        "differs from the checkpoint's, the embedding table is adapted.",
     )
     added_words_file: str = option(
         "",
-        "Words, one a line, to add to the vocabulary of --init_checkpoint: in its [unused] rows, "
-        "then in new rows.",
+        "File of words, one per line, to add to the vocabulary of --init_checkpoint: first in its "
+        "[unused] rows, then in new rows.",
     )
     cache_dir: str = option(
         "",
@@ -349,33 +358,33 @@ class DataConfig(Config):
         128, "Pieces per example, special tokens included.", lower=8, from_run=True
     )
     dupe_factor: int = option(
-        10, "Times each document is used with other masks (static masking only).", lower=1
+        10, "Times each document is used, with different masks (static masking only).", lower=1
     )
     short_seq_prob: float = option(
         0.1, "Probability of a sequence shorter than the maximum.", lower=0.0, upper=1.0
     )
     random_seed: int = option(12345, "Seed of pairs, masks, order, weights and dropout.", lower=0)
     use_next_sentence: bool = option(
-        True, "Sentence pairs and the NSP head; false: full sentences, MLM alone (RoBERTa)."
+        True, "Train on sentence pairs with an NSP head; false: full sentences, MLM only (RoBERTa)."
     )
     sentence_order: bool = option(
         False,
-        "Of pairs: two consecutive segments in order or swapped (ALBERT), in the place of a random "
-        "second one.",
+        "In pairs, use two consecutive segments, in order or swapped (ALBERT), instead of a random "
+        "second segment.",
     )
     deduplicate: str = option(
         "none",
-        "Leave out documents of the text that another one before them equals in all pieces (exact) "
-        "or in 0.8 of all runs of five pieces (near).",
+        "Leave out documents that repeat an earlier one: in all pieces (exact), or in 0.8 of all "
+        "runs of five pieces (near).",
         choices=("none", "exact", "near"),
     )
     num_workers: int = option(
-        0, "Processes that prepare data; 0: one a core.", lower=0, may_change=True
+        0, "Processes that prepare data; 0: one per core.", lower=0, may_change=True
     )
     show_masks: str = option(
         "",
         "Sentences with [MASK], separated by |, to fill in at every evaluation; at the end the "
-        "first answers stand beside the last.",
+        "first and the last answers are shown together.",
         may_change=True,
     )
 
@@ -389,31 +398,33 @@ class MaskingConfig(Config):
 
     masking: str = option(
         "dynamic",
-        "dynamic: masks drawn anew each epoch; static: drawn once when examples are written, as "
-        "the original; tf_text: dynamic with tensorflow-text's own masking ops.",
+        "dynamic: new masks in each epoch; static: masks drawn once, when examples are written, as "
+        "in the original; tf_text: dynamic, with tensorflow-text's masking ops.",
         choices=MASKINGS,
     )
-    masked_lm_prob: float = option(0.15, "Share of pieces predicted.", lower=0.0, upper=1.0)
+    masked_lm_prob: float = option(0.15, "Share of pieces to predict.", lower=0.0, upper=1.0)
     masked_lm_prob_to: float = option(
         0.0,
-        "Draw each example's share evenly from masked_lm_prob to this; 0: all have masked_lm_prob.",
+        "Draw each example's share uniformly between masked_lm_prob and this; 0: no draw.",
         lower=0.0,
         upper=1.0,
     )
     span_length: float = option(
         0.0,
-        "Select spans of whole words, which end at each word with probability 1 / span_length, and "
-        "after ten; 5 is SpanBERT's. 0: no spans.",
+        "Mask spans of whole words that end at each word with probability 1 / span_length, at the "
+        "latest after ten; SpanBERT uses 5. 0: no spans.",
         lower=0.0,
     )
-    max_predictions_per_seq: int = option(20, "Most predictions in a sequence.", lower=1)
+    max_predictions_per_seq: int = option(
+        20, "Maximum number of predictions per sequence.", lower=1
+    )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
     masked_share: float = option(
-        0.8, "Of the pieces selected, share replaced by [MASK].", lower=0.0, upper=1.0
+        0.8, "Share of the selected pieces that is replaced by [MASK].", lower=0.0, upper=1.0
     )
     random_share: float = option(
         0.1,
-        "Of the pieces selected, share replaced by any piece; what is left stays as it is.",
+        "Share of the selected pieces that is replaced by a random piece; the rest is unchanged.",
         lower=0.0,
         upper=1.0,
     )
@@ -422,7 +433,8 @@ class MaskingConfig(Config):
         shares = self.masked_share, self.random_share
         if sum(shares) > 1.0 + 1e-9:
             raise ValueError(
-                f"masked_share {shares[0]:g} and random_share {shares[1]:g} are above 1 together."
+                f"masked_share {shares[0]:g} and random_share {shares[1]:g} add up to more than 1; "
+                f"lower one of them."
             )
         if 0 < self.masked_lm_prob_to < self.masked_lm_prob:
             raise ValueError(
@@ -451,18 +463,18 @@ class ObjectiveConfig(Config):
 
     objective: str = option(
         "masked_lm",
-        "masked_lm: BERT's; replaced_tokens: ELECTRA's, a small generator fills in masks and the "
-        "encoder finds the pieces that are not the text's.",
+        "masked_lm: BERT's; replaced_tokens: ELECTRA's, in which a small generator fills in masks "
+        "and the encoder finds the replaced pieces.",
         choices=OBJECTIVE_NAMES,
     )
     generator_hidden_size: float = option(
-        0.25, "Width of the generator as part of the encoder's.", lower=0.01, upper=1.0
+        0.25, "Width of the generator as a fraction of the encoder's.", lower=0.01, upper=1.0
     )
     generator_layers: float = option(
-        1.0, "Layers of the generator as part of the encoder's.", lower=0.01, upper=1.0
+        1.0, "Layers of the generator as a fraction of the encoder's.", lower=0.01, upper=1.0
     )
     discriminator_weight: float = option(
-        50.0, "Factor of the replaced-token loss beside the generator's.", lower=0.0
+        50.0, "Weight of the replaced-token loss relative to the generator's loss.", lower=0.0
     )
 
 
@@ -484,38 +496,38 @@ class OptimizerConfig(Config):
     optimizer: str = option(
         "adam_weight_decay",
         "adam_weight_decay: google-research/bert's (no bias correction); adamw: with bias "
-        "correction, what fine-tuning takes; lamb: You et al. 2020; muon: adamw, but the "
-        "layers' matrices take orthogonalized steps.",
+        "correction, the default in fine-tuning; lamb: You et al. 2020; muon: adamw with "
+        "orthogonalized steps for the matrices of the layers.",
         choices=OPTIMIZERS,
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)
     num_train_steps: int = option(
-        100000, "Optimizer steps; 0: as many as train_minutes allows.", lower=0
+        100000, "Optimizer steps; 0: as many as fit in train_minutes.", lower=0
     )
     num_warmup_steps: int = option(10000, "Steps of linear warm-up.", lower=0)
     train_minutes: float = option(
         0.0,
-        "Minutes for training, compilation, evaluations and saves; the schedule is one of the "
-        "clock, and num_train_steps is left out. 0: no such budget.",
+        "Minutes for training, including compilation, evaluations and saves; the schedule follows "
+        "the clock, in place of num_train_steps. 0: no time limit.",
         lower=0.0,
     )
     warmup_proportion: float = option(
         0.1,
-        "Share of the run with rising learning rate, where num_warmup_steps does not say it: in "
-        "fine-tuning and with train_minutes.",
+        "Share of the run with rising learning rate, for fine-tuning and train_minutes, if "
+        "num_warmup_steps is not given.",
         lower=0.0,
         upper=1.0,
     )
     cooldown_proportion: float = option(
         0.0,
-        "With train_minutes, share of the trapezoid's run in which the rate falls.",
+        "With train_minutes and the trapezoid, share of the run in which the rate falls.",
         lower=0.0,
         upper=1.0,
     )
     learning_rate_schedule: str = option(
         "linear",
         "After the warm-up: linear to 0 (google-research/bert's); polynomial (NVIDIA's and "
-        "MLPerf's); cosine; trapezoid: constant, then a line down over num_cooldown_steps.",
+        "MLPerf's); cosine; trapezoid: constant, then linear decay over num_cooldown_steps.",
         choices=SCHEDULES,
     )
     end_learning_rate: float = option(
@@ -523,12 +535,16 @@ class OptimizerConfig(Config):
     )
     decay_power: float = option(1.0, "Power of the polynomial schedule.", lower=0.0)
     num_cooldown_steps: int = option(
-        0, "Last steps of the trapezoid, in which the rate falls; 0: it stays constant.", lower=0
+        0,
+        "Steps at the end of the trapezoid in which the rate falls; 0: it stays constant.",
+        lower=0,
     )
-    weight_decay_rate: float = option(0.01, "Decay; never of LayerNorm and biases.", lower=0.0)
+    weight_decay_rate: float = option(
+        0.01, "Weight decay; LayerNorm and biases are never decayed.", lower=0.0
+    )
     adam_beta_1: float = option(0.9, "Decay of the first moment.", lower=0.0, upper=1.0)
     adam_beta_2: float = option(0.999, "Decay of the second moment.", lower=0.0, upper=1.0)
-    adam_epsilon: float = option(1e-6, "Added to the root of the second moment.", lower=0.0)
+    adam_epsilon: float = option(1e-6, "Added to the square root of the second moment.", lower=0.0)
     clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
     clip_where: str = option(
         "after",
@@ -538,33 +554,37 @@ class OptimizerConfig(Config):
     )
     ema_decay: float = option(
         0.0,
-        "Decay of an exponential moving average of the weights, which evaluations and whoever "
-        "reads the checkpoint use in their place; 0: none.",
+        "Decay of an exponential moving average of the weights, which evaluations and readers of "
+        "the checkpoint use instead of the weights; 0: no average.",
         lower=0.0,
         upper=1.0,
     )
     layerwise_lr_decay: float = option(
-        1.0, "Factor of the learning rate from each layer to the one below.", lower=0.0, upper=1.0
+        1.0,
+        "Factor by which the learning rate falls from each layer to the one below.",
+        lower=0.0,
+        upper=1.0,
     )
 
     def check(self) -> None:
         if not self.num_train_steps and not self.train_minutes:
-            raise ValueError("num_train_steps is 0; give a number, or --train_minutes.")
+            raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name, schedules in SCHEDULE_OPTIONS.items():
             value = getattr(self, name)
             if value != defaults[name] and self.learning_rate_schedule not in schedules:
                 raise ValueError(
-                    f"{name}={value} has no effect on the {self.learning_rate_schedule} schedule; "
-                    f"leave it out, or give learning_rate_schedule as one of {list(schedules)}."
+                    f"{name}={value} has no effect with learning_rate_schedule "
+                    f"{self.learning_rate_schedule}; leave it out, or choose one of "
+                    f"{list(schedules)}."
                 )
         if self.num_cooldown_steps + self.num_warmup_steps > self.num_train_steps and (
             self.num_cooldown_steps and self.num_train_steps
         ):
             raise ValueError(
                 f"num_warmup_steps {self.num_warmup_steps} and num_cooldown_steps "
-                f"{self.num_cooldown_steps} are more than num_train_steps {self.num_train_steps}; "
-                "shorten one of them."
+                f"{self.num_cooldown_steps} add up to more than num_train_steps "
+                f"{self.num_train_steps}; shorten one of them."
             )
 
 
@@ -575,26 +595,26 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(Config):
-    """The loop: what is run, where, how often it is logged and saved."""
+    """The training loop: what is run, on which devices, and how often it logs and saves."""
 
     output_dir: str = option("", "Run directory.", may_change=True)
     init_checkpoint: str = option(
         "",
         "Weights to start from, with their configuration and vocabulary: a run directory (its best "
-        "checkpoint, else its newest) or a checkpoint in it, google-research/bert's checkpoint "
+        "checkpoint, else its newest) or a checkpoint in it, a google-research/bert checkpoint "
         "(prefix, folder or .zip), a Hugging Face folder, a keras-hub preset or .weights.h5, a "
         "Model Garden encoder; or a name on a hub: hf://org/name[@revision], "
         "keras_hub://preset, kaggle://handle.",
     )
     may_miss: str = option(
         "",
-        "Starts of names of weights, comma-separated, that --init_checkpoint may lack; they start "
-        "at random.",
+        "Comma-separated prefixes of weight names that --init_checkpoint may lack; these weights "
+        "are initialized at random.",
         may_change=True,
     )
     may_ignore: str = option(
         "",
-        "Starts of names of weights, comma-separated, to leave out of --init_checkpoint.",
+        "Comma-separated prefixes of weight names in --init_checkpoint to ignore.",
         may_change=True,
     )
     bert_config_file: str = option(
@@ -602,26 +622,28 @@ class TrainingConfig(Config):
     )
     do_train: bool = option(False, "Train.", may_change=True)
     do_eval: bool = option(
-        False, "Evaluate at the end, and every eval_steps while training.", may_change=True
+        False, "Evaluate at the end, and every eval_steps during training.", may_change=True
     )
-    train_batch_size: int = option(32, "Examples per step over all replicas.", lower=1)
+    train_batch_size: int = option(32, "Examples per step, on all replicas together.", lower=1)
     batch_ramp_start: int = option(
-        0, "Examples of the first batches, doubled until train_batch_size; 0: no ramp.", lower=0
+        0, "Size of the first batches, which doubles until train_batch_size; 0: no ramp.", lower=0
     )
-    batch_ramp_steps: int = option(0, "Steps of the ramp of the batch.", lower=0)
+    batch_ramp_steps: int = option(0, "Steps of the batch ramp.", lower=0)
     eval_batch_size: int = option(
-        8, "Examples per evaluation step over all replicas.", lower=1, may_change=True
+        8, "Examples per evaluation step, on all replicas together.", lower=1, may_change=True
     )
-    max_eval_steps: int = option(100, "Most evaluation steps.", lower=1, may_change=True)
+    max_eval_steps: int = option(
+        100, "Maximum number of evaluation steps.", lower=1, may_change=True
+    )
     eval_steps: int = option(
         0,
-        "Steps between evaluations while training; the last step has one, too. 0: none.",
+        "Steps between evaluations during training; there is also one at the end. 0: none.",
         lower=0,
         may_change=True,
     )
     early_stopping_evaluations: int = option(
         0,
-        "Stop after this many evaluations in a row that are no better; 0: never.",
+        "Stop after this many evaluations in a row without improvement; 0: never.",
         lower=0,
         may_change=True,
     )
@@ -629,53 +651,55 @@ class TrainingConfig(Config):
         1000, "Steps between checkpoints.", lower=1, may_change=True
     )
     keep_checkpoint_max: int = option(
-        3, "Newest checkpoints kept; the best is kept too.", lower=1, may_change=True
+        3,
+        "Number of newest checkpoints to keep; the best is always kept.",
+        lower=1,
+        may_change=True,
     )
     iterations_per_loop: int = option(
-        1000, "Most steps inside one graph call.", lower=1, may_change=True
+        1000, "Maximum number of steps per graph call.", lower=1, may_change=True
     )
     log_steps: int = option(100, "Steps between logged lines.", lower=1, may_change=True)
     on_bad_loss: str = option(
         "stop",
-        "When a loss or its gradients are not finite, or the loss jumps: stop; skip the update; "
-        "rewind to the last checkpoint and leave out the batches that led there.",
+        "What to do if a loss or its gradients are not finite, or the loss jumps: stop; skip the "
+        "update; rewind to the last checkpoint and leave out the batches that led there.",
         choices=BAD_LOSS_POLICIES,
         may_change=True,
     )
     spike_sigmas: float = option(
         0.0,
-        "A loss jumps if it lies this many standard deviations above the mean of the last 100 "
-        "steps; 0: whatever it is.",
+        "A loss jumps if it is this many standard deviations above the mean of the last 100 steps; "
+        "0: never.",
         lower=0.0,
         may_change=True,
     )
     max_bad_losses: int = option(
         10,
-        "Most rewinds of a run, or skipped steps in a row; then it stops.",
+        "The run stops after this many rewinds, or skipped steps in a row.",
         lower=1,
         may_change=True,
     )
     distribution: str = option(
         "one_device",
-        "one_device; mirrored: all GPUs of this machine; multi_worker: hosts named in TF_CONFIG; "
-        "tpu.",
+        "one_device; mirrored: all GPUs here; multi_worker: the hosts in TF_CONFIG; tpu.",
         choices=STRATEGIES,
         may_change=True,
     )
     num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0, may_change=True)
     precision: str = option(
         "float32",
-        "Keras' dtype policy; auto: mixed_bfloat16 where the machine has units for it and a short "
-        "test shows them to be faster, else float32.",
+        "Keras dtype policy; auto: mixed_bfloat16 if the hardware supports it and it is faster in "
+        "a short test, else float32.",
         choices=PRECISIONS,
     )
     jit_compile: bool = option(True, "Compile the step with XLA.", may_change=True)
     pack_rows: bool = option(
-        False, "Put several short texts in one row: less padding, the same losses.", may_change=True
+        False, "Put several short texts in one row: less padding, same losses.", may_change=True
     )
     gradient_accumulation_steps: int = option(
         0,
-        "Micro-batches a step; divides a replica's batch. 0: as memory asks for.",
+        "Micro-batches per step; must divide a replica's batch. 0: as many as memory requires.",
         lower=0,
         may_change=True,
     )
@@ -690,7 +714,7 @@ class TrainingConfig(Config):
     gcp_project: str = option("", "Project of the TPU.", may_change=True)
     peak_flops: float = option(
         0.0,
-        "Peak FLOP/s of one device, for the share reached; 0: known or measured.",
+        "Peak FLOP/s of one device, to log the share reached; 0: known or measured.",
         lower=0.0,
         may_change=True,
     )
@@ -698,7 +722,7 @@ class TrainingConfig(Config):
     def check(self) -> None:
         if self.pack_rows and (self.use_tpu or self.distribution == "tpu"):
             raise ValueError(
-                "--pack_rows: the number of rows changes from batch to batch, and a TPU takes "
+                "--pack_rows: the number of rows changes from batch to batch, but a TPU needs "
                 "batches of one shape; leave it out."
             )
 

@@ -1,4 +1,4 @@
-"""Configuration dataclasses as absl flags, and back; a saved flagfile repeats a run."""
+"""Converts configuration dataclasses to absl flags and back; a saved flagfile repeats a run."""
 
 import dataclasses
 import errno
@@ -42,7 +42,7 @@ def define_flags(
       without: names of fields to leave out.
 
     Raises:
-      ValueError: if a name is that of no field.
+      ValueError: if there is no field of a given name.
     """
     names = {field.name for cls in classes for field in dataclasses.fields(cls)}
     unknown = {*only, *without} - names
@@ -82,21 +82,22 @@ def from_flags(cls: type[ConfigType]) -> ConfigType:
 
 
 def set_defaults(**values: Any) -> None:
-    """Replaces defaults of flags, for a program whose original has others."""
+    """Replaces defaults of flags, for a program whose original has different ones."""
     for name, value in values.items():
         flags.FLAGS.set_default(name, value)
 
 
 def given(cls: type[Config]) -> dict[str, Any]:
-    """Returns the fields whose flags stand on the command line or in a flagfile."""
+    """Returns the fields whose flags are given on the command line or in a flagfile."""
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
     return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
 
 
 def flagfile(*configs: Config) -> str:
-    """Returns the text of a flagfile that gives these configurations again.
+    """Returns the text of a flagfile that reproduces these configurations.
 
-    Of a group of which the program has some flags it names just these: others have no effect.
+    If the program has only some flags of a group, only these are written: the others have no
+    effect.
     """
     lines = []
     for config in configs:
@@ -118,20 +119,20 @@ def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
 
 
 def error_line(error: Exception) -> str | None:
-    """Returns what to say of bad input or of a machine that is too small; None for other errors.
+    """Returns the message for bad input or exhausted resources; None for other errors.
 
-    The library raises ValueError and OSError for bad input. Files that are missing are named with
-    the flag that gave them.
+    The library raises ValueError and OSError for bad input. Missing files are named with the flag
+    that gave them.
     """
     reason = (str(error).splitlines() or [""])[0]
     # TensorFlow's error by its name: a program without TensorFlow must not load it here.
     is_exhausted = type(error).__name__ == "ResourceExhaustedError"
     # A file's own write says no more than "No space left on device".
     if getattr(error, "errno", None) == errno.ENOSPC or is_exhausted and "No space" in reason:
-        return f"{error}. Make room and give the same command again."
+        return f"{error}. Free some space and run the same command again."
     if isinstance(error, MemoryError) or is_exhausted:
         return (
-            f"Too little memory ({reason or 'an allocation failed'}); use smaller batches, shorter "
+            f"Out of memory ({reason or 'an allocation failed'}); use smaller batches, shorter "
             "sequences or fewer processes."
         )
     if isinstance(error, RecursionError):
@@ -144,13 +145,13 @@ def error_line(error: Exception) -> str | None:
 
 
 def _not_utf8_part(error: UnicodeEncodeError) -> str:
-    """Returns the word around what cannot be encoded: that may be a whole file's text."""
+    """Returns the word that cannot be encoded: the error may hold a whole file's text."""
     start = max(error.object.rfind(blank, 0, error.start) for blank in " =\n\t") + 1
     return repr(error.object[start:].split()[0])[:1000]
 
 
 def _flags_of_missing(error: Exception) -> str:
-    """Returns the flags that gave what an error says is missing, unless it names them itself."""
+    """Returns the flags that gave a missing file, unless the error names them itself."""
     text, found = str(error), []
     for name in flags.FLAGS:
         value = flags.FLAGS[name].value
@@ -164,9 +165,9 @@ def _flags_of_missing(error: Exception) -> str:
 
 
 def run(main: Callable[[list[str]], int | None]) -> None:
-    """Runs a program: parses flags, logs plainly, and turns bad input into one clear line.
+    """Runs a program: parses flags, sets up plain logs, and reports bad input in one line.
 
-    Of errors that `error_line` knows the message is printed without the traceback, which
+    For errors that `error_line` knows, the message is printed without the traceback, which
     --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
     """
 
@@ -189,14 +190,14 @@ def run(main: Callable[[list[str]], int | None]) -> None:
             print(f"ERROR: {line}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("Interrupted. What was finished is kept.", file=sys.stderr)
+            print("Interrupted. Finished work is kept.", file=sys.stderr)
             return 130
 
     app.run(guarded, flags_parser=parse)
 
 
 def parse(arguments: list[str]) -> list[str]:
-    """Parses a command line, with the flagfiles of the package; returns what is no flag."""
+    """Parses a command line, with the package's flagfiles; returns arguments that are not flags."""
     try:
         arguments = flagfiles.expanded(arguments)
     except (ValueError, OSError) as error:

@@ -1,13 +1,12 @@
-"""Converts a model between the forms of bert_tf, google-research/bert, Hugging Face,
+"""Converts a model between the formats of bert_tf, google-research/bert, Hugging Face,
 sentence-transformers and keras-hub.
 
     python -m bert_tf.convert_checkpoint --input=uncased_L-12_H-768_A-12.zip --to=huggingface \\
         --output=bert-base-uncased
 
-All heads come along that the other side has. The report says what was loaded, what the other side
-has no place for, and how far outputs of the two differ on a fixed batch.
-Beside Hugging Face's files stands a model card, README.md, with the scores of the run that was
-converted.
+All heads that the other format has are converted. The report says what was loaded, what the other
+format cannot hold, and how far the outputs of the two differ on a fixed batch. Hugging Face's files
+come with a model card, README.md, with the scores of the converted run.
 """
 
 from absl import flags
@@ -28,9 +27,9 @@ config_flags.define_flags(
     ),
 )
 FORMS = ("bert_tf", "google", "huggingface", "sentence_transformers", "keras_hub")
-INPUT = flags.DEFINE_string("input", "", "Model to read, in any form, or a name on a hub.")
+INPUT = flags.DEFINE_string("input", "", "Model to read, in any format, or its name on a hub.")
 OUTPUT = flags.DEFINE_string("output", "", "Folder to write; it must not exist.")
-TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Form to write.")
+TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Format to write.")
 
 
 def main(_: list[str]) -> None:

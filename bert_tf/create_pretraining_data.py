@@ -3,8 +3,8 @@
     python -m bert_tf.create_pretraining_data --input_file='text/*.txt' --vocab_file=vocab.txt \\
         --output_file=examples.tfrecord --num_shards=8
 
-By default masks are not drawn here but at every reading (dynamic masking); --masking=static draws
-them here, dupe_factor times. The same command takes up what a killed run has finished.
+By default masks are drawn not here but each time the examples are read (dynamic masking);
+--masking=static draws them here, dupe_factor times. After a kill, the same command resumes.
 """
 
 import functools
@@ -41,20 +41,20 @@ flags.DEFINE_bool(
     "google_identical",
     False,
     "Write exactly the examples of google-research/bert's program (statically masked, one "
-    "process, all in memory). Files of a glob are sorted here, and come as the folder lists them "
-    "there: to repeat its examples, name the files in its order.",
+    "process, all in memory). The files of a glob are sorted here, but come in folder order in the "
+    "original: to get the same examples, name the files in that order.",
 )
 flags.DEFINE_enum(
     "runner",
     "local",
     ("local", "beam"),
-    "local: several processes of this machine; beam: an Apache Beam pipeline. Same examples.",
+    "local: several processes on this machine; beam: an Apache Beam pipeline. Same examples.",
 )
 flags.DEFINE_string(
     "beam_options",
     "",
-    "Beam's own options, as '--runner=FlinkRunner --parallelism=64'; empty: num_workers processes "
-    "of this machine.",
+    "Beam's own options, such as '--runner=FlinkRunner --parallelism=64'; empty: num_workers "
+    "processes on this machine.",
 )
 FLAGS = flags.FLAGS
 
@@ -100,7 +100,7 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
     """Returns the files to write: those named, or `num_shards` numbered ones.
 
     Raises:
-      ValueError: if several names are to be numbered, or a name stands twice.
+      ValueError: if several names are to be numbered, or a name occurs twice.
     """
     names = [name.strip() for name in output_file.split(",") if name.strip()]
     if num_shards:
@@ -113,7 +113,7 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
 
 
 def check_google_flags(data: DataConfig, masking: str) -> None:
-    """Raises ValueError if flags ask for what google-research/bert's program cannot do."""
+    """Raises ValueError for flags without a counterpart in google-research/bert's program."""
     fixed = {
         "use_next_sentence": (data.use_next_sentence, (True,)),
         "sentence_order": (data.sentence_order, (False,)),
@@ -131,7 +131,7 @@ def check_google_flags(data: DataConfig, masking: str) -> None:
 def write_google_examples(
     output_files: list[pathlib.Path], data: DataConfig, masking: MaskingConfig
 ) -> None:
-    """Writes the original program's examples, dealt to the files in turn as it does."""
+    """Writes the original program's examples, distributed over the files in turn as it does."""
     vocab = read_vocab(data.vocab_file)
     tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case)
     documents = read_google_documents(data.input_file, tokenizer, data.input_format)

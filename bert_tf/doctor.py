@@ -1,12 +1,12 @@
-"""Looks at a corpus, at prepared data or at a run, and says what is wrong with it.
+"""Examines a corpus, prepared data or a run, and reports what is wrong with it.
 
     python -m bert_tf.doctor 'my_text/*.txt' --vocab_file=vocab.txt
     python -m bert_tf.doctor runs/my_bert runs/bert_tf_cache --report_file=my_bert.html
 
-Prints one screen, the worst first: what was measured, what was expected, what to do. The page
-named by --report_file has all of it, with plots. Which of the three a place is, it finds out.
+Prints one screen, the worst first: what was measured, what was expected, what to do. The page given
+by --report_file has all findings, with plots. The kind of each place is detected.
 
-Exit status: 0 if no finding is serious, 2 if one is, 1 if something could not be looked at.
+Exit status: 0 if no finding is serious, 2 if one is, 1 if something could not be examined.
 """
 
 import glob
@@ -32,7 +32,7 @@ config_flags.define_flags(MaskingConfig, only=("masked_lm_prob", "max_prediction
 flags.DEFINE_list(
     "paths",
     [],
-    "Text as of --input_file, folders of TFRecords, run directories; these may stand alone.",
+    "Text as for --input_file, folders of TFRecords, run directories; also without --paths=.",
 )
 flags.DEFINE_string("report_file", "doctor.html", "HTML page to write; empty: none.")
 FLAGS = flags.FLAGS
@@ -41,7 +41,7 @@ SERIOUS_STATUS = 2
 
 def main(_: list[str]) -> int:
     if not FLAGS.paths:
-        raise ValueError("Name what to look at: python -m bert_tf.doctor runs/my_bert")
+        raise ValueError("Name what to examine: python -m bert_tf.doctor runs/my_bert")
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
     vocab = read_vocab(FLAGS.vocab_file) if FLAGS.vocab_file else None
@@ -56,10 +56,10 @@ def main(_: list[str]) -> int:
 
 
 def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
-    """Looks at a place; a folder of several seeds, or of folders of records, has several parts.
+    """Examines a place; a folder of several seeds, or of folders of records, has several parts.
 
     Raises:
-      ValueError: if it is not there, or is none of what can be looked at.
+      ValueError: if it does not exist, or cannot be examined.
     """
     path = pathlib.Path(name)
     if is_run(path):
@@ -96,11 +96,11 @@ def _holds_records(path: pathlib.Path) -> bool:
 
 
 def gather_paths(arguments: Sequence[str]) -> list[str]:
-    """Parses the program's arguments; words that stand alone become --paths.
+    """Parses the program's arguments; words that are not flags become --paths.
 
     Returns:
-      What is left to be parsed: the program's name, or all of it if a flag is wrong or not ours
-      (--help): the program says so when it parses them again.
+      The arguments left to parse: the program's name, or all of them if a flag is wrong or not ours
+        (--help), so that the program reports it when it parses them again.
     """
     FLAGS.set_gnu_getopt(True)  # flags may follow such a word
     try:

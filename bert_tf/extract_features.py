@@ -1,18 +1,17 @@
-"""Writes what an encoder makes of texts, a JSON line a text: features of pieces, or embeddings.
+"""Writes an encoder's features of pieces, or embeddings of texts, as JSON lines.
 
     python -m bert_tf.extract_features --input_file=input.txt --output_file=features.jsonl \\
         --init_checkpoint=uncased_L-12_H-768_A-12.zip --layers=-1,-2,-3,-4
     python -m bert_tf.extract_features --input_file=input.txt --output_file=embeddings.jsonl \\
         --init_checkpoint=all-MiniLM-L6-v2 --pooling=own
 
-A line of the input is a text, `a ||| b` a pair of texts. The first command writes
-google-research/bert's lines: each piece with its vectors, rounded to 6 digits. The second writes
-one vector a text, float32 to the last digit; in Python that is
-`bert_tf.BertEmbedder.encode`.
+A line of the input is a text, or `a ||| b` for a pair of texts. The first command writes lines in
+google-research/bert's format: each piece with its vectors, rounded to 6 digits. The second writes
+one vector per text, in full float32 precision; in Python that is `bert_tf.BertEmbedder.encode`.
 
-Differs from the original: texts of like length share a batch, which is padded to its longest and
-not to max_seq_length; casing and configuration come with the checkpoint; an output that exists is
-not overwritten.
+Differs from the original: texts of similar length share a batch, which is padded to its longest
+text and not to max_seq_length; casing and configuration come from the checkpoint; an existing
+output file is not overwritten.
 """
 
 import functools
@@ -55,18 +54,20 @@ def define_program_flags() -> None:
     config_flags.define_flags(
         TrainingConfig, only=("init_checkpoint", "bert_config_file", "may_ignore")
     )
-    flags.DEFINE_string("input_file", "", "One text a line, or `a ||| b`; also .gz, .xz or .bz2.")
-    flags.DEFINE_string("output_file", "", "File to write, a JSON object a line of the input.")
+    flags.DEFINE_string("input_file", "", "One text per line, or `a ||| b`; also .gz, .xz or .bz2.")
+    flags.DEFINE_string(
+        "output_file", "", "File to write, with one JSON object per line of the input."
+    )
     flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to write; -1 is the last, 0 the first.")
-    flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 32, "Texts per batch.", lower_bound=1)
     flags.DEFINE_enum(
         "pooling",
         "",
         ("", "own", *POOLINGS),
-        "Write one embedding a text, the last layer pooled over its pieces; own: as a folder of "
-        "sentence-transformers, or a run of run_retriever, says. Empty: features of every piece.",
+        "Write one embedding per text, the last layer pooled over its pieces; own: as defined by a "
+        "sentence-transformers folder or a run of run_retriever. Empty: features of every piece.",
     )
-    flags.DEFINE_bool("normalize", False, "Divide each embedding by its length.")
+    flags.DEFINE_bool("normalize", False, "Scale each embedding to length 1.")
 
 
 def main(_: list[str]) -> None:
@@ -110,24 +111,26 @@ def main(_: list[str]) -> None:
 
 
 def check_flags() -> None:
-    """Raises ValueError for what can be told before a model is read."""
+    """Raises ValueError for errors that can be found before a model is read."""
     for name in ("input_file", "output_file", "init_checkpoint"):
         if not FLAGS[name].value:
             raise ValueError(f"--{name} is empty; give texts, a new file and a model.")
     if not pathlib.Path(FLAGS.input_file).is_file():
-        raise ValueError(f"--input_file {FLAGS.input_file} is no file; give one text a line.")
+        raise ValueError(
+            f"--input_file {FLAGS.input_file} is not a file; give a file with one text per line."
+        )
     if pathlib.Path(FLAGS.output_file).exists():
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
     if FLAGS.pooling and FLAGS["layers"].present:
-        raise ValueError("--pooling takes the last layer; leave --layers or --pooling out.")
+        raise ValueError("--pooling uses the last layer; leave --layers or --pooling out.")
     if FLAGS.normalize and FLAGS.pooling == "own":
-        raise ValueError("--pooling=own normalizes if the model does; leave --normalize out.")
+        raise ValueError("--pooling=own normalizes only if the model does; leave --normalize out.")
     if FLAGS.normalize and not FLAGS.pooling:
         raise ValueError("--normalize is for embeddings; give --pooling too.")
 
 
 def sizes_given(sizes: dict[str, int]) -> dict[str, int]:
-    """Returns the sizes without the length, if no flag gives it: the model has its own."""
+    """Returns the sizes, without the length if no flag gives it: the model has its own."""
     if FLAGS["max_seq_length"].present:
         return sizes
     return {name: size for name, size in sizes.items() if name != "max_seq_length"}
@@ -137,7 +140,7 @@ def parse_layers(text: str, num_layers: int) -> list[int]:
     """Returns the numbers of `-1,-2`.
 
     Raises:
-      ValueError: if there is something else, or the model has no such layer.
+      ValueError: if the text is not a list of numbers, or the model has no such layer.
     """
     try:
         layers = [int(part) for part in text.split(",")]
@@ -153,7 +156,7 @@ def parse_layers(text: str, num_layers: int) -> list[int]:
 
 
 def stated_embedding(folder: str) -> str:
-    """Returns the flags that sentence-transformers' files beside a model ask for; "" without."""
+    """Returns the flags that match a model's sentence-transformers files; "" without such files."""
     path = local_path(folder) / "1_Pooling" / "config.json"
     if not path.is_file():
         return ""
@@ -177,7 +180,7 @@ def count_lines(path: str) -> int:
 
 
 def read_texts(path: str) -> Iterator[tuple[str, str]]:
-    """Yields both texts of each line; the second is empty where there is one.
+    """Yields both texts of each line; the second is empty if there is only one.
 
     Raises:
       ValueError: naming the line, if it is not UTF-8.
@@ -200,7 +203,7 @@ def split_pair(line: str) -> tuple[str, str]:
 def json_lines(
     model: "TextModel", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
 ) -> Iterator[str]:
-    """Yields a line a row, in order; few rows are in memory at once.
+    """Yields one line per row, in order; only a few rows are in memory at once.
 
     Args:
       model: computes the rows.
@@ -230,7 +233,7 @@ def _chunks(rows: Iterable[PackedText], max_pieces: int) -> Iterator[list[Packed
 
 
 def logged(chunks: Iterable[list], total: int) -> Iterator[list]:
-    """Passes chunks on; logs every few seconds how much is done, how fast, how long still."""
+    """Passes chunks on; logs progress, speed and remaining time every few seconds."""
     start = last = time.monotonic()
     done = 0
     for chunk in chunks:
@@ -245,7 +248,7 @@ def logged(chunks: Iterable[list], total: int) -> Iterator[list]:
 def features_line(
     index: int, row: PackedText, values: np.ndarray, *, layers: Sequence[int], vocab: AnyVocab
 ) -> str:
-    """Returns google-research/bert's line; `values` are float32 [T, layers, D]."""
+    """Returns a line in google-research/bert's format; `values` are float32 [T, layers, D]."""
     # A float32 times a million is exact in float64: this rounds as the original's round() does.
     rounded = np.round(values[: len(row.ids)].astype(np.float64), DECIMALS).tolist()
     features = []
@@ -257,7 +260,7 @@ def features_line(
 
 
 def embedding_line(index: int, _: PackedText, values: np.ndarray) -> str:
-    """Returns the line of an embedding, float32 [D]."""
+    """Returns the line for an embedding, float32 [D]."""
     # The shortest decimals that give each float32 back; Python's own would be a float64's.
     numbers = [float(text) for text in values.astype(str)]
     return json.dumps({"linex_index": index, "embedding": numbers})

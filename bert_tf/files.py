@@ -1,4 +1,4 @@
-"""Files that are whole or absent, locks between processes, JSON and text files."""
+"""Writes files whole or not at all, locks between processes, reads JSON and text files."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ NEWLINE = b"\n"
 def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file beside `path` and renames it to `path` when the block ends well.
 
-    If the block raises, the temporary file is deleted and whatever `path` held stays.
+    If the block raises, the temporary file is deleted and `path` stays unchanged.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,13 +39,13 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 def exclusive(
     path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"
 ) -> Iterator[bool]:
-    """Locks a file and yields whether that worked; the file is deleted when the block ends.
+    """Locks a file and yields whether it succeeded; the file is deleted when the block ends.
 
-    The system frees the lock of a process that ends, however it ends; its file is taken over.
+    The system releases the lock when a process ends in any way; the next process reuses its file.
 
     Args:
       path: the lock file; its folder is made.
-      waits: whether to wait while another process has the lock. If not, false is yielded then.
+      waits: whether to wait while another process has the lock. If not, yields false then.
       flag: what the user passes to name another folder.
 
     Raises:
@@ -60,7 +60,7 @@ def exclusive(
                 if not waits:
                     yield False
                     return
-                logging.info("Another process works in %s; waiting for it.", path.parent)
+                logging.info("Another process is using %s; waiting for it.", path.parent)
                 fcntl.flock(file, fcntl.LOCK_EX)
             if _is_same(file, path):  # else its holder deleted it while we waited
                 try:
@@ -76,8 +76,8 @@ def _open_lock(path: pathlib.Path, flag: str) -> IO[str]:
         return path.open("w")
     except OSError as error:
         raise ValueError(
-            f"Cannot write in the folder {path.parent} ({error.strerror}); name one that you may "
-            f"write in with --{flag}."
+            f"Cannot write in the folder {path.parent} ({error.strerror}); name a writable folder "
+            f"with --{flag}."
         ) from error
 
 
@@ -92,14 +92,14 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """Reads a file that holds one JSON object.
 
     Raises:
-      ValueError: if it is no JSON, or something else than an object.
+      ValueError: if it is not JSON, or not an object.
     """
     try:
         values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} holds no JSON object but a {type(values).__name__}.")
+        raise ValueError(f"{path} must hold a JSON object, but holds a {type(values).__name__}.")
     return values
 
 
@@ -107,7 +107,7 @@ def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.Path
     """Returns a field of a JSON object; None if it is missing or null.
 
     Raises:
-      ValueError: if it is of another kind.
+      ValueError: if it has another type.
     """
     value = values.get(key)
     if value is not None and not isinstance(value, kind):
@@ -138,8 +138,8 @@ def not_utf8(
     Args:
       where: the file, with the line as far as it is known.
       path: the file.
-      error: of the decoding.
-      offset: of the decoded bytes in the file, if it is known.
+      error: the decoding error.
+      offset: offset of the decoded bytes in the file, if known.
     """
     # Windows-1252: all characters of Latin-1, and curly quotes where that has control characters.
     is_utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")

@@ -8,8 +8,8 @@ Several masks together, or a gap of unknown length, are filled in as whole texts
     python -m bert_tf.fill_mask --output_dir=runs/mine --num_fillings=3 --text='She [GAP:1-4] home.'
     python -m bert_tf.fill_mask --output_dir=runs/mine --rounds=10 --text='The [MASK] [MASK].'
 
-The model is a run of ours, or a checkpoint in any form that `run_pretraining` takes. Without
---text, sentences are read from the terminal, one a line.
+The model is a run directory, or a checkpoint in any format that `run_pretraining` takes. Without
+--text, sentences are read from the terminal, one per line.
 """
 
 import sys
@@ -27,24 +27,27 @@ config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A sentence with [MASK]; may be given several times.")
 TOP_K = flags.DEFINE_integer("top_k", 5, "Predictions shown for each mask.", lower_bound=1)
 NUM_FILLINGS = flags.DEFINE_integer(
-    "num_fillings", 0, "Whole texts shown, the best first; 0: each mask by itself.", lower_bound=0
+    "num_fillings",
+    0,
+    "Number of filled-in texts to show, the best first; 0: fill in each mask by itself.",
+    lower_bound=0,
 )
 ROUNDS = flags.DEFINE_integer(
     "rounds",
     0,
-    "Of mask-predict: fill all masks, then the least sure again.",
+    "Rounds of mask-predict: fill in all masks, then the least certain again; 0: none.",
     lower_bound=0,
 )
 TEMPERATURE = flags.DEFINE_float(
     "temperature",
     0.0,
-    "Draw pieces, the more freely the higher; 0: do not.",
+    "Sampling temperature; 0: no sampling.",
     lower_bound=0.0,
 )
 TOP_P = flags.DEFINE_float(
-    "top_p", 1.0, "Draw from the likeliest pieces that have this share.", 0.0, 1.0
+    "top_p", 1.0, "Sample from the likeliest pieces with this total probability.", 0.0, 1.0
 )
-SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
+SEED = flags.DEFINE_integer("seed", 0, "Seed of the sampling.", lower_bound=0)
 
 
 def main(_: list[str]) -> None:

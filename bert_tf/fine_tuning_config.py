@@ -1,4 +1,4 @@
-"""Configuration of the fine-tuning programs, beside the groups of `config.py`."""
+"""Configuration of the fine-tuning programs, in addition to the groups of `config.py`."""
 
 import dataclasses
 
@@ -7,12 +7,12 @@ from bert_tf.config import Config, option
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(Config):
-    """What all fine-tuning programs share (google-research/bert's names where it has them)."""
+    """Flags of all fine-tuning programs (with google-research/bert's names where it has them)."""
 
     train_file: str = option("", "Examples to train on.")
     predict_file: str = option(
         "",
-        "Examples to predict; judged, too, if all have known labels.",
+        "Examples to predict; also evaluated if all have known labels.",
         may_change=True,
         from_run=True,
     )
@@ -21,28 +21,28 @@ class FineTuningConfig(Config):
     )
     predict_batch_size: int = option(8, "Examples per prediction step.", lower=1, may_change=True)
     num_train_epochs: float = option(
-        3.0, "Times every example is shown; num_train_steps, if given, decides instead.", lower=0.0
+        3.0, "Passes over the examples; num_train_steps, if given, takes precedence.", lower=0.0
     )
     num_seeds: int = option(
         1,
-        "Runs with seeds random_seed, random_seed + 1, ..., each in a folder.",
+        "Number of runs, with seeds random_seed, random_seed + 1, ..., each in its own folder.",
         lower=1,
         may_change=True,
     )
     frozen_layers: int = option(
-        -1, "Keep the embeddings and this many first layers as they are; -1: train all.", lower=-1
+        -1, "Freeze the embeddings and this many first layers; -1: train all.", lower=-1
     )
     new_head: bool = option(
-        False, "Start with a new head although the checkpoint has one (of another task, say)."
+        False, "Start with a new head even if the checkpoint has one (for example of another task)."
     )
     pad_to_max_length: bool = option(
         False,
-        "Pad every batch to max_seq_length, as the original: slower, the same losses.",
+        "Pad every batch to max_seq_length, as the original does: slower, same losses.",
         may_change=True,
     )
     use_best_checkpoint: bool = option(
         True,
-        "After evaluations while training: end with the best checkpoint, not the last.",
+        "After evaluations during training, end with the best checkpoint, not the last.",
         may_change=True,
     )
 
@@ -53,67 +53,71 @@ LONG_TEXTS = ("head", "tail", "windows")
 
 @dataclasses.dataclass(frozen=True)
 class FolderConfig(Config):
-    """What programs share whose data may be a folder."""
+    """Flags of programs whose data may be a folder."""
 
     data_dir: str = option(
         "",
-        "Folder of the task's files: GLUE's (tfds:glue takes them from TFDS), or a BEIR "
+        "Folder with the task's files: GLUE's (tfds:glue reads them from TFDS), or a BEIR "
         "collection with corpus.jsonl, queries.jsonl and qrels.",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierConfig(FolderConfig):
-    """What `run_classifier` adds."""
+    """Flags of `run_classifier`."""
 
     task_name: str = option(
         "",
-        "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli or ax, in GLUE's files; empty: own "
-        "data from the columns of CSV, TSV or JSONL files.",
+        "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli or ax, in GLUE's files; empty: your "
+        "own data, from columns of CSV, TSV or JSONL files.",
     )
-    text_column: str = option("text", "Column of own data with the (first) text.")
-    text_b_column: str = option("", "Column of own data with the second text of a pair.")
-    label_column: str = option("label", "Column of own data with the label.")
+    text_column: str = option("text", "Column of your own data with the (first) text.")
+    text_b_column: str = option("", "Column of your own data with the second text of a pair.")
+    label_column: str = option("label", "Column of your own data with the label.")
     label_kind: str = option(
         "class",
-        "What own labels are: a class, a number, or several classes: a|b, or a JSON list.",
+        "Kind of your own labels: a class, a number, or several classes (a|b or a JSON list).",
         choices=LABEL_KINDS,
     )
     class_weights: str = option(
         "",
-        "Weights of the training loss: balanced (as rare as the class is), or CLASS=WEIGHT,... .",
+        "Class weights in the training loss: balanced (inverse frequency), or CLASS=WEIGHT,... .",
     )
     long_texts: str = option(
         "head",
-        "What stays of a text above max_seq_length: its head (as the original), its tail, or all "
-        "of it in windows, whose scores are averaged.",
+        "What is kept of a text longer than max_seq_length: its head (as in the original), its "
+        "tail, or all of it in windows, whose scores are averaged.",
         choices=LONG_TEXTS,
     )
-    best_metric: str = option("", "Metric that names the best checkpoint; empty: the task's own.")
-    num_worst_errors: int = option(50, "Lines of worst_errors.tsv.", lower=0, may_change=True)
+    best_metric: str = option("", "Metric that chooses the best checkpoint; empty: the task's own.")
+    num_worst_errors: int = option(
+        50, "Number of lines in worst_errors.tsv.", lower=0, may_change=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadConfig(Config):
-    """What `run_squad` adds: google-research/bert's flags."""
+    """Flags of `run_squad`, which are google-research/bert's."""
 
     doc_stride: int = option(128, "Pieces between the starts of two windows.", lower=1)
-    max_query_length: int = option(64, "Most pieces of a question.", lower=1)
-    n_best_size: int = option(20, "Answers in nbest_predictions.json.", lower=1)
-    max_answer_length: int = option(30, "Most pieces of an answer.", lower=1)
+    max_query_length: int = option(64, "Maximum length of a question, in pieces.", lower=1)
+    n_best_size: int = option(20, "Number of answers in nbest_predictions.json.", lower=1)
+    max_answer_length: int = option(30, "Maximum length of an answer, in pieces.", lower=1)
     version_2_with_negative: bool = option(False, "SQuAD 2.0: questions may have no answer.")
     null_score_diff_threshold: float = option(
-        0.0, "No answer if its score is above the best answer's by more than this."
+        0.0, "Predict no answer if its score exceeds the best answer's by more than this."
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggerConfig(Config):
-    """What `run_tagger` adds."""
+    """Flags of `run_tagger`."""
 
-    word_column: int = option(0, "Column of the words, from 0; CoNLL-U has its own.", lower=0)
+    word_column: int = option(
+        0, "Column of the words, counted from 0; ignored for CoNLL-U.", lower=0
+    )
     tag_column: str = option(
-        "-1", "Column of the tags: a number, -1 the last; in CoNLL-U also a name, upos say."
+        "-1", "Column of the tags: a number (-1: the last), for CoNLL-U also a name such as upos."
     )
 
 
@@ -122,36 +126,38 @@ RETRIEVER_LOSSES = ("in_batch", "symmetric", "cosent", "cosine", "triplet", "mar
 
 @dataclasses.dataclass(frozen=True)
 class RetrieverConfig(FolderConfig):
-    """What `run_retriever` adds."""
+    """Flags of `run_retriever`."""
 
     train_split: str = option("train", "Split of the BEIR folder to train on.")
-    eval_split: str = option("test", "Split of the BEIR folder to judge.", may_change=True)
-    query_column: str = option("", "Column of the query; empty: found by its name.")
-    positive_column: str = option("", "Column of the positive; empty: found by its name.")
+    eval_split: str = option("test", "Split of the BEIR folder to evaluate.", may_change=True)
+    query_column: str = option("", "Column of the query; empty: found by name.")
+    positive_column: str = option("", "Column of the positive; empty: found by name.")
     retrieval_loss: str = option(
         "",
-        "in_batch: find the positive among all texts of the batch; symmetric: and the query of "
-        "the positive; cosent, cosine: of scored pairs; triplet; margin_mse: to a teacher's "
-        "margins. Empty: what the examples are for.",
+        "in_batch: find the positive among all texts of the batch; symmetric: also the query of "
+        "each positive; cosent, cosine: for scored pairs; triplet; margin_mse: learn a teacher's "
+        "margins. Empty: chosen by the form of the examples.",
         choices=("", *RETRIEVER_LOSSES),
     )
-    loss_scale_factor: float = option(20.0, "Factor of cosines, 1 / temperature.", lower=0.0)
+    loss_scale_factor: float = option(20.0, "Factor of the cosines, 1 / temperature.", lower=0.0)
     triplet_margin: float = option(5.0, "Margin of the triplet loss.", lower=0.0)
     triplet_distance: str = option(
         "euclidean", "Distance of the triplet loss.", choices=("euclidean", "cosine")
     )
     num_negatives: int = option(
-        4, "Most negatives of its own that an example brings; in each epoch the next.", lower=0
+        4, "Maximum number of negatives that an example uses; in each epoch the next ones.", lower=0
     )
     matryoshka_dims: str = option(
-        "", "Sizes, say 384,128,64: the loss also of the first so many numbers of embeddings."
+        "", "Sizes, for example 384,128,64: train the first N numbers of embeddings as well."
     )
-    matryoshka_weights: str = option("", "Their weights, in their order; empty: 1 each.")
+    matryoshka_weights: str = option(
+        "", "Weights of matryoshka_dims, in the same order; empty: 1 each."
+    )
     embedding_pooling: str = option(
-        "", "Pooling of a model that has none of its own; empty: its own, else mean."
+        "", "Pooling if the model does not define one; empty: the model's, else mean."
     )
-    query_prompt: str = option("", "Put before queries, instead of the model's own prompt.")
-    document_prompt: str = option("", "Put before documents, instead of the model's own.")
+    query_prompt: str = option("", "Prefix of queries, instead of the model's own prompt.")
+    document_prompt: str = option("", "Prefix of documents, instead of the model's own.")
     ignore_identical_ids: bool = option(
         False, "Leave out the document whose id is the query's (ArguAna, Quora).", may_change=True
     )
@@ -159,7 +165,7 @@ class RetrieverConfig(FolderConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceConfig(Config):
-    """What `run_multiple_choice` adds: nothing."""
+    """Flags of `run_multiple_choice`: none."""
 
 
 RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")
@@ -167,34 +173,36 @@ RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")
 
 @dataclasses.dataclass(frozen=True)
 class RerankerConfig(Config):
-    """What `run_reranker` adds."""
+    """Flags of `run_reranker`."""
 
     ranking_loss: str = option(
         "bce",
-        "bce: each document relevant or not; mse, margin_mse: the scores of a teacher, or their "
-        "differences; listnet, lambda: the order of each query's list.",
+        "What is learned: bce: whether each document is relevant; mse, margin_mse: a teacher's "
+        "scores, or their differences; listnet, lambda: the order of each query's list.",
         choices=RANKING_LOSSES,
     )
     positive_weight: float = option(1.0, "Weight of relevant documents in bce.", lower=0.0)
-    lambda_k: int = option(0, "First places that lambda looks at; 0: all.", lower=0)
+    lambda_k: int = option(
+        0, "Number of top ranks that the lambda loss considers; 0: all.", lower=0
+    )
     list_size: int = option(
-        8, "Most documents of a query in training, the relevant ones first.", lower=1
+        8, "Maximum number of documents per query in training, the relevant ones first.", lower=1
     )
     train_run_file: str = option(
         "", "TREC run with the candidates of a BEIR folder given as train_file."
     )
     eval_run_file: str = option(
         "",
-        "TREC run whose first documents are ranked anew, of a BEIR folder given as eval_file or "
+        "TREC run whose top documents are reranked, for a BEIR folder given as eval_file or "
         "predict_file.",
         may_change=True,
         from_run=True,
     )
     beir_split: str = option(
         "test",
-        "Judgments of a BEIR folder that is evaluated; training takes train.",
+        "Split whose judgments are used to evaluate a BEIR folder; training uses train.",
         may_change=True,
     )
     rerank_k: int = option(
-        100, "Documents of each query of eval_run_file that are scored.", lower=1, may_change=True
+        100, "Documents per query of eval_run_file to score.", lower=1, may_change=True
     )

@@ -1,4 +1,4 @@
-"""`--flagfile`, found in the current folder, beside the file that names it, or in the package."""
+"""Finds a `--flagfile` in the current folder, beside the file that names it, or in the package."""
 
 import pathlib
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ SHIPPED = next((f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") i
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Puts the lines of flagfiles in the place of the arguments that name them.
+    """Replaces arguments that name flagfiles by the lines of those files.
 
-    As absl does it, the lines stand where the flagfile was named, so that the last value wins, `#`
-    and `//` begin comments, and a flagfile may name others. Differs from absl in where it looks:
-    `base.flags` and `configs/base.flags` are found in any folder.
+    As in absl, the lines take the place of the argument, so that the last value wins, `#` and `//`
+    begin comments, and a flagfile may name others. Unlike absl, it finds `base.flags` and
+    `configs/base.flags` from any folder.
 
     Args:
-      arguments: a command line, the program's name first. `--` ends what is looked at.
+      arguments: a command line, starting with the program's name. `--` ends the search.
 
     Raises:
       OSError: if a flagfile cannot be read; ValueError: if one names itself.
@@ -36,9 +36,13 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
             continue
         path = _found(value if equals else next(rest, ""), inside)
         if path.resolve() in inside:
-            raise ValueError(f"{inside[-1]} includes {path}, by which it was included: remove one.")
+            raise ValueError(
+                f"{inside[-1]} includes {path}, which includes it: remove one of the two."
+            )
         if not path.is_file():
-            raise FileNotFoundError(f"there is no file {path}; the package has {_shipped_names()}.")
+            raise FileNotFoundError(
+                f"there is no file {path}; the package's flagfiles are {_shipped_names()}."
+            )
         lines = (line.strip() for line in path.read_text(encoding="utf8").splitlines())
         flags = [line for line in lines if line and not line.startswith(("#", "//"))]
         result += _lines(flags, (*inside, path.resolve()))
@@ -46,7 +50,7 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
 
 
 def _found(name: str, inside: tuple[pathlib.Path, ...]) -> pathlib.Path:
-    """Returns the first place that has the file, or the name as it came."""
+    """Returns the first path that exists, or the name unchanged."""
     path = pathlib.Path(name).expanduser()
     places = [path]
     if inside:

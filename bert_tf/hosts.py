@@ -1,8 +1,8 @@
-"""Which hosts train together, and which of them this one is: TF_CONFIG, as TensorFlow reads it.
+"""TF_CONFIG: the hosts that train together, and the index of this one among them.
 
-The hosts come from a list, or from the variables that Slurm gives every task. Not by TensorFlow's
-SlurmClusterResolver: it sorts the hosts as words, so that with n9 and n10 task 0, which runs on n9,
-takes itself for n10: both would wait for each other for ever.
+The hosts come from a list, or from the variables that Slurm sets for every task. TensorFlow's
+SlurmClusterResolver is not used, because it sorts host names alphabetically: with n9 and n10, task
+0 on n9 takes itself for n10, and both wait for each other forever.
 """
 
 import itertools
@@ -18,26 +18,26 @@ NUM_PORTS = 20000
 
 
 def tf_config(hosts: list[str], index: int) -> str:
-    """Returns TF_CONFIG of the host of that index among "name:port" of all, in the same order.
+    """Returns TF_CONFIG of the host with an index in a list of "name:port".
 
     Raises:
-      ValueError: if there is no such place, a port is missing, or a host is there twice.
+      ValueError: if there is no such index, a port is missing, or a host occurs twice.
     """
     if not 0 <= index < len(hosts):
-        raise ValueError(f"Index {index} is not that of one of the {len(hosts)} hosts {hosts}.")
+        raise ValueError(f"Index {index} does not belong to one of the {len(hosts)} hosts {hosts}.")
     for host in hosts:
         if not re.fullmatch(r"\S+:\d+", host):
             raise ValueError(f"Host {host!r} has no port; write it as {host or 'name'}:12345.")
     if len(set(hosts)) < len(hosts):
-        raise ValueError(f"A host with the same port is named twice in {hosts}.")
+        raise ValueError(f"A host and port occur twice in {hosts}.")
     return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
 
 
 def read_tf_config(environment: Mapping[str, str] = os.environ) -> tuple[list[str], int]:
-    """Returns the hosts of TF_CONFIG that train, and the place of this one among them.
+    """Returns the training hosts of TF_CONFIG, and the index of this host among them.
 
     Raises:
-      ValueError: if it names none.
+      ValueError: if it names no hosts.
     """
     try:
         config = json.loads(environment.get("TF_CONFIG") or "{}")
@@ -45,18 +45,20 @@ def read_tf_config(environment: Mapping[str, str] = os.environ) -> tuple[list[st
         hosts = [*cluster.get("chief", []), *cluster.get("worker", [])]
         index, _ = place(cluster, task.get("type", "worker"), int(task.get("index", 0)))
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"TF_CONFIG is no JSON object as TensorFlow reads it: {error}.") from None
+        raise ValueError(
+            f"TF_CONFIG is not a JSON object of the form that TensorFlow reads: {error}."
+        ) from None
     if not hosts:
         raise ValueError(
             "--distribution=multi_worker needs the hosts in the environment variable TF_CONFIG, "
-            'say {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+            'for example {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
             '"task": {"type": "worker", "index": 0}}; bert_tf.launch sets it.'
         )
     return hosts, index
 
 
 def place(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:
-    """Returns (index, number) of a host: one of type "chief" comes before those of "worker".
+    """Returns (index, number) of a host; a host of type "chief" comes before the workers.
 
     >>> place({"chief": ["a"], "worker": ["b", "c"]}, "worker", 1)
     (2, 3)
@@ -66,17 +68,17 @@ def place(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple
 
 
 def expand(text: str) -> list[str]:
-    """Returns the hosts of a list in Slurm's short form, in its order.
+    """Expands a list of hosts in Slurm's short form, in its order.
 
     >>> expand("n[1-2,07-08],m5:2222,bert-[0-1].bert:2222")
     ['n1', 'n2', 'n07', 'n08', 'm5:2222', 'bert-0.bert:2222', 'bert-1.bert:2222']
 
     Raises:
-      ValueError: if the text is no such list.
+      ValueError: if the text is not such a list.
     """
     part = r"(?:[^,\[\]\s]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
     if not re.fullmatch(f"{part}(?:,{part})*", text):
-        raise ValueError(f"{text!r} is no list of hosts such as n[1-4],m5.")
+        raise ValueError(f"{text!r} is not a list of hosts such as n[1-4],m5.")
     hosts: list[str] = []
     for name in re.findall(part, text):
         pieces = re.split(r"[\[\]]", name)  # Every second one was in brackets.
@@ -95,9 +97,9 @@ def _numbers(ranges: str) -> list[str]:
 
 
 def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG for hosts of a list in short form (see `expand`) with ports.
+    """Returns TF_CONFIG for a list of hosts with ports in short form (see `expand`).
 
-    A negative index stands for JOB_COMPLETION_INDEX, as Kubernetes sets it.
+    A negative index means JOB_COMPLETION_INDEX, which Kubernetes sets.
 
     Raises:
       ValueError: if the index is not known.
@@ -112,12 +114,12 @@ def listed_config(hosts: str, index: int, environment: Mapping[str, str] = os.en
 
 
 def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns TF_CONFIG of a task that srun started, one a node, numbered node by node.
+    """Returns TF_CONFIG of a task that srun started, with one task per node.
 
-    The port follows from the job's id: two jobs that share a node rarely have the same.
+    The port is derived from the job's id, so two jobs on one node rarely have the same.
 
     Raises:
-      ValueError: if one of Slurm's variables is missing, or there is not one task a node.
+      ValueError: if one of Slurm's variables is missing, or there is not one task per node.
     """
     names = ("SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID")
     nodelist, num_tasks, task, job = (environment.get(name, "") for name in names)
@@ -126,8 +128,8 @@ def slurm_config(environment: Mapping[str, str] = os.environ) -> str:
     nodes = expand(nodelist)
     if int(num_tasks) != len(nodes):
         raise ValueError(
-            f"--slurm: {num_tasks} tasks on {len(nodes)} nodes; give srun --ntasks-per-node=1: a "
-            f"task uses all GPUs of its node."
+            f"--slurm: {num_tasks} tasks on {len(nodes)} nodes; give srun --ntasks-per-node=1, "
+            f"because a task uses all GPUs of its node."
         )
     port = FIRST_PORT + int(job) % NUM_PORTS
     return tf_config([f"{node}:{port}" for node in nodes], int(task))

@@ -1,8 +1,8 @@
-"""Lets `keras.models.load_model` find the classes of this package after `import bert_tf` alone.
+"""Lets `keras.models.load_model` find this package's classes after a mere `import bert_tf`.
 
-Keras loads classes that were registered with it, and for safety imports no module that a file
-names. Registering the classes themselves at `import bert_tf` would load TensorFlow, which takes
-seconds; so what is registered is where they are, as soon as Keras is there.
+Keras loads registered classes, and for safety imports no module that a file names. Registering the
+classes themselves at `import bert_tf` would load TensorFlow, which takes seconds; so only their
+locations are registered, as soon as Keras is loaded.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""Starts a program on several hosts, or as several processes of this machine.
+"""Starts a program on several hosts, or as several processes on this machine.
 
     python -m bert_tf.launch --local_workers=2 -- bert_tf.run_pretraining --output_dir=runs/two
 
 `--local_workers` starts that many processes here and ends them together. `--slurm` and `--hosts`
-start one: that of this host. The program gets TF_CONFIG and --distribution=multi_worker.
+start only the process of this host. The program gets TF_CONFIG and --distribution=multi_worker.
 """
 
 import ctypes
@@ -28,15 +28,17 @@ from bert_tf.hosts import LOST_WORKER_STATUS, listed_config, slurm_config, tf_co
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig(Config):
-    """Where the workers are; one of the first three is given."""
+    """Where the workers are; exactly one of the first three must be given."""
 
     local_workers: int = option(0, "Processes on this machine; they share its GPUs.", lower=0)
-    slurm: bool = option(False, "This is a task that Slurm's srun started.")
+    slurm: bool = option(False, "This process is a task started by Slurm's srun.")
     hosts: str = option("", "Hosts with ports, in short form: bert-[0-3].bert:2222,other:2222.")
-    index: int = option(-1, "Place of this host in `hosts`; -1: JOB_COMPLETION_INDEX.", lower=-1)
-    restarts: int = option(0, "Times that local workers start again after a loss.", lower=0)
-    grace_seconds: float = option(20.0, "Time for local workers to end after a failure.", lower=0.0)
-    worker_logs: str = option("", "Folder for what local workers print; empty: a new one.")
+    index: int = option(-1, "Index of this host in `hosts`; -1: JOB_COMPLETION_INDEX.", lower=-1)
+    restarts: int = option(0, "How often to restart local workers after a loss.", lower=0)
+    grace_seconds: float = option(
+        20.0, "Seconds for local workers to end after a failure.", lower=0.0
+    )
+    worker_logs: str = option("", "Folder for the output of local workers; empty: a new one.")
 
 
 config_flags.define_flags(LaunchConfig)
@@ -50,13 +52,15 @@ def main(command: list[str]) -> int:
     """Starts the program; returns its exit status.
 
     Raises:
-      ValueError: if flags contradict each other, or the hosts cannot be told.
+      ValueError: if flags contradict each other, or the hosts cannot be determined.
     """
     config = config_flags.from_flags(LaunchConfig)
     if bool(config.local_workers) + config.slurm + bool(config.hosts) != 1:
         raise ValueError("Give one of --local_workers, --slurm and --hosts.")
     if not command or command[0].startswith("-"):
-        raise ValueError("No program; name it after --, say -- bert_tf.run_pretraining --help.")
+        raise ValueError(
+            "No program; name it after --, for example -- bert_tf.run_pretraining --help."
+        )
     words = [sys.executable, "-m", *command, "--distribution=multi_worker"]
     if not config.local_workers:
         hosts = slurm_config() if config.slurm else listed_config(config.hosts, config.index)
@@ -65,22 +69,22 @@ def main(command: list[str]) -> int:
 
 
 def run_here(words: list[str], config: LaunchConfig) -> int:
-    """Runs the workers on this machine, again after a loss; returns the exit status."""
+    """Runs the workers on this machine, and restarts them after a loss; returns the exit status."""
     workers = Workers(words, config)
     for restart in range(config.restarts + 1):
         status = workers.run()
         if not workers.is_lost(status) or restart == config.restarts:
             break
-        logging.info("Starting all workers again (%d of %d).", restart + 1, config.restarts)
+        logging.info("Restarting all workers (%d of %d).", restart + 1, config.restarts)
     return status
 
 
 class Workers:
-    """Processes of this machine that train together: one signal for all, one end for all.
+    """Processes on this machine that train together: they get signals and end together.
 
-    The hangs that this prevents: workers that wait for one that failed are killed after a grace;
-    none is left behind, with its port and its GPU, when the launcher is killed; a signal that
-    reached only one of them would make the others wait for it.
+    This prevents hangs: workers that wait for a failed one are killed after a grace period; no
+    worker is left behind, with its port and its GPU, when the launcher is killed; a signal reaches
+    all workers, because if only one got it, the others would wait for it.
     """
 
     def __init__(self, words: list[str], config: LaunchConfig) -> None:
@@ -90,7 +94,7 @@ class Workers:
         folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
         folder.mkdir(parents=True, exist_ok=True)
         self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
-        logging.info("What workers 1 and up print is in %s/worker-*.log.", folder)
+        logging.info("The output of workers 1 and up is in %s/worker-*.log.", folder)
         self.processes: list[subprocess.Popen] = []
         self._signal = 0
 
@@ -110,9 +114,9 @@ class Workers:
                 signal.signal(number, action)
 
     def is_lost(self, status: int) -> bool:
-        """True if a run that ended so may be started again: a process died, nobody asked it to.
+        """True if a run with this status may be restarted: a process died without being asked to.
 
-        An error that a program reports would come again.
+        An error that a program reports would happen again.
         """
         is_stopped = self._signal or status in STOPPED
         return not is_stopped and (status > 128 or status == LOST_WORKER_STATUS)
@@ -130,7 +134,7 @@ class Workers:
             )
 
     def _wait(self) -> int:
-        """Waits for all, after a failure for the grace; returns the status of that, or 0."""
+        """Waits for all, after a failure for the grace period; returns its status, or 0."""
         status, end = 0, float("inf")
         while True:
             codes = [process.poll() for process in self.processes]
@@ -146,7 +150,7 @@ class Workers:
             time.sleep(POLL_SECONDS)
 
     def _report(self, index: int) -> int:
-        """Says which worker ended how, with the end of what it printed.
+        """Logs which worker ended and how, with its last lines of output.
 
         Returns its status as a shell gives it: 128 + N after signal N.
         """
@@ -171,7 +175,7 @@ class Workers:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of this machine that nobody listens at."""
+    """Returns free ports of this machine."""
     with ExitStack() as stack:
         servers = [socket.create_server(("localhost", 0)) for _ in range(count)]
         return [stack.enter_context(server).getsockname()[1] for server in servers]
@@ -199,7 +203,7 @@ def share_gpus(count: int) -> list[dict[str, str]]:
 
 
 def _stop_with_launcher() -> None:
-    """In a worker that starts: asks Linux for SIGTERM when the launcher dies, however it dies."""
+    """In a starting worker: asks Linux for SIGTERM when the launcher dies in any way."""
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 

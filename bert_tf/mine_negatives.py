@@ -1,19 +1,19 @@
-"""Finds hard negatives: documents that a model takes for near though they are not the answer.
+"""Finds hard negatives: documents that a model finds similar though they are not answers.
 
     python -m bert_tf.mine_negatives --init_checkpoint=all-MiniLM-L6-v2 --data_dir=scifact \\
         --output_file=mined.jsonl
     python -m bert_tf.mine_negatives --init_checkpoint=all-MiniLM-L6-v2 --train_file=pairs.csv \\
         --relative_margin=0.05 --output_file=mined.jsonl
 
-Of a BEIR folder the documents are its corpus; of a file of pairs, all positives and negatives in
-it. Each line of the output has a query, its positives, and its negatives, the nearest first:
-what `run_retriever --train_file` takes. With --write_margins the positives stand in lines of their
-own, with the margins for the loss margin_mse.
+For a BEIR folder the documents are its corpus; for a file of pairs, all positives and negatives in
+it. Each line of the output has a query, its positives, and its negatives, the nearest first, as
+`run_retriever --train_file` reads them. With --write_margins each positive has its own line, with
+the margins for the loss margin_mse.
 
-A document may be an answer that nobody marked. What is too near the positive is left out by
---absolute_margin and --relative_margin (.05 is NV-Retriever's choice, Moreira et al. 2024), and
---range_min leaves out the first ranks. With --reranker the scores of a cross-encoder, which is
-better at telling, decide in place of the embeddings'.
+A document may be an unmarked answer. --absolute_margin and --relative_margin (.05 is NV-Retriever's
+choice, Moreira et al. 2024) leave out documents too close to the positive, and --range_min leaves
+out the first ranks. With --reranker the scores of a cross-encoder, which are more accurate, replace
+those of the embeddings.
 """
 
 import pathlib
@@ -33,32 +33,45 @@ def define_program_flags() -> None:
     config_flags.define_flags(FineTuningConfig, only=("train_file",))
     names = ("data_dir", "train_split", "query_column", "positive_column")
     config_flags.define_flags(RetrieverConfig, only=names)
-    flags.DEFINE_string("output_file", "", "JSONL to write; it must not exist.")
-    flags.DEFINE_integer("negatives_per_query", 4, "Most negatives of a query.", lower_bound=1)
+    flags.DEFINE_string("output_file", "", "JSONL file to write; it must not exist.")
     flags.DEFINE_integer(
-        "range_min", 0, "Nearest documents left out, the positives not counted.", lower_bound=0
+        "negatives_per_query", 4, "Maximum number of negatives per query.", lower_bound=1
     )
     flags.DEFINE_integer(
-        "range_max", 50, "Nearest documents that are looked at, likewise.", lower_bound=1
+        "range_min",
+        0,
+        "Number of nearest documents to leave out, not counting positives.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "range_max",
+        50,
+        "Number of nearest documents to consider, not counting positives.",
+        lower_bound=1,
     )
     flags.DEFINE_float(
-        "absolute_margin", None, "A negative scores at least this much less than the positive."
+        "absolute_margin", None, "Negatives must score at least this much less than the positive."
     )
     flags.DEFINE_float(
         "relative_margin",
         None,
-        "A negative scores at most (1 - this) times the positive's score.",
+        "Negatives must score at most (1 - this) times the positive's score.",
         lower_bound=0.0,
         upper_bound=1.0,
     )
-    flags.DEFINE_float("min_score", None, "A negative scores at least this.")
-    flags.DEFINE_float("max_score", None, "A negative scores at most this.")
+    flags.DEFINE_float("min_score", None, "Negatives must score at least this.")
+    flags.DEFINE_float("max_score", None, "Negatives must score at most this.")
     flags.DEFINE_enum(
-        "sampling", "top", ("top", "random"), "Which of those that are left: the nearest, or any."
+        "sampling",
+        "top",
+        ("top", "random"),
+        "Which of the remaining documents to take: the nearest, or random ones.",
     )
-    flags.DEFINE_string("reranker", "", "Cross-encoder of one label, whose scores decide.")
-    flags.DEFINE_bool("write_margins", False, "Write the margins to the negatives, too.")
-    flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", lower_bound=1)
+    flags.DEFINE_string(
+        "reranker", "", "Cross-encoder with one label, whose scores replace the embeddings'."
+    )
+    flags.DEFINE_bool("write_margins", False, "Also write the margins to the negatives.")
+    flags.DEFINE_integer("batch_size", 32, "Texts per batch.", lower_bound=1)
 
 
 def main(_: list[str]) -> None:
@@ -94,7 +107,7 @@ def main(_: list[str]) -> None:
 
 
 def check_flags() -> None:
-    """Raises ValueError for what can be told before a model is read."""
+    """Raises ValueError for errors that can be found before a model is read."""
     for name in ("init_checkpoint", "output_file"):
         if not FLAGS[name].value:
             raise ValueError(f"--{name} is empty; give a model and a new file.")
@@ -104,8 +117,8 @@ def check_flags() -> None:
         raise ValueError("Give either a BEIR folder as --data_dir, or pairs as --train_file.")
     if FLAGS.range_max <= FLAGS.range_min:
         raise ValueError(
-            f"--range_max={FLAGS.range_max} is not above --range_min={FLAGS.range_min}; no rank is "
-            "left."
+            f"--range_max={FLAGS.range_max} is not above --range_min={FLAGS.range_min}; make it "
+            f"larger."
         )
 
 

@@ -1,8 +1,8 @@
-"""The README.md of a model on Hugging Face's hub: what it is, its data and scores, how to load it.
+"""Writes a model's README.md for the Hugging Face Hub: what it is, its data, scores, loading.
 
-Its head is YAML that the hub searches by: task, metrics, and the results as a model index, laid out
-by huggingface_hub's own classes. Of a run directory it tells what run.flags and eval_results.txt
-say; of files their names alone, for paths are nobody else's.
+Its header is YAML for the hub's search: task, metrics, and the results as a model index, formatted
+by huggingface_hub's own classes. For a run directory it reports run.flags and eval_results.txt; of
+files it gives only the names, because paths are private.
 
 Reference: https://huggingface.co/docs/hub/model-cards
 """
@@ -25,7 +25,7 @@ CARD_NAME, RESULTS_NAME = "README.md", "eval_results.txt"
 
 
 class _Purpose(NamedTuple):
-    """What a kind of model is for.
+    """The purpose of a kind of model.
 
     Attributes:
       does: what it does, of "A BERT that ...".
@@ -142,7 +142,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
             _training(flags),
             _usage(folder.name, checkpoint, kind, str(run)),
             _limits(checkpoint, kind),
-            "## License\n\nNot stated yet: write `license: ...` into the head of this file.",
+            "## License\n\nNot stated yet: add `license: ...` to the header of this file.",
         )
         if part
     )
@@ -347,8 +347,8 @@ def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> li
         parts.append(f"Its `{purpose.keras_class}`, head included, reads {source}.")
     if checkpoint.config.hidden_act != "gelu_tanh":
         parts.append(
-            "keras-hub computes GELU by its tanh form, this model was made with "
-            f"{checkpoint.config.hidden_act}: its numbers differ slightly there."
+            f"keras-hub computes GELU by its tanh form, but this model was trained with "
+            f"{checkpoint.config.hidden_act}: its outputs differ slightly there."
         )
     return parts
 
@@ -356,10 +356,14 @@ def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> li
 def _limits(checkpoint: Checkpoint, kind: str) -> str:
     config = checkpoint.config
     length = min(config.longest_row, config.max_position_embeddings)
-    cut = "longer texts go in windows" if kind in WINDOWED else "longer texts lose their end"
+    cut = (
+        "longer texts are split into windows"
+        if kind in WINDOWED
+        else "longer texts are cut at their end"
+    )
     return (
-        f"## Limits\n\nRows have at most {length} pieces; {cut}. What the training data lack or "
-        "get wrong, the model does, too; it was not examined for that."
+        f"## Limits\n\nRows have at most {length} pieces; {cut}. The model shares the gaps and "
+        f"errors of its training data; it has not been examined for them."
     )
 
 

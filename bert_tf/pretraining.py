@@ -1,4 +1,4 @@
-"""A pre-training run: data, vocabulary, model and loop, as `run_pretraining` is asked for it."""
+"""A pre-training run as configured by `run_pretraining`: data, vocabulary, model and loop."""
 
 import dataclasses
 import functools
@@ -54,10 +54,10 @@ from bert_tf.training.trainer import Trainer, note_evaluation
 
 
 def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
-    """Does what the flags ask for, alone in the run directory; returns the exit status.
+    """Runs the configuration, with exclusive use of the run directory; returns the exit status.
 
     Raises:
-      ValueError: with all that is wrong with flags, input or numbers.
+      ValueError: for errors in flags, input or numbers.
     """
     training = configs.training
     strategy = make_strategy(training)
@@ -67,8 +67,8 @@ def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
     with exclusive(pathlib.Path(training.output_dir, ".lock")) as is_ours:
         if not is_ours:
             raise ValueError(
-                f"Another process trains in {training.output_dir}; wait for its end, or give "
-                f"another --output_dir."
+                f"Another process is training in {training.output_dir}; wait until it ends, or "
+                f"give another --output_dir."
             )
         return train_and_evaluate(configs, start, strategy)
 
@@ -91,7 +91,7 @@ def train_and_evaluate(configs: PretrainingConfigs, start: Checkpoint | None, st
                 report_results(trainer, configs, results)
     except Stopped as stop:
         record = f"{training.output_dir}/run.flags"
-        logging.info("Saved at step %d. To go on, give the same command again, or:", trainer.step)
+        logging.info("Saved at step %d. To resume, run the same command again, or:", trainer.step)
         logging.info("python -m bert_tf.run_pretraining --flagfile=%s", record)
         return stop.exit_status
     except FloatingPointError as error:
@@ -102,10 +102,10 @@ def train_and_evaluate(configs: PretrainingConfigs, start: Checkpoint | None, st
 
 
 def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpoint | None]:
-    """Reads --init_checkpoint, with which the model's configuration comes.
+    """Reads --init_checkpoint, which determines the model's configuration.
 
-    A run that has checkpoints of its own goes on from them: what it began with is not read again.
-    An evaluation alone is one of the weights that are named.
+    A run with its own checkpoints resumes from them and does not read the initial one again. An
+    evaluation without training uses the given weights.
 
     Raises:
       ValueError: if it cannot be read, contradicts the flags, or lies in output_dir.
@@ -218,7 +218,7 @@ def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingC
     """Loads the run's newest checkpoint, else the weights of --init_checkpoint, else nothing.
 
     Raises:
-      ValueError: if an evaluation alone has no weights to evaluate.
+      ValueError: if there are no weights to evaluate.
     """
     if (training.do_train or not start) and trainer.restore():
         return
@@ -232,7 +232,7 @@ def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingC
 
 
 def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Any:
-    """Does what is missing between the input and ready records; one host does it for all."""
+    """Prepares the data as far as necessary; one host does it for all."""
     vocab_file = vocabulary_of_weights(configs.data, configs.training, start)
 
     def prepare_here() -> Any:
@@ -250,7 +250,7 @@ def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any
     any_worker(strategy, False)  # The others wait here, then find everything made.
     prepared = prepared or prepare_here()
     if not prepared.vocab_file:
-        raise ValueError("The input is TFRecords; give the --vocab_file they were made with.")
+        raise ValueError("The input is TFRecords; give the --vocab_file with which they were made.")
     return prepared
 
 

@@ -41,7 +41,7 @@ def map_in_processes(
         as workers wait for their turn.
 
     Raises:
-      OSError: if a worker is killed, by lack of memory say.
+      OSError: if a worker is killed, for example for lack of memory.
     """
     tasks = list(tasks)
     num_workers = min(num_workers, len(tasks))
@@ -72,7 +72,7 @@ def _worker_pool(num_workers: int) -> Iterator[concurrent.futures.ProcessPoolExe
     except BrokenProcessPool as error:
         raise OSError(
             "A worker process was killed, probably for lack of memory; pass a smaller "
-            "--num_workers. What was finished is kept; give the same command again."
+            "--num_workers. Finished work is kept; run the same command again."
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

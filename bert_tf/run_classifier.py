@@ -6,7 +6,7 @@
         --train_file=train.csv --eval_file=dev.csv --text_column=review --label_column=stars \\
         --init_checkpoint=uncased_L-12_H-768_A-12.zip
 
-The tasks of GLUE by name, or tables of one's own. Flags and defaults are those of
+Data are GLUE's tasks by name, or your own tables. Flags and defaults are those of
 google-research/bert's run_classifier.py where it has them.
 """
 
@@ -21,7 +21,7 @@ define_flags(ClassifierConfig)
 def reads_glue(configs: Configs) -> bool:
     """True if the examples are those of --task_name in --data_dir.
 
-    With a model of such a task other files may be judged and predicted: those the command names.
+    A model of such a task can also evaluate and predict other files that the command names.
     """
     training, named = configs.training, {"eval_file", "predict_file"}
     given = config_flags.given(DataConfig) | config_flags.given(FineTuningConfig)

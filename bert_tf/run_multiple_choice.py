@@ -1,4 +1,4 @@
-"""Fine-tunes BERT to choose how a text goes on: SWAG, or one's own questions with choices.
+"""Fine-tunes BERT to choose among continuations: SWAG, or your own questions with choices.
 
     python -m bert_tf.run_multiple_choice --flagfile=configs/swag.flags --train_file=train.csv \\
         --eval_file=val.csv --init_checkpoint=uncased_L-12_H-768_A-12.zip

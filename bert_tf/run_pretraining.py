@@ -59,7 +59,7 @@ def read_configs() -> PretrainingConfigs:
     configs = configs._replace(optimizer=with_length(configs.optimizer))
     data, training = configs.data, configs.training
     if not training.output_dir:
-        raise ValueError("--output_dir is empty; name the run directory, say runs/my_bert.")
+        raise ValueError("--output_dir is empty; name the run directory, for example runs/my_bert.")
     if not (training.do_train or training.do_eval):
         raise ValueError("At least one of --do_train and --do_eval must be true.")
     if training.bert_config_file and not training.init_checkpoint:
@@ -69,7 +69,9 @@ def read_configs() -> PretrainingConfigs:
     if data.sentence_order and not data.use_next_sentence:
         raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
     if data.added_words_file and not training.init_checkpoint:
-        raise ValueError("--added_words_file adds to the vocabulary of an --init_checkpoint: none.")
+        raise ValueError(
+            "--added_words_file adds to the vocabulary of a checkpoint; give --init_checkpoint."
+        )
     if not data.cache_dir:
         cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
@@ -90,8 +92,9 @@ def check_objective(configs: PretrainingConfigs) -> None:
     for name, (is_wrong, remedy) in others.items():
         if is_wrong:
             raise ValueError(
-                f"--objective=replaced_tokens trains both towers from nothing on masks drawn anew, "
-                f"without sentence pairs or packed rows; it does not go with {name}: give {remedy}."
+                f"--objective=replaced_tokens trains both towers from scratch with dynamic masks, "
+                f"without sentence pairs or packed rows; it does not work with {name}: give "
+                f"{remedy}."
             )
 
 
@@ -116,8 +119,8 @@ def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
         if given.get(name):
             minutes = optimization.train_minutes
             raise ValueError(
-                f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; what a "
-                f"flagfile gives is taken back by --{name}=0 or --train_minutes=0."
+                f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; to cancel a "
+                f"value from a flagfile, give --{name}=0 or --train_minutes=0."
             )
     return dataclasses.replace(
         optimization, num_train_steps=0, num_warmup_steps=0, num_cooldown_steps=0
@@ -147,7 +150,7 @@ def check_length(configs: PretrainingConfigs) -> None:
     if length > rows:
         raise ValueError(
             f"--max_seq_length={length} is above the model's max_position_embeddings {rows}; with "
-            f"an --init_checkpoint, --max_position_embeddings={length} grows its table."
+            f"an --init_checkpoint, --max_position_embeddings={length} enlarges its table."
         )
 
 

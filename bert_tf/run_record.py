@@ -1,4 +1,4 @@
-"""What a run directory says of its run: the flagfile that repeats it, model and vocabulary."""
+"""The record of a run in its directory: the flagfile that repeats it, model and vocabulary."""
 
 import pathlib
 
@@ -27,7 +27,7 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
     ]
     if differences:
         raise ValueError(
-            f"{output_dir} holds a run of another configuration: {'; '.join(differences)}. "
+            f"{output_dir} holds a run with another configuration: {'; '.join(differences)}. "
             f"Give another --output_dir (with --init_checkpoint={output_dir} to start from its "
             f"weights), or the old values: --flagfile={path}."
         )
@@ -60,7 +60,7 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
     before = find_vocabulary(folder)
     if before and read_vocab(before) != vocab:
         raise ValueError(
-            f"{before}, with which this run began, differs from the vocabulary of the input. "
+            f"{before}, the vocabulary with which this run began, differs from that of the input. "
             f"Give --vocab_file={before}, or another --output_dir."
         )
     with atomic_write(folder / "run.flags") as file:

@@ -21,7 +21,7 @@ from bert_tf.fine_tuning_config import RerankerConfig
 
 define_flags(RerankerConfig)
 CROSS_ENCODER_DIR = flags.DEFINE_string(
-    "cross_encoder_dir", "", "New folder for the model in sentence-transformers' form."
+    "cross_encoder_dir", "", "New folder for the model in sentence-transformers' format."
 )
 
 
@@ -40,7 +40,7 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
 
 
 def check_free(folder: pathlib.Path, configs: Configs) -> None:
-    """Raises ValueError for what would stop the writing after the training."""
+    """Raises ValueError for problems that would prevent writing after training."""
     if not configs.training.do_train or configs.tuning.num_seeds > 1:
         raise ValueError("--cross_encoder_dir needs --do_train and --num_seeds=1.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -1,4 +1,4 @@
-"""Fine-tunes BERT to embed texts for search and similarity, and judges embeddings.
+"""Fine-tunes BERT to embed texts for search and similarity, and evaluates embeddings.
 
     python -m bert_tf.run_retriever --do_eval --init_checkpoint=all-MiniLM-L6-v2 \\
         --data_dir=scifact --output_dir=runs/minilm

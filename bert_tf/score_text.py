@@ -1,10 +1,10 @@
-"""Says how likely a text is to a masked language model, word by word, and writes a likelier one.
+"""Scores a text word by word with a masked language model, and rewrites unlikely words.
 
     python -m bert_tf.score_text --output_dir=runs/mine --text='He have a dog.'
     python -m bert_tf.score_text --output_dir=runs/mine --rewrite_rounds=5 --text='He have a dog.'
 
-A line a text: its pseudo-log-likelihood in nats, whole and a word. Below it each word with its own;
-`<-` marks those less likely than --unlikely, with a likelier piece.
+Prints a line per text with its pseudo-log-likelihood in nats, in total and per word, and below it
+each word with its own; `<-` marks those less likely than --unlikely, with a likelier piece.
 """
 
 import math
@@ -20,10 +20,13 @@ config_flags.define_flags(
 config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A text; may be given several times.")
 UNLIKELY = flags.DEFINE_float(
-    "unlikely", 0.001, "Words of a lower probability are marked.", 0.0, 1.0
+    "unlikely", 0.001, "Words with a lower probability are marked.", 0.0, 1.0
 )
 REWRITE_ROUNDS = flags.DEFINE_integer(
-    "rewrite_rounds", 0, "Replace the least likely words, at most so often.", lower_bound=0
+    "rewrite_rounds",
+    0,
+    "Maximum number of rounds that replace the least likely words; 0: none.",
+    lower_bound=0,
 )
 
 

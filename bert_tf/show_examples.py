@@ -1,4 +1,4 @@
-"""Prints pre-training examples as a reader sees them, each predicted piece with its answer.
+"""Prints pre-training examples as readable text, each predicted piece with its answer.
 
     python -m bert_tf.show_examples --input_file=examples.tfrecord --vocab_file=vocab.txt
 

@@ -1,7 +1,7 @@
-"""What TensorFlow's libraries print as they load: kept from hiding a program's own first line.
+"""Filters what TensorFlow's libraries print as they load, so that programs' own lines are seen.
 
-They write before they read TF_CPP_MIN_LOG_LEVEL, straight to standard error. Here that level holds
-for them too, and 0 shows all. Everything after the import is printed as ever.
+They write directly to standard error before they read TF_CPP_MIN_LOG_LEVEL. This module applies
+that level to them, too; 0 shows everything. Output after the import is not changed.
 """
 
 import contextlib

@@ -2,9 +2,10 @@
 
     PYTHONPATH=. python examples/answer_questions.py --model=all-MiniLM-L6-v2 --data=train-v1.1.json
 
---model is a BERT in any form that bert_tf reads; without it, a tiny one starts at random. --data
-has the form of SQuAD 1.1; without it, made_up.json is written in that form and taken. The questions
-of a tenth of the paragraphs are held out. The result is answers.keras in the current folder.
+--model is a BERT in any format that bert_tf reads; without it, a tiny random model is used. --data
+is a file in SQuAD 1.1's format; without it, made_up.json is written in that format and used. The
+questions of a tenth of the paragraphs are held out. The result is answers.keras in the current
+folder.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Tells good reviews from bad ones: raw strings in, labels out, all of it in one saved file.
+"""Classifies reviews as good or bad: raw strings in, labels out, all in one saved file.
 
     PYTHONPATH=. python examples/classify_reviews.py --model=all-MiniLM-L6-v2 --data=train.tsv
 
---model is a BERT in any form that bert_tf reads; without it, a tiny one starts at random. --data is
-a .tsv, .csv or .jsonl with columns `sentence` and `label`, as SST-2's; without it, reviews are made
-up. A tenth of the rows is held out. The result is reviews.keras in the current folder.
+--model is a BERT in any format that bert_tf reads; without it, a tiny random model is used. --data
+is a .tsv, .csv or .jsonl with columns `sentence` and `label`, as in SST-2; without it, reviews are
+made up. A tenth of the rows is held out. The result is reviews.keras in the current folder.
 """
 
 import argparse

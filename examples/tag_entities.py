@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python examples/tag_entities.py --model=all-MiniLM-L6-v2 --data=train.conll
 
---model is a BERT in any form that bert_tf reads; without it, a tiny one starts at random. --data
+--model is a BERT in any format that bert_tf reads; without it, a tiny random model is used. --data
 has a word and its tag on each line and blank lines between sentences; without it, sentences are
 made up. A tenth of them is held out. The result is tagger.keras in the current folder.
 """

@@ -1,9 +1,9 @@
-"""Asks an exported SavedModel of texts one thing, without a server.
+"""Queries an exported text model once, without a server.
 
     python -m export.ask serving/sst2/1 "A fine film."
     python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
 
-The likeliest class stands first; --json prints the outputs by name, as a server would send them.
+The likeliest class comes first; --json prints the outputs by name, as a server would send them.
 """
 
 import dataclasses
@@ -19,9 +19,11 @@ from bert_tf.config import Config, option
 
 @dataclasses.dataclass(frozen=True)
 class AskConfig(Config):
-    """Flags of this program; the first three may stand alone, in this order."""
+    """Flags of this program; the first three can be given without names, in this order."""
 
-    saved_model: str = option("", "Folder of a version, as serving/sst2/1; its parent: the newest.")
+    saved_model: str = option(
+        "", "Folder of a version, such as serving/sst2/1; its parent: the newest version."
+    )
     text: str = option("", "The text; or the question.")
     second_text: str = option("", "The second text of a pair; or the context of a question.")
     json: bool = option(False, "Print all outputs by name as one JSON object.")
@@ -54,7 +56,7 @@ def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str
 
     found = find_saved_model(folder)
     if found is None:
-        raise ValueError(f"{folder} has no saved_model.pb; give a folder as serving/sst2/1.")
+        raise ValueError(f"{folder} has no saved_model.pb; give a folder such as serving/sst2/1.")
     card = read_card(found)
     names = card["inputs"]
     signature = load_signatures(found)["serving_default"]

@@ -1,4 +1,4 @@
-"""Says what an exported model is and what a server needs for it, and checks what it does.
+"""Describes an exported model and what a server needs to run it, and checks its answers.
 
     python -m export.check serving/sst2/1
     python -m export.check serving/sst2/1 --model_dir=runs/sst2
@@ -22,9 +22,13 @@ from absl import flags
 from bert_tf import config_flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("saved_model", "", "Folder of a version, as serving/sst2/1; may stand alone.")
 flags.DEFINE_string(
-    "model_dir", "", "What it was made from; empty: what the export recorded, if it is still there."
+    "saved_model", "", "Folder of a version, such as serving/sst2/1; also without --saved_model=."
+)
+flags.DEFINE_string(
+    "model_dir",
+    "",
+    "Model that it was made from; empty: the one that the export recorded, if it still exists.",
 )
 
 
@@ -33,7 +37,9 @@ def main(_: list[str]) -> None:
         raise ValueError("Give the folder of a version: python -m export.check serving/sst2/1")
     folder = pathlib.Path(FLAGS.saved_model).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder; give that of a version, as serving/sst2/1.")
+        raise ValueError(
+            f"{folder} is not a folder; give that of a version, such as serving/sst2/1."
+        )
 
     from export.checks.model_check import check
 

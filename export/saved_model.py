@@ -1,4 +1,4 @@
-"""Writes a trained model as SavedModels for TensorFlow Serving: raw text in, answers out.
+"""Exports a trained model as SavedModels for TensorFlow Serving: raw text in, answers out.
 
     python -m export.saved_model --model_dir=runs/sst2 --output_dir=serving/sst2
 
@@ -7,10 +7,10 @@ makes, with the next free version,
     serving/sst2/1/      texts in; signatures serving_default, ids, examples (and words of a tagger)
     serving/sst2_ids/1/  ids in; TensorFlow's own operations only
 
-each with warm-up requests and, in assets.extra, bert_tf.json, which says what the model is, and the
+each with warm-up requests and, in assets.extra, bert_tf.json, which describes the model, and the
 vocabulary. A search (--kind=search --index=INDEX) is one model: query and k in, documents out. The
-model is a run directory or a checkpoint in any form; its kind is told by its heads.
-A version appears whole or not at all, so a server may watch the folder.
+model is a run directory or a checkpoint in any format; its kind follows from its heads. A version
+appears whole or not at all, so a server may watch the folder.
 """
 
 import pathlib
@@ -26,12 +26,17 @@ KINDS = (
     *("fill_mask", "next_sentence", "reranker", "embeddings", "encoder", "search"),
 )
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
-flags.DEFINE_string("output_dir", "", "Folder of the model; its name is the model's in the server.")
+flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any format.")
+flags.DEFINE_string(
+    "output_dir", "", "Folder of the model; its name is also the model's name in the server."
+)
 flags.DEFINE_integer("version", 0, "Version; 0: the next free one.", lower_bound=0)
-flags.DEFINE_enum("kind", "", ["", *KINDS], "What it serves as; empty: told by its heads.")
+flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind to serve; empty: determined by the heads.")
 flags.DEFINE_integer(
-    "max_seq_length", 0, "Most pieces of a row; 0: as in training, or all positions.", lower_bound=0
+    "max_seq_length",
+    0,
+    "Maximum length of a row; 0: as in training, or all positions.",
+    lower_bound=0,
 )
 flags.DEFINE_enum(
     "precision",
@@ -39,7 +44,7 @@ flags.DEFINE_enum(
     ["float32", "bfloat16"],
     "bfloat16: half the size, faster on CPUs with units for it, slower on others.",
 )
-flags.DEFINE_bool("pair", None, "Whether requests hold two texts; none: as in training.")
+flags.DEFINE_bool("pair", None, "Whether requests hold two texts; default: as in training.")
 flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
 flags.DEFINE_enum("pooling", "mean", ["cls", "mean", "max"], "Pooling of embeddings.")
 flags.DEFINE_bool("normalize", False, "Divide embeddings by their length.")

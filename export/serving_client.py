@@ -1,4 +1,4 @@
-"""Asks a model behind TensorFlow Serving, over REST or gRPC, for one text or for a file of them.
+"""Queries a model behind TensorFlow Serving, over REST or gRPC, with one text or a file.
 
     python -m export.serving_client --server=http://127.0.0.1:8501 --model=bert --text='Fine!'
     python -m export.serving_client --server=127.0.0.1:8500 --grpc --model=bert --text='Fine!'
@@ -53,12 +53,14 @@ class ClientConfig(Config):
     text_b: str = option("", "The second text of a pair.")
     question: str = option("", "A question, for models that answer questions.")
     context: str = option("", "The text that holds the answer.")
-    input_file: str = option("", "Texts, one a line, or .jsonl with the inputs by name.")
-    output_file: str = option("", "Where answers go as .jsonl; empty for the terminal.")
-    batch_size: int = option(32, "Texts a request, at most the server's max_batch_size.", lower=1)
-    timeout: float = option(10.0, "Seconds for one try of a request.", lower=0.001)
-    deadline: float = option(60.0, "Seconds for a whole call, all its tries.", lower=0.001)
-    retries: int = option(3, "Tries after the first, where another may succeed.", lower=0)
+    input_file: str = option("", "Texts, one per line, or .jsonl with the inputs by name.")
+    output_file: str = option("", "File for the answers as .jsonl; empty: the terminal.")
+    batch_size: int = option(32, "Texts per request, at most the server's max_batch_size.", lower=1)
+    timeout: float = option(10.0, "Timeout of one attempt, in seconds.", lower=0.001)
+    deadline: float = option(
+        60.0, "Timeout of a whole call with all attempts, in seconds.", lower=0.001
+    )
+    retries: int = option(3, "Maximum number of retries after temporary errors.", lower=0)
     grpc: bool = option(False, "Use gRPC; needs tensorflow-serving-api.")
 
 
@@ -225,7 +227,7 @@ def main(_: list[str]) -> None:
     given = config_flags.given(ClientConfig)
     texts = {name: given[name] for name in TEXT_INPUTS if name in given}
     if not config.server or not config.model:
-        raise ValueError("Give --server and --model: where to ask, and which model.")
+        raise ValueError("Give the address as --server and the model's name as --model.")
     if texts and config.input_file:
         raise ValueError(f"Give either --{next(iter(texts))} or --input_file, not both.")
     ask(config, texts)

@@ -1,4 +1,4 @@
-"""Writes a trained model as a LiteRT (TFLite) file, if it answers as well as before.
+"""Writes a trained model as a LiteRT (TFLite) file if its score stays good enough.
 
     python -m export.tflite --model_dir=runs/sst2 --output_file=sst2.tflite --quantize=dynamic
 
@@ -25,23 +25,28 @@ KINDS = (
     *("question_answering", "embeddings", "encoder"),
 )
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any form.")
+flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any format.")
 flags.DEFINE_string("output_file", "", "File to write, .tflite; it must not exist.")
 flags.DEFINE_enum("quantize", "dynamic", ["none", "float16", "dynamic", "int8"], "See above.")
-flags.DEFINE_enum("kind", "", ["", *KINDS], "What it answers; empty: told by its heads.")
+flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind of answers; empty: determined by the heads.")
 flags.DEFINE_integer(
-    "max_seq_length", 0, "Most pieces of a row; 0: as in training, or all positions.", lower_bound=0
+    "max_seq_length",
+    0,
+    "Maximum length of a row; 0: as in training, or all positions.",
+    lower_bound=0,
 )
 flags.DEFINE_string("eval_file", "", "Labelled examples to score on; empty: the run's dev set.")
 flags.DEFINE_float(
-    "max_loss", None, "Points of 100 that may be lost; none: see above.", lower_bound=0
+    "max_loss", None, "Points (of 100) that the score may lose; default: see above.", lower_bound=0
 )
-flags.DEFINE_bool("no_gate", False, "Compare on sample texts only, for want of a dev set.")
+flags.DEFINE_bool("no_gate", False, "Only compare outputs on sample texts, if there is no dev set.")
 flags.DEFINE_string(
     "calibration_file", "", "Examples, or lines of text, for int8; empty: the run's training set."
 )
 flags.DEFINE_bool(
-    "text_input", False, "Add a signature of texts; needs a runtime with tensorflow-text's kernels."
+    "text_input",
+    False,
+    "Add a signature for texts; needs a runtime with tensorflow-text's kernels.",
 )
 
 

@@ -68,7 +68,7 @@ def test_text_becomes_a_model(pretrained, folder) -> None:
     # The same command resumes it, with and without the flag.
     printed = finish(pretrain(folder, "run", num_train_steps=2, do_whole_word_mask="true"))
     assert "step 2" in printed
-    assert "is a vocabulary of byte_bpe" in fail(pretrain(folder, "run", tokenizer="wordpiece"))
+    assert "is a byte_bpe vocabulary" in fail(pretrain(folder, "run", tokenizer="wordpiece"))
 
 
 def test_masks_are_filled_in(pretrained) -> None:

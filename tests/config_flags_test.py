@@ -28,7 +28,7 @@ def fail(error: BaseException) -> None:
 
 
 def test_errors_of_input_and_machine_are_one_line() -> None:
-    assert "Too little memory (Unable to allocate 256. PiB" in said(np.zeros, 1 << 55)
+    assert "Out of memory (Unable to allocate 256. PiB" in said(np.zeros, 1 << 55)
     assert "use smaller batches" in said(fail, MemoryError())
     exhausted = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [9,9]\n\tat x")
     line = said(fail, exhausted)
@@ -38,7 +38,7 @@ def test_errors_of_input_and_machine_are_one_line() -> None:
         tf.errors.ResourceExhaustedError(None, None, "/x; No space left on device"),
     )
     for error in full:
-        assert "No space left on device. Make room" in said(fail, error)
+        assert "No space left on device. Free some space" in said(fail, error)
     assert "nested too deeply" in said(json.loads, "[" * 100_000)
     assert said(fail, TypeError("a fault of the program")) is None
 

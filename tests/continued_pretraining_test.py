@@ -129,7 +129,7 @@ def test_contradictions_are_refused_at_once(folder):
     assert not (folder / "refused").exists()
     for init_checkpoint in (folder / "theirs", ""):
         printed = fail(go_on(folder, "theirs", init_checkpoint=init_checkpoint))
-        assert "theirs holds a model that no run made" in printed
+        assert "theirs holds a model that is not a run" in printed
 
 
 def test_masks_are_filled_by_anybodys_model(folder):

@@ -54,9 +54,9 @@ def test_writes_unmasked_examples_and_says_so(folder):
     assert not list((folder / "out").glob(".*"))  # nothing is left behind
 
     status, printed = make(folder, "--num_shards=2", "--num_workers=1")
-    assert status == 0 and "made already" in printed
+    assert status == 0 and "exist already" in printed
     status, printed = make(folder, "--num_shards=2", "--masking=static", "--dupe_factor=2")
-    assert status == 0 and "made already" not in printed
+    assert status == 0 and "exist already" not in printed
     form = describe_records(RecordFiles(paths))
     assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
 
@@ -69,7 +69,7 @@ def test_two_equal_commands_at_once(folder):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         results = list(pool.map(lambda _: make(folder, *flags, how=start), range(3)))
     assert [status for status, _ in results] == [0, 0, 0], results
-    assert sum("made already" in printed for _, printed in results) == 2
+    assert sum("exist already" in printed for _, printed in results) == 2
     assert not list((folder / "out").glob(".*"))
 
 

@@ -30,7 +30,7 @@ def test_a_corpus_that_is_clean_and_one_that_is_not(tmp_path, look):
     clean = write_text(tmp_path / "clean.jsonl", documents(150))
     copied = write_text(tmp_path / "copied.jsonl", documents(150) * 2)
     status, printed = look(clean)
-    assert status == 0 and "Nothing is wrong" in printed
+    assert status == 0 and "No problems found" in printed
     status, printed = look(clean, copied)
     assert status == 2 and printed.index("clean.jsonl") < printed.index("copied.jsonl")
     assert "50 % (150 of 300); expected below 1.0 %" in printed

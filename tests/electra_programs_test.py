@@ -175,10 +175,10 @@ def test_towers_of_the_original_checkpoint(tmp_path):
     encoder = BertEncoder.from_checkpoint(received)
     assert encoder.config.table_width == 36
     checkpoint = read_checkpoint(theirs, tower="generator")
-    with pytest.raises(ValueError, match="holds ELECTRA's generator alone; its discriminator"):
+    with pytest.raises(ValueError, match="holds only ELECTRA's generator, but its discriminator"):
         one_tower({f"generator/encoder/{n}": v for n, v in checkpoint.weights.items()}, *OTHER)
     wide = {"bert/encoder/layer_0/intermediate/dense/kernel": np.zeros([100, 400])}
-    with pytest.raises(ValueError, match="its width 100 is no multiple of 64"):
+    with pytest.raises(ValueError, match="its width 100 is not a multiple of 64"):
         infer_config({**checkpoint.weights, **wide}, "somewhere")
     narrow = checkpoint.config  # Its heads are not told by it.
     assert (narrow.hidden_size, narrow.table_width, narrow.hidden_act) == (30, 36, "gelu_exact")

@@ -162,7 +162,7 @@ def test_bad_flags_end_in_one_line(folder):
     cases = [
         ({"input_file": ""}, "ERROR: --input_file is empty"),
         ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is no file"),
-        ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling takes the last layer; leave"),
+        ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling uses the last layer; leave"),
         ({"normalize": "true"}, "ERROR: --normalize is for embeddings; give --pooling too."),
         ({"pooling": "sum"}, f"--pooling=sum: value should be one of <|own|{'|'.join(POOLINGS)}>"),
         ({"layers": "-1,3"}, "ERROR: --layers: received [3], but the model has 3 layers"),
@@ -346,7 +346,7 @@ def test_the_models_own_embedding(tmp_path):
     own = OwnEmbedder.from_checkpoint(checkpoint, batch_size=2)
     vectors = np.stack(own.run([own.pack(text) for text in texts]))
     np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-6)
-    with pytest.raises(ValueError, match="does not say how it pools; give --pooling"):
+    with pytest.raises(ValueError, match="does not state its pooling; give one"):
         OwnEmbedder.from_checkpoint(made_checkpoint())
     with pytest.raises(ValueError, match="'b' is a second text"):
         own.pack("a", "b")

@@ -103,7 +103,7 @@ def test_a_lock_that_another_holds_is_left_alone(tmp_path: pathlib.Path) -> None
         with pytest.raises(KeyError), exclusive(tmp_path / "new" / "lock"):
             raise KeyError
     (tmp_path / "file").write_text("")
-    message = "Cannot write in the folder .*/file .*name one .* --cache_dir"
+    message = "Cannot write in the folder .*/file .*name a writable folder with --cache_dir"
     with pytest.raises(ValueError, match=message):
         with exclusive(tmp_path / "file" / "lock", flag="cache_dir"):
             pass

@@ -67,7 +67,7 @@ def test_stopped_then_killed_then_finished(folder, whole):
     process = start("run_classifier", **command)
     status, printed = signal_after(process, log, 4, signal.SIGTERM)
     assert status == PREEMPTED, printed
-    assert "the same command goes on" in printed
+    assert "run the same command again to resume" in printed
     saved = max(int(path.stem.split("-")[1]) for path in log.parent.glob("model.ckpt-*.index"))
     assert f"Saved at step {saved};" in printed
     assert read_metrics(log)[-1]["step"] <= saved < NUM_STEPS
@@ -107,7 +107,7 @@ def test_what_does_not_fit_the_run_is_refused(folder):
     assert "--learning_rate is 0.001, was 0.003" in message
     assert "--max_seq_length is 12, was 16" in message
     with exclusive(copy / ".lock"):
-        assert f"Another process trains in {copy}" in refused()
+        assert f"Another process is training in {copy}" in refused()
     for path in copy.glob("model.ckpt-4.*"):
         del before[path.name]
         path.unlink()

@@ -74,7 +74,7 @@ def test_signals_are_handed_on_once(two_waiting):
     assert status == 128 + signal.SIGTERM, printed
     assert printed.count("saved") == 1 + printed.count("worker 1: saved")
     assert log.read_text().endswith("saved\n")
-    assert "Starting all" not in printed
+    assert "Restarting all" not in printed
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_all_start_again_after_a_loss(tmp_path):
     flags = {"local_workers": 2, "grace_seconds": 0.5, "worker_logs": tmp_path, "restarts": 2}
     status, printed = ended(start_workers(once, **flags))
     assert status == 0, printed
-    assert "Starting all workers again (1 of 2)." in printed and "(2 of 2)" not in printed
+    assert "Restarting all workers (1 of 2)." in printed and "(2 of 2)" not in printed
     # Each is told its place; the other's log has both starts.
     lines = [line for line in printed.splitlines() if line.startswith("worker 0 ")]
     lines += (tmp_path / "worker-1.log").read_text().splitlines()
@@ -100,7 +100,7 @@ def test_all_start_again_after_a_loss(tmp_path):
     hosts = [re.findall(r"localhost:\d+", line) for line in lines]
     assert hosts[:2] == hosts[2:] and [len(set(pair)) for pair in hosts] == 4 * [2]
     status, printed = ended(start_workers("1:sys.exit(1)", **flags))  # Would come again.
-    assert status == 1 and "Starting all" not in printed
+    assert status == 1 and "Restarting all" not in printed
 
 
 def launched(monkeypatch, given, *command):

@@ -107,6 +107,6 @@ def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path):
     good = {"init_checkpoint": "m", "output_file": tmp_path / "o", "data_dir": "d"}
     assert "--output_file is empty" in refuse(**{**good, "output_file": ""})
     assert "either a BEIR folder" in refuse(**{**good, "data_dir": ""})
-    assert "no rank is left" in refuse(**good, range_min=5, range_max=5)
+    assert "make it larger" in refuse(**good, range_min=5, range_max=5)
     (tmp_path / "o").write_text("")
     assert "exists" in refuse(**good)

@@ -79,7 +79,7 @@ def test_a_card_of_a_bare_checkpoint_is_one_too(tmp_path):
     card = write_card(tmp_path, "tagger", None)
     assert card.data.eval_results is None and card.data.pipeline_tag == "token-classification"
     assert "## Results" not in card.text and "## Training" not in card.text
-    assert "go in windows" in card.text
+    assert "are split into windows" in card.text
 
 
 def test_what_a_model_comes_from():

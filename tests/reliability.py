@@ -260,7 +260,7 @@ def go_on(case: Case) -> str:
         tiny_training.write_examples(case.examples)
         for copy in case.top.glob("*.copy"):
             shutil.copy(copy, case.folder / copy.stem)
-        if to_delete := re.search(r"or delete (\S+\.)\* to begin again", error):
+        if to_delete := re.search(r"or delete (\S+\.)\* to start again", error):
             for path in case.folder.glob(f"{pathlib.Path(to_delete[1]).name}*"):
                 path.unlink()
     raise Wrong(f"still {error}")

@@ -62,9 +62,9 @@ GOOD = "text,label\nthe film,pos\n"
             "x.jsonl",
             '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n{"text": "c"}\n',
             {},
-            "1 of 3 examples have no label, the first is",
+            "1 of 3 examples have no label, first",
         ),
-        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' is more than a line"),
+        ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' contains a line break"),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
         ("x.csv", b"text,label\n\xff,pos\n", {}, "x.csv line 2: byte b'\\xff' is not UTF-8"),
         (
@@ -88,7 +88,7 @@ def test_a_label_that_training_lacks(folder):
     rows = [{"text": "the film", "label": label} for label in ("pos", "odd", "odd")]
     table = write_table(folder / "unknown.csv", rows)
     assert refuse("run_classifier", **flags_of(folder, eval_file=table)) == (
-        f"{table} line 3: label 'odd' is none of the known ones, 'neg', 'pos', 'so-so'; "
+        f"{table} line 3: label 'odd' is not one of the known labels, 'neg', 'pos', 'so-so'; "
         "2 of 3 rows have such a label. Correct them, or add the label."
     )
 
@@ -129,12 +129,12 @@ def test_columns_that_are_swapped(folder):
     message = refuse(
         "run_classifier", **flags_of(folder, train_file=write_table(folder / "swapped.csv", rows))
     )
-    assert "160 training examples have 160 labels, say 'what is 0?'" in message
-    assert "--text_column is 'text' and --label_column 'label': exchange them" in message
+    assert "160 training examples have 160 labels, such as 'what is 0?'" in message
+    assert "--text_column is 'text' and --label_column 'label': swap them" in message
     assert "--label_kind=number" in message
     table = write_table(folder / "few.csv", rows[:20])
     message = refuse("run_classifier", **flags_of(folder, train_file=table))
-    assert "is none of the known ones" in message  # of dev.csv: nothing else is wrong
+    assert "is not one of the known labels" in message  # of dev.csv: nothing else is wrong
 
 
 @pytest.mark.slow

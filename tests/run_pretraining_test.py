@@ -327,5 +327,5 @@ def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
     flags = flags_of(folder, "early", cache_dir=folder / "other_cache", num_workers=2)
     process = start("run_pretraining", **flags)
     printed = interrupt_at("training a vocabulary", process)
-    assert printed.splitlines()[-1] == "Interrupted. What was finished is kept."
+    assert printed.splitlines()[-1] == "Interrupted. Finished work is kept."
     assert "Traceback" not in printed

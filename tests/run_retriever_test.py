@@ -259,7 +259,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     )
     assert "no negative" in message(retrieval_loss="triplet", train_file=folder / "scored.csv")
     assert "--max_seq_length=99 is above" in message(max_seq_length=99)
-    assert "no size of embeddings of 32" in message(matryoshka_dims="64")
+    assert "not a size for embeddings of 32" in message(matryoshka_dims="64")
     shutil.copytree(folder / "beir", tmp_path / "beir")
     qrels = tmp_path / "beir" / "qrels" / "train.tsv"
     qrels.write_text("query-id\tcorpus-id\tscore\nq0\td99\t1\n")

@@ -230,10 +230,10 @@ def changed(content, **fields):
     [
         ('{"data": [\n{"paragraphs": [}]}', "", "bad.json is not JSON: Expecting value: line 2"),
         ('{"paragraphs": []}', "", "bad.json: no 'data', expected a list; is this SQuAD's JSON"),
-        ({"answers": []}, "", "bad.json, question 9-1: no answer to be trained on"),
+        ({"answers": []}, "", "bad.json, question 9-1: no answer to train on"),
         ({"answers": [{"text": "Rome", "answer_start": 999}]}, "", "'Rome' at character 999 of a"),
         ({"answers": "Rome"}, "", "question 9-1: 'answers' is 'Rome', expected a list"),
-        ({"id": "9-0"}, "", "bad.json, question 9-0: a second question of this id"),
+        ({"id": "9-0"}, "", "bad.json, question 9-0: a second question has this id"),
         ({"is_impossible": "no"}, "2", "question 9-1: 'is_impossible' is 'no', expected a bool"),
     ],
 )

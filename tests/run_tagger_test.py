@@ -257,7 +257,7 @@ BAD = [
     ("Anna B-PER\n", {"tag_column": 3}, "bad.txt, line 1: tag_column is 3, and the line has 2 col"),
     ("Anna B-PER\n", {"tag_column": "upos"}, "tag_column is 'upos', and the line has 2 columns"),
     ("Anna B-PER\n\xe9 O\n".encode("latin1"), {}, "bad.txt, line 2: byte b'\\xe9' at offset 11"),
-    ("\n\n", {}, "bad.txt: no sentence; expected one word a line, with its tag"),
+    ("\n\n", {}, "bad.txt: no sentences; expected one word per line, with its tag"),
     ("1\tAnna\t_\tX\t_\t_\t0\t_\t_\t_\n3" + "\tx" * 9 + "\n", {}, "line 2: '3\\tx\\tx"),
 ]
 

@@ -63,7 +63,7 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
     strategy = make_strategy(training)
     with exclusive(folder / f".lock{'' if is_chief(strategy) else '1'}") as is_ours:
         if not is_ours:
-            raise ValueError(f"Another process trains in {folder}.")
+            raise ValueError(f"Another process is training in {folder}.")
         records = RecordFiles([examples])
         if is_chief(strategy):
             vocab = Vocab((*SPECIAL, *map(str, range(PIECES - len(SPECIAL)))))

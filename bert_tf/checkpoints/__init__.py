@@ -1,1 +1,1 @@
-"""Checkpoints of BERT, whoever wrote them, as NumPy arrays under one set of names."""
+"""Reads and writes checkpoints of many libraries as NumPy arrays under one set of names."""

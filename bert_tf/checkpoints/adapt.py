@@ -1,6 +1,6 @@
-"""Changes a checkpoint's tables: positions cut or grown, vocabulary grown or exchanged.
+"""Changes a checkpoint's tables: resizes positions, extends or replaces the vocabulary.
 
-What new rows start from is stated at each function. The MLM head's bias has a row a piece too, and
+Each function says how new rows are initialized. The MLM head's bias also has one row per piece, and
 follows the word table.
 """
 
@@ -29,14 +29,13 @@ def adapt(
     vocab_file: str = "",
     added_words_file: str = "",
 ) -> Checkpoint:
-    """Returns the checkpoint with other tables; what is 0 or empty stays as it is.
+    """Returns the checkpoint with changed tables; arguments that are 0 or empty change nothing.
 
     Args:
       checkpoint: as read.
       max_position_embeddings: rows of the position table.
-      vocab_file: the vocabulary to have; if the checkpoint came without one, it is taken as its
-        own.
-      added_words_file: words to add to the vocabulary, one a line.
+      vocab_file: the new vocabulary; if the checkpoint has none, it is taken as its own.
+      added_words_file: words to add to the vocabulary, one per line.
 
     Raises:
       ValueError: if a vocabulary is missing or does not fit.
@@ -56,8 +55,8 @@ def adapt(
 def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
     """Cuts the position table, or grows it by repeating it from its start.
 
-    Rows that are repeated know at least their neighbours' distances (Beltagy et al. 2020,
-    Longformer, section 5); random ones would know nothing.
+    Repeated rows at least encode the distances to their neighbours (Beltagy et al. 2020,
+    Longformer, section 5); random ones would encode nothing.
     """
     table, first = checkpoint.weights.get(POSITIONS), checkpoint.config.position_offset
     if rows == checkpoint.config.max_position_embeddings:
@@ -74,7 +73,7 @@ def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
 
 
 def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
-    """Takes a vocabulary as that of a checkpoint that came without one.
+    """Gives a vocabulary to a checkpoint without one.
 
     The casing follows it, unless the checkpoint states one.
 
@@ -82,7 +81,7 @@ def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
       ValueError: if it is longer than the word table, or contradicts the casing.
     """
     vocab, notes = fill_up(vocab, checkpoint.config.vocab_size, checkpoint.source)
-    lower = check_casing(vocab, checkpoint.stated_casing, "the vocabulary given")
+    lower = check_casing(vocab, checkpoint.stated_casing, "the given vocabulary")
     tokenizer = TokenizerFiles(vocab, lower, checkpoint.stated_casing)
     config = tokenizer.applied_to(checkpoint.config, checkpoint.source)
     notes = (*checkpoint.notes, *notes)
@@ -102,23 +101,23 @@ def state_casing(checkpoint: Checkpoint, do_lower_case: bool) -> Checkpoint:
 
 
 def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
-    """Gives the checkpoint another vocabulary: rows go with their pieces.
+    """Replaces the vocabulary of a checkpoint: rows move with their pieces.
 
-    A new piece starts from the mean of the rows of the pieces that wrote it until now; one that
-    was [UNK] from the mean of all rows.
+    A new piece starts from the mean of the rows of the pieces that spelled it before, or from the
+    mean of all rows if it was [UNK].
 
     Raises:
       ValueError: if the vocabulary contradicts the checkpoint's casing, or is of byte BPE.
     """
     old = checkpoint.vocab
     if old is None:
-        raise ValueError(f"{checkpoint.source} has no vocabulary to exchange; give --vocab_file.")
+        raise ValueError(f"{checkpoint.source} has no vocabulary to replace; give --vocab_file.")
     if vocab == old:
         return checkpoint
     if isinstance(vocab, BpeVocab) or isinstance(old, BpeVocab):
         raise ValueError(
-            f"{checkpoint.source}: its vocabulary is another than the one given, and only one of "
-            "WordPiece is exchanged for another; leave --vocab_file and --added_words_file out."
+            f"{checkpoint.source}: its vocabulary differs from the given one, but only a WordPiece "
+            f"vocabulary can be replaced by another; leave --vocab_file and --added_words_file out."
         )
     check_casing(vocab, checkpoint.config.do_lower_case, "the new vocabulary")
     tokenizer = WordPiece(old, checkpoint.config.do_lower_case)
@@ -134,7 +133,7 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
 
 
 def pieces_of(token: str, tokenizer: WordPiece) -> list[int]:
-    """Returns the ids of the pieces that write a token; [] if that takes [UNK]."""
+    """Returns the ids of the pieces that spell a token; [] if it needs [UNK]."""
     ids = tokenizer.encode_uncached(token.removeprefix(CONTINUATION_PREFIX))
     return [] if tokenizer.vocab.unk_id in ids else ids
 
@@ -160,13 +159,13 @@ def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
 
 
 def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
-    """Reads words to add, one a line; blank lines, and words that are there already, are skipped.
+    """Reads words to add, one per line; skips blank lines and words that exist already.
 
     Raises:
-      ValueError: with file and line, if one could never be a piece of a text.
+      ValueError: with file and line, if a word could never be a piece of a text.
     """
     if not isinstance(checkpoint.vocab, Vocab):
-        kind = "no vocabulary" if checkpoint.vocab is None else "no vocabulary of WordPiece"
+        kind = "no vocabulary" if checkpoint.vocab is None else "no WordPiece vocabulary"
         raise ValueError(f"{checkpoint.source} has {kind} to add to; give --vocab_file.")
     lower = checkpoint.config.do_lower_case
     words: dict[str, None] = {}
@@ -180,7 +179,7 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
         if len(parts) != 1 or len(parts[0]) > MAX_WORD_CHARACTERS:
             raise ValueError(
                 f"{path}, line {number}: {word!r} is not one word to the tokenizer but "
-                f"{parts[:5]}; give one word a line."
+                f"{parts[:5]}; give one word per line."
             )
         word = prefix + parts[0]
         if word in checkpoint.vocab.ids or word in words:
@@ -192,10 +191,10 @@ def read_words(checkpoint: Checkpoint, path: str) -> list[str]:
 
 
 def add_words(checkpoint: Checkpoint, words: list[str]) -> Checkpoint:
-    """Adds words: they take the [unused] rows first, then new rows at the end.
+    """Adds words: first in the [unused] rows, then in new rows at the end.
 
-    Every added word starts from the mean of the rows of its pieces, also in an [unused] row, which
-    was never trained.
+    Every added word starts from the mean of the rows of its pieces, even in an [unused] row,
+    because those were never trained.
 
     Raises:
       ValueError: if the checkpoint has no vocabulary.

@@ -1,8 +1,8 @@
-"""Archives of checkpoints, unpacked: into a folder of their own, of plain files, of bounded size.
+"""Unpacks archives of checkpoints into a new folder: only plain files, of bounded size.
 
-The table of contents is checked before anything is written. What it says is not trusted either: all
-reading goes through the limit. Files are written here and not by `extractall`, some versions of
-which can be led outside their folder by links (CVE-2025-4517).
+The table of contents is checked before anything is written. It is not trusted either: all reading
+is subject to the limit. Files are written here and not by `extractall`, because links can lead some
+versions of it outside the folder (CVE-2025-4517).
 """
 
 import contextlib
@@ -29,8 +29,8 @@ HEADER_BYTES = MAX_ENTRIES * 4 * tarfile.BLOCKSIZE  # of all members of a tar
 
 NO_FILE = "a link or a device (tar --dereference packs what links lead to)"
 TOO_LARGE = (
-    f"it becomes more than {MAX_RATIO} times as large; if you trust it, unpack it yourself and "
-    "give the folder"
+    f"unpacked it is more than {MAX_RATIO} times as large; if you trust it, unpack it yourself and "
+    f"give the folder"
 )
 TOO_MANY = f"it holds more than {MAX_ENTRIES} files and folders"
 UNPACKING_ERRORS = (
@@ -65,8 +65,8 @@ def unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Unpacks an archive into a new folder, which is deleted afterwards.
 
     Raises:
-      ValueError: if it cannot be read, holds links or devices, is too large, or has a name that
-        lies outside its folder.
+      ValueError: if it cannot be read, holds links or devices, is too large, or has a name outside
+        its folder.
     """
     most = min(MAX_BYTES, FREE_BYTES + MAX_RATIO * path.stat().st_size)
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as name:
@@ -86,7 +86,7 @@ def unpacked(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _check(members: Sequence[_Member], most: int) -> None:
-    """Raises ValueError for what an archive of a checkpoint does not hold."""
+    """Raises ValueError for members that do not belong in an archive of a checkpoint."""
     for name, _, kind, _ in members:
         if kind:
             raise ValueError(f"the member {name!r} is {kind}; expected files and folders")
@@ -128,17 +128,17 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
 
 
 def _zip_kind(info: zipfile.ZipInfo) -> str:
-    """Returns what is not a plain file; zipfile reads other compressions in unbounded memory."""
+    """Describes a member that is not a plain file; zipfile has no memory limit for some methods."""
     mode = stat.S_IFMT(info.external_attr >> 16)
     if mode not in (0, stat.S_IFREG):
         return NO_FILE
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "compressed neither by deflate nor not at all"
+        return "compressed by another method than deflate"
     return ""
 
 
 class _Bounded(io.RawIOBase):
-    """A seekable stream of at most so many bytes, in short reads."""
+    """A seekable stream with a limit on its bytes, in short reads."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream, self._most = stream, most

@@ -1,6 +1,6 @@
-"""A model read from somebody's files: weights by name, configuration, vocabulary, labels.
+"""A model read from any files: weights by name, configuration, vocabulary, labels.
 
-Weights carry google-research/bert's names and shapes, which are also the names of our variables.
+Weights have google-research/bert's names and shapes, which are also the names of our variables.
 V, D, F, P and Y are vocab_size, hidden_size, intermediate_size, max_position_embeddings and
 type_vocab_size; E is table_width, the same as D in most models.
 
@@ -13,7 +13,7 @@ type_vocab_size; E is table_width, the same as D in most models.
     bert/pooler/dense/kernel [D, D]                  cls/seq_relationship/output_weights [2, D]
     cls/predictions/transform/dense/kernel [D, E]    cls/predictions/output_bias [V]
 
-What that program has no name for:
+Names for what that program does not have:
 
     bert/embeddings_project/{kernel [E, D],bias [D]}    where E is not D
     bert/encoder/layer_1/attention/LayerNorm            of pre-norm blocks, before attention (layer
@@ -60,7 +60,7 @@ LABEL_HEADS = ("classifier", "tagger")
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Weights of a model with all that is needed to use them.
+    """Weights of a model with everything needed to use them.
 
     Args:
       source: the path it was read from.
@@ -69,11 +69,12 @@ class Checkpoint:
       weights: float32 arrays by google-research/bert's names.
       vocab: None if the files have none (a bare weights file).
       labels: names of the classes, in the order of the head's rows; empty if not recorded.
-      stated_casing: what the files say of it; None if the vocabulary's pieces told it, or nothing.
-      unused: names in the files, as they stand there, that mean nothing here.
-      notes: what a user should know of how the files were read, a sentence each.
-      family: what messages call it: BERT, RoBERTa ..
-      embedding: how it embeds texts, where the files say so.
+      stated_casing: the casing given in the files; None if it was inferred from the vocabulary's
+        pieces, or is unknown.
+      unused: names in the files, unchanged, that are unknown here.
+      notes: what a user should know about how the files were read, one sentence each.
+      family: its name in messages: BERT, RoBERTa ..
+      embedding: how it embeds texts, if the files say so.
     """
 
     source: str
@@ -90,7 +91,7 @@ class Checkpoint:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Names of the heads that it has, of `HEADS`."""
+        """Names of its heads, from `HEADS`."""
         return heads_of(self.weights)
 
     @property
@@ -99,14 +100,14 @@ class Checkpoint:
         return num_labels(self.weights)
 
     def check(self, may_ignore: Sequence[str] = (), may_miss: Sequence[str] = ()) -> None:
-        """Checks that the weights are whole, finite, of the right shapes and all understood.
+        """Checks that the weights are complete, finite, of the right shapes and all known.
 
         Args:
-          may_ignore: starts of names in the files that may be left out.
-          may_miss: starts of names of weights that may be missing.
+          may_ignore: prefixes of names in the files that may be left out.
+          may_miss: prefixes of names of weights that may be missing.
 
         Raises:
-          ValueError: with every name that is missing, unused, or of another shape.
+          ValueError: with every name that is missing, unused, or has another shape.
         """
         expected = encoder_shapes(self.config)
         for head in self.heads:
@@ -118,14 +119,14 @@ class Checkpoint:
         unused = unnamed(self.unused, may_ignore)
         if missing or mismatched or unused:
             remedies = {
-                "configuration and weights are of two models.": mismatched,
-                "name what may be missing as may_miss (--may_miss).": missing,
-                "name what may be left out as may_ignore (--may_ignore).": unused,
+                "configuration and weights belong to different models.": mismatched,
+                "list weights that may be missing in may_miss (--may_miss).": missing,
+                "list weights that may be left out in may_ignore (--may_ignore).": unused,
             }
             remedy = next(text for text, names in remedies.items() if names)
             raise ValueError(
-                f"{self.source} is no {self.family} of its configuration:"
-                f"{listed('missing', missing)}{listed('of another shape', mismatched)}"
+                f"{self.source} does not match its {self.family} configuration:"
+                f"{listed('missing', missing)}{listed('of the wrong shape', mismatched)}"
                 f"{listed('not understood', unused)} {remedy}"
             )
         broken = [name for name, value in self.weights.items() if not np.isfinite(value).all()]
@@ -145,7 +146,7 @@ class Checkpoint:
 
 
 def with_transform(weights: Weights, config: ModelConfig) -> Weights:
-    """Returns the weights with what the heads of tasks begin from, if they have none of their own.
+    """Returns the weights with the initial transformation of task heads, if they have none.
 
     It is the transformation of the masked LM: ModernBERT's classes name both `head`.
     """
@@ -157,7 +158,7 @@ def with_transform(weights: Weights, config: ModelConfig) -> Weights:
 
 
 def without_task_heads(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns what a new head begins from: the encoder, and the transformation before heads."""
+    """Returns the weights below a new head: the encoder, and the transformation before heads."""
     kept = {
         name: weight
         for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
@@ -175,7 +176,7 @@ def listed(title: str, names: Sequence[str], most: int = 10) -> str:
 
 
 def unnamed(names: Iterable[str], starts: Sequence[str]) -> list[str]:
-    """Returns the names that begin with none of `starts`; one string is one start."""
+    """Returns the names that begin with none of `starts`; a single string is one prefix."""
     starts = (starts,) if isinstance(starts, str) else tuple(starts)
     return [name for name in names if not name.startswith(starts)]
 
@@ -196,7 +197,7 @@ def num_labels(weights: Weights) -> int:
 
 
 def shape_differences(weights: Weights, expected: Shapes) -> list[str]:
-    """Returns a text for each weight whose shape is not the expected one."""
+    """Describes each weight whose shape is not the expected one."""
     return [
         f"{name} {list(weights[name].shape)} instead of {list(shape)}"
         for name, shape in sorted(expected.items())
@@ -261,7 +262,7 @@ def weight_names(config: ModelConfig) -> set[str]:
 
 
 def table_rows(weights: Weights, config: ModelConfig) -> int:
-    """Returns the rows that the word table really has; those of the configuration without one."""
+    """Returns the number of rows of the word table; without a table, the configuration's."""
     table = weights.get("bert/embeddings/word_embeddings")
     return table.shape[0] if table is not None and table.ndim else config.vocab_size
 
@@ -277,6 +278,6 @@ def _layer_norm(config: ModelConfig, owner: str, size: int) -> Shapes:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """Returns the number of encoder layers that names of ours speak of."""
+    """Returns the number of encoder layers in our names."""
     found = (re.match(r"bert/encoder/layer_(\d+)/", name) for name in names)
     return 1 + max((int(match[1]) for match in found if match), default=-1)

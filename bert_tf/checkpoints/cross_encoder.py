@@ -1,12 +1,13 @@
 """Cross-encoders in sentence-transformers' folders, and in run directories.
 
-A folder is a Hugging Face classifier of one label; config.json says what a score is of the logit:
+A folder is a Hugging Face classifier with one label; config.json names the activation that makes a
+score of the logit:
 
     "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}   since 4.0
     "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"          before
 
-Without either it is the sigmoid, CrossEncoder's default for one label. The most pieces of a pair
-are model_max_length in tokenizer_config.json.
+Without either it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
+is model_max_length in tokenizer_config.json.
 """
 
 import json
@@ -30,7 +31,7 @@ MOST_PIECES = 512
 
 
 class CrossEncoder(NamedTuple):
-    """A classifier of one label with what makes it a cross-encoder."""
+    """A classifier with one label, and the settings that make it a cross-encoder."""
 
     checkpoint: Checkpoint
     activation: str  # of the logit: sigmoid or identity
@@ -38,7 +39,7 @@ class CrossEncoder(NamedTuple):
 
 
 def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
-    """Reads a cross-encoder in any form.
+    """Reads a cross-encoder in any format.
 
     Raises:
       ValueError: if it cannot be read, has another number of labels, or an unknown activation.
@@ -48,22 +49,24 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
     if "classifier" not in checkpoint.heads or checkpoint.num_labels != 1:
         has = f"a head of {checkpoint.num_labels} labels" if checkpoint.num_labels else "none"
         raise ValueError(
-            f"{path} is no cross-encoder: it needs a classification head of one label, and has "
-            f"{has}. Train one: python -m bert_tf.run_reranker --init_checkpoint={path}"
+            f"{path} is not a cross-encoder: expected a classification head with one label, "
+            f"received {has}. Train one: python -m bert_tf.run_reranker --init_checkpoint={path}"
         )
     folder = local_path(path)
     if folder.is_file() and folder.name.endswith(ARCHIVES):
-        raise ValueError(f"{path}: what a score is and how long pairs are is not read; unpack it.")
+        raise ValueError(
+            f"{path}: activation and length of pairs cannot be read from an archive; unpack it."
+        )
     folder = folder if folder.is_dir() else folder.parent
     length = min(stated_length(folder), checkpoint.config.longest_row)
     return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
 
 
 def stated_activation(folder: pathlib.Path) -> str:
-    """Returns what a folder or a run says that a score is of the logit; "" if it says nothing.
+    """Returns the activation that a folder or a run states; "" if it states none.
 
     Raises:
-      ValueError: if that is not known here.
+      ValueError: if the activation is unknown.
     """
     if loss := recorded(str(folder), "ranking_loss"):
         return activation_of(loss)
@@ -84,12 +87,12 @@ def stated_activation(folder: pathlib.Path) -> str:
 
 
 def activation_of(loss: str) -> str:
-    """Returns what a score is of the logit that was trained with a loss of `run_reranker`."""
+    """Returns the activation that belongs to a loss of `run_reranker`."""
     return "sigmoid" if loss == "bce" else "identity"
 
 
 def stated_length(folder: pathlib.Path) -> int:
-    """Returns the most pieces of a pair that a folder or a run states, else MOST_PIECES."""
+    """Returns the maximum length of a pair that a folder or a run states, else MOST_PIECES."""
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
     path = folder / "tokenizer_config.json"

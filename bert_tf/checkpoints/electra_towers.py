@@ -28,12 +28,12 @@ ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 
 
 def has_towers(names: Iterable[str]) -> bool:
-    """True if names of weights speak of ELECTRA's towers."""
+    """True if weights have the names of ELECTRA's towers."""
     return any(name.startswith(("electra/", "generator", "discriminator_pred")) for name in names)
 
 
 def one_tower(values: Weights, tower: str, source: str) -> Weights:
-    """Returns the weights of a tower, under the names of a model that stands alone.
+    """Returns the weights of a tower, under the names of a separate model.
 
     Raises:
       ValueError: if the file has only the other one.
@@ -49,7 +49,10 @@ def one_tower(values: Weights, tower: str, source: str) -> Weights:
         }
     if not any("/encoder/" in name for name in found):
         other = next(name for name in TOWERS if name != tower)
-        raise ValueError(f"{source} holds ELECTRA's {other} alone; its {tower} is asked for.")
+        raise ValueError(
+            f"{source} holds only ELECTRA's {other}, but its {tower} is needed; give the "
+            f"checkpoint that has it."
+        )
     return {**found, **shared}
 
 
@@ -63,10 +66,10 @@ def _renamed(name: str, starts: dict[str, str]) -> str:
 def infer_config(weights: Weights, source: str) -> ModelConfig:
     """Makes the configuration of a tower of google-research/electra, whose files have none.
 
-    Its heads are 64 wide (configure_pretraining.py), but a narrower generator has one.
+    Its heads are 64 wide (configure_pretraining.py); a narrower generator has one head.
 
     Raises:
-      ValueError: if tables are missing, or the width is no multiple of 64.
+      ValueError: if tables are missing, or the width is not a multiple of 64.
     """
     try:
         words = weights["bert/embeddings/word_embeddings"].shape
@@ -74,11 +77,11 @@ def infer_config(weights: Weights, source: str) -> ModelConfig:
         types = weights["bert/embeddings/token_type_embeddings"].shape
         inner = weights["bert/encoder/layer_0/intermediate/dense/kernel"].shape
     except KeyError as error:
-        raise ValueError(f"{source} lacks {error}, so it is no ELECTRA.") from None
+        raise ValueError(f"{source} lacks {error}, so it is not an ELECTRA.") from None
     width = inner[0]
     if width > 64 and width % 64:
         raise ValueError(
-            f"{source} has no bert_config.json, and its width {width} is no multiple of 64, the "
+            f"{source} has no bert_config.json, and its width {width} is not a multiple of 64, the "
             "width of the original's heads; give a configuration as --bert_config_file."
         )
     return ModelConfig(

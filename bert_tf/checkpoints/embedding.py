@@ -1,8 +1,8 @@
-"""How an encoder's vectors become one embedding a text, and the file that says so.
+"""How an encoder's vectors become one embedding per text, and the file that stores this.
 
     embedder.json    beside the weights of a run directory or a checkpoint of ours
 
-Pooling comes first, then steps in order: dense layers and the division by the vector's length. The
+Pooling comes first, then these steps in order: dense layers and normalization to length 1. The
 weights of dense layers are named cls/embedding/dense_0/{kernel [in, out],bias} and so on.
 """
 
@@ -45,17 +45,17 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingConfig:
-    """What stands on the encoder.
+    """The layers on top of the encoder.
 
     Args:
-      pooling: of `POOLINGS`; the vectors of several are put end to end.
+      pooling: from `POOLINGS`; the vectors of several are concatenated.
       dense: dense layers after the pooling.
-      normalize: whether vectors are divided by their length, after the dense layers.
-      max_seq_length: pieces a text is cut to, special ones included.
-      prompts: what is put before a text, by name: query, document or a name of the model's.
-      default_prompt: name of the prompt of texts for which none is named.
+      normalize: whether vectors are scaled to length 1, after the dense layers.
+      max_seq_length: maximum number of pieces of a text, including special ones.
+      prompts: prefixes of texts by name: query, document or a name of the model's.
+      default_prompt: name of the prompt that is used if none is named.
       include_prompt: whether the pieces of a prompt count in the pooling.
-      similarity: how embeddings are compared, of `SIMILARITIES`.
+      similarity: how embeddings are compared, from `SIMILARITIES`.
       lower_case_texts: whether texts are lower-cased before they are tokenized.
     """
 
@@ -92,7 +92,7 @@ class EmbeddingConfig:
             )
 
     def check(self, hidden_size: int, source: str) -> None:
-        """Raises ValueError if the sizes of the layers do not follow from each other."""
+        """Raises ValueError if the sizes of the layers do not match."""
         size = len(self.pooling) * hidden_size
         for index, step in enumerate(self.dense):
             if step.in_features != size:
@@ -119,7 +119,7 @@ class EmbeddingConfig:
         """Returns the prompt of a name, the default one for None.
 
         Raises:
-          ValueError: if there is none of that name.
+          ValueError: if there is none with that name.
         """
         name = self.default_prompt if name is None else name
         if name is None:
@@ -138,10 +138,10 @@ class EmbeddingConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes it of what `to_dict` gave.
+        """Makes the configuration from the result of `to_dict`.
 
         Raises:
-          ValueError: if names or values are others.
+          ValueError: if names or values are unexpected.
         """
         try:
             dense = tuple(DenseStep(**step) for step in values.get("dense", ()))
@@ -152,11 +152,11 @@ class EmbeddingConfig:
                     raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
             return made
         except TypeError as error:
-            raise ValueError(f"{values!r:.200} describes no embedding: {error}.") from None
+            raise ValueError(f"{values!r:.200} does not describe an embedding: {error}.") from None
 
 
 def read_embedding(folder: pathlib.Path) -> EmbeddingConfig | None:
-    """Returns what embedder.json says; None without it."""
+    """Reads embedder.json; None without it."""
     path = folder / FILE_NAME
     if not path.exists():
         return None

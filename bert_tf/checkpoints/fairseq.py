@@ -1,10 +1,10 @@
-"""RoBERTa under fairseq's names, of all its ages, in a model.pt or in any file of weights.
+"""RoBERTa under fairseq's names, old and new, in any file of weights.
 
     encoder.sentence_encoder.layers.0.self_attn.q_proj.weight    since 2019-09
     decoder.sentence_encoder.layers.0.self_attn.in_proj_weight   [3D, D], the oldest
 
-They become Hugging Face's, as transformers' own conversion of these files does it. fairseq's
-RoBERTa has no types: Hugging Face's one row of them is zero.
+They are translated to Hugging Face's names, as in transformers' own conversion. fairseq's RoBERTa
+has no types: Hugging Face's single row of types is zero.
 """
 
 import re

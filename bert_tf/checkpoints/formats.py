@@ -1,4 +1,4 @@
-"""Reads and writes a BERT in any form; a form is told by looking at the files.
+"""Reads and writes a BERT in any format; the format is detected from the files.
 
     bert_tf       a run directory, a checkpoint in it, or a converted model
     google        google-research/bert's TF1 checkpoint: prefix or folder
@@ -65,10 +65,10 @@ def read_checkpoint(
     Args:
       path: a folder, file or checkpoint prefix in any of the forms above, or a name on a hub.
       config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
-      tower: of a TensorFlow checkpoint with both of ELECTRA's towers the one that is meant.
+      tower: which tower to read from a TensorFlow checkpoint with both of ELECTRA's towers.
 
     Returns:
-      The checkpoint as it stands in the files; `Checkpoint.check` tells whether it is whole.
+      The checkpoint as it is in the files; `Checkpoint.check` checks that it is complete.
 
     Raises:
       ValueError: if nothing is recognised, or it cannot be read.
@@ -110,7 +110,8 @@ def _not_recognised(path: pathlib.Path) -> str:
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:
         return (
-            f"{path} holds {other[0]}, which is not read; save the model in its own framework as "
+            f"{path} holds {other[0]}, a format that cannot be read; save the model in its own "
+            f"framework as "
             f"safetensors: model.save_pretrained(folder, safe_serialization=True)."
         )
     return f"{path} is not recognised: it holds {names[:10] or 'nothing'}; expected {EXPECTED}."
@@ -124,21 +125,21 @@ def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
         is_model = (is_sentence_transformers, is_huggingface, is_keras_hub)
         if has_index or any(test(candidate) for test in is_model):
             return candidate
-    raise ValueError(f"{path} holds no model; expected {EXPECTED}.")
+    raise ValueError(f"{path} contains no model; expected {EXPECTED}.")
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: str) -> Checkpoint:
     """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
 
     Returns:
-      What was read back; heads without a counterpart are gone, see `left_out`.
+      The checkpoint read back; heads without a counterpart are missing, see `left_out`.
 
     Raises:
-      ValueError: if the folder exists and is not empty, or the form cannot hold the model.
+      ValueError: if the folder exists and is not empty, or the format cannot hold the model.
     """
     folder = pathlib.Path(folder).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already; give the name of a new folder.")
+        raise ValueError(f"{folder} exists already; name a new folder.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         inner = pathlib.Path(name, folder.name)
@@ -151,7 +152,7 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
 
 
 def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
-    """Raises ValueError unless every weight came back with the same bits."""
+    """Raises ValueError unless every weight was read back with the same bits."""
     written.check()
     gone = tuple(HEADS[head] for head in left_out(checkpoint, form))
     for name, value in checkpoint.weights.items():
@@ -159,7 +160,8 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
             continue
         if name not in written.weights or value.tobytes() != written.weights[name].tobytes():
             raise ValueError(
-                f"{form} cannot hold this model: {name} does not come back; its heads are "
+                f"{form} cannot hold this model: {name} is lost when it is read back; its heads "
+                f"are "
                 f"{', '.join(checkpoint.heads)}."
             )
 

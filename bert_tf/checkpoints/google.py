@@ -1,9 +1,9 @@
-"""TensorFlow checkpoints under google-research/bert's names: that program's own, and ours.
+"""TensorFlow checkpoints with google-research/bert's names: that program's own, and ours.
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
-Ours also hold labels.txt, and name the heads of fine-tuned models under cls/. The config.json of a
-run directory names the exact GELU form and the casing; Google's does neither.
+Ours also hold labels.txt, and name the heads of fine-tuned models under cls/. The bert_config.json
+of a run directory states the exact GELU form and the casing; Google's states neither.
 """
 
 import json
@@ -95,10 +95,10 @@ def read_google(prefix: str, config_file: str = "", tower: str = "discriminator"
 
 
 def with_averages(values: Weights) -> Weights:
-    """Puts averages, where a checkpoint holds any, in the place of the weights they are of.
+    """Replaces weights by their moving averages, if a checkpoint holds any.
 
-    TF1's ExponentialMovingAverage and ours name them so. A run that has not made an update yet has
-    averages of nothing: its weights are taken.
+    TF1's ExponentialMovingAverage and ours name them alike. Before its first update a run has no
+    averages yet, so its weights are used.
     """
     ending = "/ExponentialMovingAverage"
     averages = {name.removesuffix(ending): values[name] for name in values if name.endswith(ending)}
@@ -135,21 +135,24 @@ def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
 
 
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
-    """Writes labels.txt, one a line, if there are any.
+    """Writes labels.txt, one label per line, if there are any.
 
     Raises:
-      ValueError: if one of them is more than a line.
+      ValueError: if a label is longer than a line.
     """
     broken = [label for label in labels if "\n" in label or "\r" in label]
     if broken:
-        raise ValueError(f"The label {broken[0]!r} is more than a line; {LABELS_NAME} has no room.")
+        raise ValueError(
+            f"The label {broken[0]!r} contains a line break, but {LABELS_NAME} has one label "
+            f"per line; rename it."
+        )
     if labels:
         text = "".join(f"{label}\n" for label in labels)
         (folder / LABELS_NAME).write_text(text, encoding="utf8")
 
 
 def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes our own form into a folder."""
+    """Writes our own format into a folder."""
     (folder / CONFIG_NAME).write_text(checkpoint.config.to_json(), encoding="utf8")
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
@@ -157,10 +160,10 @@ def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 
 
 def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes google-research/bert's form into a folder.
+    """Writes google-research/bert's format into a folder.
 
-    Its configuration has one GELU, the tanh form, and no epsilon; that program ignores the keys
-    here which say more, and this one reads them.
+    Its configuration has one GELU, the tanh form, and no epsilon; that program ignores the
+    additional keys written here, which this one reads.
 
     Raises:
       ValueError: if that program has no such structure.
@@ -178,7 +181,7 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 
 
 def google_refusal(checkpoint: Checkpoint) -> str:
-    """Returns why google-research/bert has no such model; "" if it has."""
+    """Returns why google-research/bert cannot hold such a model; "" if it can."""
     if "embedding" in checkpoint.heads:
         return "it has dense layers that make embeddings"
     if isinstance(checkpoint.vocab, BpeVocab):

@@ -1,4 +1,4 @@
-"""Names of models on hubs, wherever a path is taken: downloaded once, then found in the cache.
+"""Resolves names of models on hubs: downloaded once, then read from the cache.
 
     hf://google-bert/bert-base-uncased          Hugging Face's hub: hf://ORGANIZATION/NAME, and
     hf://org/name@v1.0                          a branch, a tag or a commit behind @
@@ -6,9 +6,9 @@
     kaggle://keras/bert/keras/bert_base_en/3    a preset by its handle; without a version the newest
 
 The caches are those of huggingface_hub and kagglehub, so a file that transformers or keras-hub has
-fetched is not fetched again, and their variables hold: HF_HOME, HF_ENDPOINT, HF_TOKEN,
-HF_HUB_OFFLINE, KAGGLEHUB_CACHE. Only files that are read here are downloaded, weights in the first
-form of `WEIGHTS` that a model has; what was downloaded must have the hub's checksum.
+downloaded is not downloaded again, and their variables apply: HF_HOME, HF_ENDPOINT, HF_TOKEN,
+HF_HUB_OFFLINE, KAGGLEHUB_CACHE. Only files that are read here are downloaded, with weights in the
+first format of `WEIGHTS` that a model has; downloads must have the hub's checksum.
 """
 
 import fnmatch
@@ -55,15 +55,15 @@ def is_hub_name(path: str | os.PathLike) -> bool:
 
 
 def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Path:
-    """Returns where a model lies: of a name on a hub the folder of what is, or now was, downloaded.
+    """Returns the path of a model; downloads a name on a hub first if it is not in the cache.
 
     Args:
       path: the name, or a path, which is returned with ~ expanded.
-      with_weights: without them a name's tokenizer and configuration are fetched alone.
+      with_weights: whether to download weights; otherwise only tokenizer and configuration.
 
     Raises:
-      ValueError: if the name is malformed or unknown, or a file of it is neither in the cache nor
-        to be had; the message says what to download by hand.
+      ValueError: if the name is malformed or unknown, or a file is not in the cache and cannot be
+        downloaded; the message says what to download by hand.
     """
     match = _NAME.fullmatch(os.fspath(path))
     if match is None:
@@ -105,10 +105,10 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
     sizes = {file.path: file.size for file in listed}
     files = needed_files(sizes, with_weights)
     if not files:
-        raise ValueError(f"hf://{rest} holds {sorted(sizes)[:10]}, none of it a model's.")
+        raise ValueError(f"hf://{rest} holds {sorted(sizes)[:10]}, expected the files of a model.")
     if new := [file for file in files if not (folder / file).exists()]:
         fetch(new, commit)
-        logging.info("hf://%s: fetched %d files into %s.", rest, len(new), folder)
+        logging.info("hf://%s: downloaded %d files into %s.", rest, len(new), folder)
     for file in files:
         _check_file(folder / file, sizes[file], file in new)
     return folder
@@ -122,10 +122,10 @@ class _Bar(tqdm.tqdm):
 
 
 def needed_files(names: Iterable[str], with_weights: bool = True) -> list[str]:
-    """Returns those files of a model that are read here.
+    """Returns the files of a model that need to be downloaded.
 
     Args:
-      names: of all files, with their folders.
+      names: all files, with their folders.
       with_weights: whether weights are among them.
     """
     names = sorted(names)
@@ -164,13 +164,13 @@ def _check_file(path: pathlib.Path, expected: int, is_new: bool) -> None:
     """Checks the size of a file, and of one just downloaded the checksum, its name in the cache.
 
     Raises:
-      ValueError: if it differs; it is deleted, so that the next attempt fetches it again.
+      ValueError: if it differs; the file is deleted, so that the next attempt downloads it again.
     """
     blob = path.resolve()
     size = blob.stat().st_size
     what = f"{size} bytes instead of {expected}" if size != expected else ""
     if is_new and not what and _CHECKSUM.fullmatch(blob.name) and _checksum(blob) != blob.name:
-        what = "another checksum than the hub says"
+        what = "another checksum than on the hub"
     if what:
         blob.unlink()
         path.unlink(missing_ok=True)  # The link to it.
@@ -187,18 +187,18 @@ def _checksum(path: pathlib.Path) -> str:
 
 
 def _explain(rest: str, name: str, error: Exception) -> NoReturn:
-    """Raises the ValueError that says in a line why a model is not there, and what to do."""
+    """Raises a ValueError that says in one line why a model is not available and what to do."""
     from huggingface_hub import constants, errors
 
     url = f"{constants.ENDPOINT}/{name}"
     if isinstance(error, errors.GatedRepoError):
-        reason = f"asks to agree to its terms first: do so on {url}, then `hf auth login`"
+        reason = f"requires you to accept its terms: do so on {url}, then `hf auth login`"
     elif isinstance(error, errors.RepositoryNotFoundError):
         reason = f"is not on {constants.ENDPOINT}, or private: check the name, or `hf auth login`"
     elif isinstance(error, errors.RevisionNotFoundError):
         reason = f"has no such branch, tag or commit; {url}/tree/main lists them"
     elif isinstance(error, errors.HFValidationError):
-        reason = f"is no name of a model: {_first_line(error)}"
+        reason = f"is not a valid model name: {_first_line(error)}"
     elif isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
         reason = f"cannot be stored in {constants.HF_HUB_CACHE}: {error.strerror}"
     elif "onsistency check failed" in str(error):
@@ -207,10 +207,10 @@ def _explain(rest: str, name: str, error: Exception) -> NoReturn:
         is_offline = constants.HF_HUB_OFFLINE
         cause = "HF_HUB_OFFLINE is set" if is_offline else f"{constants.ENDPOINT} does not answer"
         reason = (
-            f"is not in {constants.HF_HUB_CACHE}, and {cause}: download config.json, "
-            f"model.safetensors and the tokenizer's files (vocab.txt, tokenizer*.json) from "
-            f"{url}/tree/main elsewhere, or `hf download {name} --local-dir FOLDER`, put them into "
-            f"one folder here and give that folder instead of the name"
+            f"is not in {constants.HF_HUB_CACHE}, and {cause}: on another machine, download "
+            f"config.json, model.safetensors and the tokenizer's files (vocab.txt, "
+            f"tokenizer*.json) from {url}/tree/main, or run `hf download {name} --local-dir "
+            f"FOLDER`; copy them here and give their folder instead of the name"
         )
     raise ValueError(f"hf://{rest} {reason}.") from None
 
@@ -266,11 +266,11 @@ def _explain_kaggle(handle: str, error: Exception) -> NoReturn:
     if status == 404:
         reason = f"is not on Kaggle; check the name on {url}"
     elif status in (401, 403):
-        reason = f"asks to agree to its terms first: do so on {url}, then log in to Kaggle"
+        reason = f"requires you to accept its terms: do so on {url}, then log in to Kaggle"
     elif isinstance(error, requests.ConnectionError | requests.Timeout) or status >= 500:
         reason = (
-            f"is not in {get_cache_folder()}, and Kaggle does not answer: download it from {url} "
-            "elsewhere, unpack it into a folder here and give that folder instead of the name"
+            f"is not in {get_cache_folder()}, and Kaggle does not answer: on another machine, "
+            f"download it from {url}; unpack it here and give its folder instead of the name"
         )
     else:
         reason = f"cannot be downloaded: {_first_line(error)}"

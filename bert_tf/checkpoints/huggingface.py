@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json, model.safetensors (also sharded), pytorch_model.bin.
 
-The names and shapes are those of the classes of transformers for PyTorch; what differs from family
-to family stands in `families`. Weights under fairseq's names are read, too; see `fairseq`.
+The names and shapes are those of the classes of transformers for PyTorch; differences between
+families are in `families`. Weights under fairseq's names are read, too; see `fairseq`.
 """
 
 import json
@@ -48,7 +48,7 @@ DENSE_BEFORE = {
 
 
 def is_huggingface(path: pathlib.Path) -> bool:
-    """True for a folder with a config.json and weights in PyTorch's names, or such weights."""
+    """True for a folder with a config.json and weights with PyTorch's names, or such weights."""
     folder = path.parent if path.name in WEIGHT_FILES else path
     has_weights = any((folder / name).exists() for name in WEIGHT_FILES)
     return has_weights and (folder / "config.json").exists()
@@ -58,7 +58,7 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     """Reads a folder, or that of a weights file.
 
     Raises:
-      ValueError: if it is of no family that is known, or its files contradict each other.
+      ValueError: if its family is unknown, or its files contradict each other.
     """
     folder = path.parent if path.name in WEIGHT_FILES else path
     values = read_json(folder / "config.json")
@@ -111,7 +111,7 @@ def from_names(
     ]
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
     if reason := family.refusal(config, heads_of(weights)):
-        raise ValueError(f"{folder}: {reason}; this toolkit cannot compute this {family.title}.")
+        raise ValueError(f"{folder}: {reason}; bert_tf does not support this {family.title}.")
     tokenizer = read_tokenizer(folder, table_rows(weights, config))
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
@@ -134,7 +134,7 @@ def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
     if name not in FAMILIES:
         raise ValueError(
             f"{path}: model_type is {name!r}, expected one of {list(FAMILIES)}, the families that "
-            "this toolkit knows."
+            f"bert_tf supports."
         )
     expect(values, path, is_decoder=False, add_cross_attention=False)
     if values.get("pruned_heads"):
@@ -143,13 +143,13 @@ def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
 
 
 def _read_weights(folder: pathlib.Path) -> Weights:
-    """Reads the first that is there of `WEIGHT_FILES`, all shards of it."""
+    """Reads the first of `WEIGHT_FILES` that exists, with all its shards."""
     path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
     if path.suffix != ".json":
         return read_weight_file(path)
     shards = read_json(path).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
-        raise ValueError(f"{path}: no weight_map of names and files; the index is damaged.")
+        raise ValueError(f"{path}: it has no weight_map of names and files; the index is damaged.")
     weights: Weights = {}
     for name in sorted(set(shards.values())):
         if pathlib.PurePath(name).name != name:
@@ -157,7 +157,7 @@ def _read_weights(folder: pathlib.Path) -> Weights:
         weights |= read_weight_file(folder / name)
     missing = sorted(set(shards) - set(weights))
     if missing:
-        raise ValueError(f"{path} names weights that no shard holds: {missing[:5]}.")
+        raise ValueError(f"{path} names weights that are in no shard: {missing[:5]}.")
     return weights
 
 
@@ -171,17 +171,17 @@ def read_weight_file(path: pathlib.Path) -> Weights:
         weights = read_torch_weights(path)
         # A view may repeat one stored number without end; a file this dishonest is not widened.
         if sum(value.size for value in weights.values()) > 4 * path.stat().st_size:
-            raise ValueError(f"{path} describes far more numbers than it holds; not read.")
+            raise ValueError(f"{path} describes far more numbers than it holds; it is not read.")
         return weights
     try:
         return safetensors.numpy.load_file(path)
     except AttributeError as error:  # float8: of numpy, which has none
         raise ValueError(
-            f"{path} has weights of another type than float32, float16 or bfloat16 ({error}); save "
+            f"{path} has weights of a type other than float32, float16 or bfloat16 ({error}); save "
             "the model in one of these."
         ) from None
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no readable safetensors file: {error}.") from None
+        raise ValueError(f"{path} is not a readable safetensors file: {error}.") from None
 
 
 def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[str]]:
@@ -197,7 +197,7 @@ def _modern_names(theirs: Weights, folder: pathlib.Path) -> tuple[Weights, list[
     others = [kind for kind in kinds if kind not in ("float16", "bfloat16", "float64")]
     if others:
         raise ValueError(f"{folder}: weights of {', '.join(others)}; expected floating point.")
-    notes = [f"Weights stored as {', '.join(kinds)} are float32 here."] if kinds else []
+    notes = [f"Weights stored as {', '.join(kinds)} were converted to float32."] if kinds else []
     return {name: value.astype(np.float32, copy=False) for name, value in weights.items()}, notes
 
 
@@ -213,25 +213,27 @@ def _untie(theirs: Weights, family: Family, prefix: str, folder: pathlib.Path) -
         if copy in theirs:
             value = theirs.pop(copy)
             if not np.array_equal(value, theirs.setdefault(original, value)):
-                raise ValueError(f"{folder}: {copy} differs from {original}; they must be tied.")
+                raise ValueError(
+                    f"{folder}: {copy} differs from {original}; they must be equal (tied)."
+                )
     return theirs
 
 
 def _without_constants(
     theirs: Weights, constants: Weights, prefix: str, folder: pathlib.Path
 ) -> Weights:
-    """Removes what follows from the configuration.
+    """Removes constants that follow from the configuration.
 
     Raises:
-      ValueError: if it holds other numbers: the model would compute with them.
+      ValueError: if the numbers differ: the model would compute with them.
     """
     constants = {name.removeprefix(prefix): value for name, value in constants.items()}
     for name, value in constants.items():
         found = theirs.get(name, value)
         if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=1e-6):
             raise ValueError(
-                f"{folder}: {name} is not the constant {list(value.shape)} that config.json asks "
-                "for; configuration and weights are of two models."
+                f"{folder}: {name} is not the constant {list(value.shape)} that follows from "
+                f"config.json; configuration and weights belong to different models."
             )
     return {name: value for name, value in theirs.items() if name not in constants}
 
@@ -291,7 +293,7 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     """Returns the first family that can hold a model, and the heads that it holds of it.
 
     Raises:
-      ValueError: if none can, with what stands against each.
+      ValueError: if none can, with the reason for each.
     """
     reasons = []
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.

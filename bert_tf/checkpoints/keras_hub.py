@@ -85,10 +85,10 @@ def is_keras_hub(path: pathlib.Path) -> bool:
 
 
 def read_keras_hub(path: pathlib.Path) -> Checkpoint:
-    """Reads a preset folder, or a weights file alone, whose configuration its shapes tell.
+    """Reads a preset folder, or a single weights file, whose shapes determine the configuration.
 
     Raises:
-      ValueError: if it is no BERT, or cannot be read.
+      ValueError: if it is not a BERT, or cannot be read.
     """
     if path.name == BACKBONE_FILE and (path.parent / "config.json").exists():
         path = path.parent
@@ -163,7 +163,7 @@ def _read_h5(path: pathlib.Path) -> Weights:
             return
         # Keras writes plain arrays; others may name numbers that lie elsewhere or nowhere.
         if item.dtype.kind != "f" or item.external or item.is_virtual:
-            raise ValueError(f"{name} is no plain array of floating-point numbers")
+            raise ValueError(f"{name} is not a plain array of floating-point numbers")
         datasets[name] = item
 
     try:
@@ -178,11 +178,11 @@ def _read_h5(path: pathlib.Path) -> Weights:
             if sum(sizes) > most:
                 raise ValueError(
                     f"its arrays have {sum(sizes)} bytes, expected at most {most}, {MAX_H5_RATIO} "
-                    "times the file; save the weights with Keras again, which compresses nothing"
+                    "times the file; save the weights with Keras again, which does not compress"
                 )
             return {_plain(name): np.asarray(dataset) for name, dataset in datasets.items()}
     except (OSError, RuntimeError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} is no readable Keras weights file: {error}.") from None
+        raise ValueError(f"{path} is not a readable Keras weights file: {error}.") from None
 
 
 def _plain(name: str) -> str:
@@ -215,12 +215,12 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
     task = "none/layers" if start == "layers" else "layers"
     rows = keras_hub_rows(config.num_hidden_layers, start, task)
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
-    note = "A weights file says nothing of dropout and casing: 0.1, and lower-cased, are assumed."
+    note = "A weights file does not record dropout and casing: 0.1 and lower case are assumed."
     return Checkpoint(str(path), "keras_hub", config, weights, unused=unused, notes=(note,))
 
 
 def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes a preset, which keras-hub's own code lays out, and beside it what it has no place for.
+    """Writes a preset with keras-hub's own code, and extra files for what it cannot hold.
 
     Raises:
       ValueError: if keras-hub has no such structure or activation, or is not installed.
@@ -262,7 +262,7 @@ def bert_presets() -> dict[str, str]:
 
 
 def _make_task(checkpoint: Checkpoint) -> Any:
-    """Makes the backbone or the task that holds the heads, with weights that mean nothing yet."""
+    """Makes the backbone or the task that holds the heads, with placeholder weights."""
     try:
         from keras_hub import models
     except ImportError:

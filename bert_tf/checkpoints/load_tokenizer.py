@@ -1,4 +1,4 @@
-"""The tokenizer that lies in a folder, whoever wrote it: `bert_tf.load_tokenizer`."""
+"""`bert_tf.load_tokenizer`: reads the tokenizer in a folder, in any format."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ CONFIGURATIONS = ("bert_tf.json", "bert_config.json", "config.json")
 
 
 def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
-    """Reads a tokenizer; no weights are read, and no TensorFlow is loaded.
+    """Reads a tokenizer without reading weights or loading TensorFlow.
 
     Args:
       path: a run directory; a folder of google-research/bert's or Hugging Face's; a version of a
@@ -31,7 +31,7 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
         keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
 
     Raises:
-      ValueError: if there is none, it is damaged or of another kind, or files contradict each
+      ValueError: if there is none, it is damaged or of an unknown kind, or files contradict each
         other.
     """
     path = local_path(path, with_weights=False)
@@ -44,7 +44,9 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
             values = read_json(path / name)
             size = json_field(values, "vocab_size", int, path / name)
             if size is None:
-                raise ValueError(f"{path / name} has no vocab_size; expected a model's.")
+                raise ValueError(
+                    f"{path / name} has no vocab_size; expected the configuration of a model."
+                )
             stated = json_field(values, "do_lower_case", bool, path / name)
             found = read_tokenizer(path, size, stated)
             if found.vocab is not None:
@@ -63,6 +65,6 @@ def _load_keras_hub_tokenizer(folder: pathlib.Path) -> TextTokenizer:
     values = json_field(read_json(file), "config", dict, file) or {}
     size = json_field(values, "vocabulary_size", int, file)
     if size is None:
-        raise ValueError(f"{file} has no vocabulary_size; expected a keras-hub preset's.")
+        raise ValueError(f"{file} has no vocabulary_size; expected that of a keras-hub preset.")
     found = read_keras_hub_tokenizer(folder, size)
     return TextTokenizer(typing.cast(Vocab, found.vocab), bool(found.do_lower_case))

@@ -1,8 +1,8 @@
 """The TensorFlow Model Garden's TF2 encoder checkpoints, of both its BertEncoder classes.
 
-They are object-based: a name is the way through attributes to the variable. `BertEncoder`, and the
-released files, number their layers (layer_with_weights-0 ..); `BertEncoderV2` names them. Reading
-alone: the Garden's own tf2_bert_encoder_checkpoint_converter.py makes them from Google's form.
+They are object-based: a name is the path of attributes to the variable. `BertEncoder`, and the
+released files, number their layers (layer_with_weights-0 ..); `BertEncoderV2` names them. They are
+only read: the Garden's own tf2_bert_encoder_checkpoint_converter.py makes them from Google's form.
 """
 
 import pathlib
@@ -51,7 +51,7 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
     if any(name.endswith(f"{TRAINED_POOLER}/kernel") for name in theirs):
         own_pooler = ("_pooler_layer", f"layer_with_weights-{config.num_hidden_layers + 4}")
         unused = tuple(n for n in unused if not n.rpartition("/")[0].endswith(own_pooler))
-        notes += ("The pooler is that of the NSP head; the encoder's own was never trained.",)
+        notes += ("The pooler of the NSP head is used; the encoder's own was never trained.",)
     return Checkpoint(
         source=prefix,
         form="model_garden",

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: an encoder with what makes one embedding of its vectors.
+"""sentence-transformers folders: an encoder and the modules that make one embedding per text.
 
     modules.json                        the modules in order, each with a type and a path
     config.json  model.safetensors ..   the Transformer, a Hugging Face folder (or in 0_Transformer)
@@ -8,9 +8,9 @@
     2_Dense/config.json, model.safetensors    sizes, activation; linear.weight [out, in]
     2_Normalize/                        nothing, or an empty configuration
 
-Releases from 5.7 on name the types anew and read the old names, too; what is written here has the
-old ones, which all releases read. The weights of the heads that only pre-training has are left out.
-Reference: sentence-transformers 6.2.0, base/modules and sentence_transformer/modules.
+Releases from 5.7 on have new type names and also read the old ones; we write the old ones, which
+all releases read. The weights of pre-training heads are left out. Reference: sentence-transformers
+6.2.0, base/modules and sentence_transformer/modules.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     ):
         raise ValueError(
             f"{path / MODULES} lists {types}; expected Transformer, Pooling, any number of Dense "
-            "and maybe Normalize, in this order."
+            f"and optionally Normalize, in this order."
         )
     folder = _inside(path, modules[1][1])
     pooling, include_prompt = _read_pooling(folder, checkpoint.config.hidden_size)
@@ -121,7 +121,7 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
     """Returns (type without its package, path) of the modules in order.
 
     Raises:
-      ValueError: if modules.json is of another form, or no Transformer comes first.
+      ValueError: if modules.json has another form, or does not begin with a Transformer.
     """
     file = path / MODULES
     try:
@@ -134,7 +134,7 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
             "idx, path and type."
         ) from None
     if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "MLMTransformer"):
-        raise ValueError(f"{file} begins with no Transformer but with {modules[:1]}.")
+        raise ValueError(f"{file} must begin with a Transformer, but begins with {modules[:1]}.")
     if foreign := [kind for kind, _ in modules if not kind.startswith("sentence_transformers.")]:
         raise ValueError(
             f"{file} names {foreign[0]}, code that is not sentence-transformers' own; expected "
@@ -156,7 +156,10 @@ def _read_pooling(folder: pathlib.Path, hidden_size: int) -> tuple[tuple[str, ..
     values = read_json(path)
     size = values.get("embedding_dimension", values.get("word_embedding_dimension", hidden_size))
     if size != hidden_size:
-        raise ValueError(f"{path}: the pooling is for {size} numbers, the model has {hidden_size}.")
+        raise ValueError(
+            f"{path}: the pooling expects {size} numbers, but the model has {hidden_size}; they "
+            f"do not belong together."
+        )
     if (named := values.get("pooling_mode")) is not None:
         names = [named] if isinstance(named, str) else list(named)
         names = [name.removesuffix("_tokens") for name in names]
@@ -184,8 +187,8 @@ def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
     ):
         if values.get(key, expected) not in (expected, None):
             raise ValueError(
-                f"{path}: {key} is {values[key]!r}, expected {expected!r}, the only one that this "
-                "toolkit computes."
+                f"{path}: {key} is {values[key]!r}, expected {expected!r}, the only one that "
+                f"bert_tf supports."
             )
     sizes = [json_field(values, key, int, path) for key in ("in_features", "out_features")]
     if None in sizes:
@@ -219,7 +222,7 @@ def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
 def _max_seq_length(
     folder: pathlib.Path, sizes: dict[str, Any], path: pathlib.Path, longest_row: int
 ) -> int:
-    """Returns the length that texts are cut to: stated, else the tokenizer's, else the model's."""
+    """Returns the maximum length of texts: stated, else the tokenizer's, else the model's."""
     length = json_field(sizes, "max_seq_length", int, path)
     if length is None:
         tokenizer = folder / "tokenizer_config.json"
@@ -230,7 +233,7 @@ def _max_seq_length(
 
 
 def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes a model as a folder of sentence-transformers, in the types and keys of old releases.
+    """Writes a model as a sentence-transformers folder, with the types and keys of old releases.
 
     Raises:
       ValueError: if the model does not say how it embeds, or no family of Hugging Face can hold it.

@@ -1,4 +1,4 @@
-"""What a training run starts from: somebody's checkpoint, adapted, or its own newest one."""
+"""The start of a training run: an adapted checkpoint, or the run's own newest one."""
 
 import contextlib
 import dataclasses
@@ -50,14 +50,14 @@ def read_start(
     """Reads and adapts the checkpoint to start from.
 
     Args:
-      init_checkpoint: in any form; see `read_checkpoint`.
-      given: the fields of the model's configuration that the user stated; see `merge`.
-      heads: what the model will have, of `HEADS`.
+      init_checkpoint: in any format; see `read_checkpoint`.
+      given: the fields of the model's configuration that the user gave; see `merge`.
+      heads: the heads of the new model, from `HEADS`.
       config_file: see `read_checkpoint`.
       vocab_file: see `adapt`.
       added_words_file: see `adapt`.
-      may_miss: starts of names of weights that it may lack.
-      may_ignore: starts of names in the files that may be left out.
+      may_miss: prefixes of names of weights that it may lack.
+      may_ignore: prefixes of names in the files that may be left out.
 
     Raises:
       ValueError: if it cannot be read, lacks something, or contradicts what is given.
@@ -90,7 +90,7 @@ def merge(
       config: the checkpoint's.
       given: the fields that the user stated.
       source: the checkpoint, for messages.
-      is_casing_free: whether nothing states the checkpoint's casing.
+      is_casing_free: whether the checkpoint does not state its casing.
 
     Raises:
       ValueError: if another field was given and differs from the checkpoint's.
@@ -105,14 +105,14 @@ def merge(
     ]
     if wrong:
         raise ValueError(
-            f"{source}: {'; '.join(wrong)}. The configuration comes with the weights: leave these "
-            f"flags out."
+            f"{source}: {'; '.join(wrong)}. The configuration is that of the checkpoint: leave "
+            f"these flags out."
         )
     return dataclasses.replace(config, **free)
 
 
 def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence[str]) -> None:
-    """Raises ValueError with all that the checkpoint lacks and that was not named.
+    """Raises ValueError with all weights that the checkpoint lacks and that may not be missing.
 
     What each task makes anew may be missing; see `families.made_by_tasks`.
     """
@@ -125,20 +125,20 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence
     if missing:
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
         raise ValueError(
-            f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} to start "
-            f"these at random, give --may_miss={','.join(starts)}."
+            f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} to "
+            f"initialize these at random, give --may_miss={','.join(starts)}."
         )
 
 
 def check_output_dir(output_dir: str) -> None:
-    """Raises ValueError if a run is to begin in a folder that holds somebody's model."""
+    """Raises ValueError if a run would begin in a folder that holds another model."""
     folder = pathlib.Path(output_dir)
     if (folder / "run.flags").exists() or not folder.is_dir():
         return
     has_checkpoint = any(folder.glob("*.index"))
     if has_checkpoint or is_huggingface(folder) or is_keras_hub(folder):
         raise ValueError(
-            f"--output_dir={output_dir} holds a model that no run made; give it as "
+            f"--output_dir={output_dir} holds a model that is not a run; give it as "
             f"--init_checkpoint, and a new folder as --output_dir."
         )
 
@@ -149,7 +149,7 @@ def starts_of_names(text: str) -> tuple[str, ...]:
 
 
 def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
-    """True unless the weights that a run goes on from, or starts from, lack the pooler."""
+    """True unless the weights that a run resumes or starts from lack the pooler."""
     with contextlib.suppress(ValueError):  # Damaged: an older one is restored instead.
         prefix = bundle_prefix(pathlib.Path(output_dir))
         if prefix and not start:

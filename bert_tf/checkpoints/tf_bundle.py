@@ -1,8 +1,8 @@
 """TensorFlow's checkpoint format: a PREFIX.index with names, PREFIX.data-* with tensors.
 
-Both hold CRC-32C sums, of every tensor and of every block of names; reading checks them. What they
-do not cover is a few bytes of the index that mean nothing and what stands behind the last tensor:
-a damaged checkpoint either is refused or gives the values that were written.
+Both hold CRC-32C sums of every tensor and of every block of names; reading checks them. They do not
+cover a few unused bytes of the index and bytes after the last tensor: a damaged checkpoint is
+either refused or gives the values that were written.
 """
 
 import pathlib
@@ -45,9 +45,9 @@ def bundle_names(prefix: str) -> list[str]:
 
 
 def host_copies(variables: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns the values that variables have now, in the host's memory.
+    """Returns the current values of variables, in host memory.
 
-    Later steps do not change them: a variable whose value is still held gets a new buffer.
+    Later steps do not change them: a variable whose value is still referenced gets a new buffer.
     """
     with tf.device("CPU:0"):
         return {name: tf.identity(variable) for name, variable in variables.items()}
@@ -57,7 +57,7 @@ def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     """Writes tensors by name.
 
     Raises:
-      tf.errors.OpError: if the disk refuses.
+      tf.errors.OpError: if writing fails.
     """
     names = list(tensors)
     with tf.device("CPU:0"):
@@ -70,15 +70,15 @@ def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
 
 
 def bundle_prefix(path: pathlib.Path) -> str | None:
-    """Returns the prefix that a path means: its own, or of a folder one checkpoint's.
+    """Returns the checkpoint prefix that a path stands for; in a folder, one is chosen.
 
-    Of a run that was evaluated while it trained it is the best, which best_checkpoint.json names,
+    For a run that was evaluated during training it is the best, which best_checkpoint.json names,
     else the newest. The file `checkpoint` names the newest, on whatever machine the folder was
-    written; without it the highest step is the newest, and otherwise a folder must hold one
-    checkpoint only.
+    written; without it, the highest step is the newest. Otherwise the folder must hold only one
+    checkpoint.
 
     Raises:
-      ValueError: if a folder holds several and nothing tells the newest.
+      ValueError: if a folder holds several and the newest is unknown.
     """
     if not path.is_dir():
         prefix = str(path).removesuffix(".index")

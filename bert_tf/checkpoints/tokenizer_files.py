@@ -1,12 +1,12 @@
-"""The vocabulary and the casing that stand beside somebody's weights.
+"""Reads and writes the vocabulary and casing that belong to a checkpoint.
 
     vocab.txt                one piece a line; google-research/bert's and Hugging Face's
     tokenizer_config.json    Hugging Face: do_lower_case, special tokens
     tokenizer.json           Hugging Face: the same again, with the vocabulary; also of byte BPE
     vocab.json, merges.txt   byte BPE: GPT-2's and RoBERTa's
 
-Casing decides the pieces of WordPiece, and a wrong one is not noticed for long: two files that
-contradict each other, or the vocabulary, are an error.
+Casing decides the pieces of WordPiece, and a wrong one is easily overlooked: files that contradict
+each other, or the vocabulary, are an error.
 """
 
 import dataclasses
@@ -50,13 +50,13 @@ BYTE_BPE_CLASSES = re.compile(r"(Roberta|GPT2|PreTrained)Tokenizer(Fast)?|Tokeni
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """What a folder says of its tokenizer.
+    """The tokenizer settings of a folder.
 
     Args:
       vocab: None without a vocabulary.
-      do_lower_case: the casing, as stated, else as the pieces tell; None if nothing tells it.
+      do_lower_case: the casing as stated, else as inferred from the pieces; None if unknown.
       stated: the casing that the files state.
-      notes: what to know of it, a sentence each.
+      notes: remarks for the user, one sentence each.
     """
 
     vocab: AnyVocab | None
@@ -68,7 +68,7 @@ class TokenizerFiles:
         """Returns the configuration with this casing, if there is one, and this vocabulary.
 
         Raises:
-          ValueError: if positions are counted from another padding than the vocabulary's.
+          ValueError: if positions are counted from a padding id that is not the vocabulary's.
         """
         if self.do_lower_case is not None:
             config = dataclasses.replace(config, do_lower_case=self.do_lower_case)
@@ -116,19 +116,24 @@ def read_tokenizer(
             name: json_field({"id": i}, "id", int, path) for name, i in read_json(path).items()
         }
     if len(set(casings.values())) > 1:
-        raise ValueError(f"{folder}: the files state different casings: {casings}.")
+        raise ValueError(
+            f"{folder}: the files state different casings: {casings}; correct one of them."
+        )
     if len({vocab.tokens for vocab in vocabs.values()}) > 1:
-        raise ValueError(f"{folder}: vocab.txt and tokenizer.json hold different vocabularies.")
+        raise ValueError(
+            f"{folder}: vocab.txt and tokenizer.json hold different vocabularies; remove the "
+            f"wrong one."
+        )
     stated = next(iter(casings.values()), None)
     if not vocabs:
-        note = () if stated is not None else ("Nothing tells the casing; lower-case is assumed.",)
+        note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
     vocab, added_notes = _with_added(next(iter(vocabs.values())), added)
     vocab, notes = fill_up(vocab, num_rows, str(folder))
     lower = check_casing(vocab, stated, str(folder))
     if stated is None:
         kind = "uncased" if lower else "cased"
-        notes += (f"The files do not state the casing; the vocabulary's pieces are {kind}.",)
+        notes += (f"The files do not state the casing; by its pieces the vocabulary is {kind}.",)
     return TokenizerFiles(vocab, lower, stated, added_notes + notes)
 
 
@@ -141,7 +146,7 @@ def _has_byte_bpe(folder: pathlib.Path) -> bool:
 
 
 def _read_byte_bpe(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
-    """Reads a tokenizer of byte BPE: from both forms if both are there, which must agree.
+    """Reads a byte BPE tokenizer; if both forms of files exist, they must agree.
 
     Raises:
       ValueError: naming the file that is missing or contradicts another.
@@ -151,12 +156,13 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
     if len(missing) == 1:
         other = next(path for path in pair if path.exists())
         raise ValueError(
-            f"{missing[0]} is missing, which {other.name} goes with; copy it, too (a "
+            f"{missing[0]} is missing, but {other.name} needs it; copy it, too (a "
             f"{TOKENIZER_FILE} alone, without {other.name}, is enough)."
         )
     if (folder / "vocab.txt").exists():
         raise ValueError(
-            f"{folder} holds two tokenizers, WordPiece's vocab.txt and byte BPE's; leave one out."
+            f"{folder} holds two tokenizers, WordPiece's vocab.txt and byte BPE's; remove one of "
+            f"them."
         )
     path = folder / "tokenizer_config.json"
     values = read_json(path) if path.exists() else {}
@@ -224,8 +230,8 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
         value = value.get("content") if isinstance(value, dict) else value
         if value not in allowed:
             raise ValueError(
-                f"{path}: {key} is {value!r}, but this toolkit's tokenizer, which is "
-                f"google-research/bert's, only has {allowed[0]!r}."
+                f"{path}: {key} is {value!r}, but bert_tf's tokenizer, which follows "
+                f"google-research/bert, only supports {allowed[0]!r}."
             )
 
 
@@ -256,7 +262,7 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
     added = {}
     for token in json_field(values, "added_tokens", list, path) or []:
         if not isinstance(token, dict) or not isinstance(token.get("id"), int):
-            raise ValueError(f"{path}: {token!r} is no added token with an id.")
+            raise ValueError(f"{path}: {token!r} is not an added token with an id.")
         added[str(token.get("content"))] = token["id"]
     return Vocab(tuple(sorted(ids, key=ids.__getitem__))), lower, added
 
@@ -264,7 +270,7 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
 def _with_added(vocab: Vocab, added: dict[str, int]) -> tuple[Vocab, tuple[str, ...]]:
     """Appends Hugging Face's added tokens, whose rows follow the vocabulary's.
 
-    There they are found anywhere in a text; here they are pieces like others.
+    In Hugging Face's tokenizers they are found anywhere in a text; here they are ordinary pieces.
     """
     names = {index: token for token, index in added.items() if token not in vocab.ids}
     tokens: list[str] = []
@@ -273,14 +279,18 @@ def _with_added(vocab: Vocab, added: dict[str, int]) -> tuple[Vocab, tuple[str, 
     if not tokens:
         return vocab, ()
     words = [t for t in tokens if len(split_words(t, False)) == 1]
-    note = f"{len(tokens)} added tokens are pieces here, found as whole words: {words[:5]}"
+    note = f"{len(tokens)} added tokens became pieces, found only as whole words: {words[:5]}"
     lost = [token for token in tokens if token not in words]
-    note += f"; not found in text, being more than a word: {lost[:5]}." if lost else "."
+    note += (
+        f"; never found in a text, because they are longer than a word: {lost[:5]}."
+        if lost
+        else "."
+    )
     return Vocab((*vocab.tokens, *tokens)), (note,)
 
 
 def fill_up(vocab: AnyT, num_rows: int, source: str) -> tuple[AnyT, tuple[str, ...]]:
-    """Names the rows that a table has beyond its vocabulary (some are padded to a multiple of 8).
+    """Names the extra rows of a table beyond its vocabulary (some are padded to a multiple of 8).
 
     Raises:
       ValueError: if the vocabulary is longer than the table.
@@ -294,12 +304,12 @@ def fill_up(vocab: AnyT, num_rows: int, source: str) -> tuple[AnyT, tuple[str, .
     if not missing:
         return vocab, ()
     names = tuple(f"[row{index}]" for index in range(len(vocab), num_rows))
-    note = f"The word table has {missing} rows beyond the vocabulary; they are now {names[0]} .."
+    note = f"The word table has {missing} rows beyond the vocabulary; they are named {names[0]} .."
     return dataclasses.replace(vocab, tokens=(*vocab.tokens, *names)), (note,)
 
 
 def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
-    """Returns whether text is lower-cased: as stated, else as the pieces ask for.
+    """Returns whether text is lower-cased: as stated, else as inferred from the pieces.
 
     Byte BPE never does it.
 
@@ -344,13 +354,14 @@ def read_keras_hub_tokenizer(folder: pathlib.Path, num_rows: int) -> TokenizerFi
     stated = json_field(values, "lowercase", bool, file)
     if stated and not values.get("strip_accents"):
         notes += (
-            "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's.",
+            "keras-hub's tokenizer of this preset keeps accents; ours strips them, as Google's "
+            "does.",
         )
     return TokenizerFiles(vocab, check_casing(vocab, stated, str(folder)), stated, notes)
 
 
 def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) -> None:
-    """Writes Hugging Face's tokenizer files: tokenizer.json, and what else its classes look for."""
+    """Writes Hugging Face's tokenizer files: tokenizer.json and others that its classes read."""
     special = _special_tokens(vocab)
     length = min(config.longest_row, config.max_position_embeddings)
     settings: dict[str, Any] = {"model_max_length": length, **special}
@@ -420,7 +431,7 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
 
 
 def _template(vocab: Vocab) -> dict[str, Any]:
-    """Returns the part of a tokenizer.json that puts [CLS] and [SEP] round one or two texts."""
+    """Returns the part of a tokenizer.json that adds [CLS] and [SEP] to one or two texts."""
 
     def special(token: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": token, "type_id": segment}}

@@ -1,12 +1,12 @@
-"""A pytorch_model.bin as NumPy arrays, without torch and without running what the file holds.
+"""Reads a pytorch_model.bin as NumPy arrays, without torch and without running its contents.
 
 Such a file is a zip: STEM/data.pkl is a pickle of the state dict, in which each tensor names one of
 STEM/data/0, STEM/data/1, ..., where the numbers are.
 
-Unpickling calls whatever a pickle names. With all names forbidden but harmless ones, the unpickler
-of the standard library can still be crashed, by a key of deeply nested tuples, and be made to fill
-the memory, by one large index. So the pickle is followed here, instruction by instruction, with the
-few instructions that a state dict needs. None of them looks up, calls or sets anything.
+Unpickling calls whatever a pickle names. Even if only harmless names are allowed, a pickle can
+crash the standard library's unpickler with a key of deeply nested tuples, or fill the memory with
+one large index. So this module interprets the pickle itself, with only the few instructions that a
+state dict needs. None of them looks up, calls or sets anything.
 
 Reference: torch/serialization.py, torch/_utils.py, Lib/pickletools.py.
 """
@@ -53,12 +53,12 @@ MAX_DIMENSIONS = 32
 
 ZIP_START = b"PK\x03\x04"
 OTHER_FORMS = {
-    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.": "it has the old form, of torch before 1.6",
-    b"version https://git-lfs": "it is a pointer of git-lfs; `git lfs pull` gets the file itself",
+    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.": "it has the old format of torch before 1.6",
+    b"version https://git-lfs": "it is a git-lfs pointer; `git lfs pull` downloads the file itself",
 }
 HOW_TO_CONVERT = (
-    "Expected what torch.save(model.state_dict(), path) of torch 1.6 or later writes. If you trust "
-    "where the file comes from, load the model where torch is installed and write it with "
+    "Expected a file written by torch.save(model.state_dict(), path) of torch 1.6 or later. If you "
+    "trust its source, load the model where torch is installed and save it with "
     "model.save_pretrained(folder, safe_serialization=True) or with safetensors.torch.save_file."
 )
 # A damaged file may hold names of megabytes.
@@ -134,7 +134,7 @@ def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
         if start.startswith(other):
             raise ValueError(reason)
     if not start.startswith(ZIP_START):
-        raise ValueError(f"it is no zip file, it begins with {start[:8]!r}")
+        raise ValueError(f"it is not a zip file: it begins with {start[:8]!r}")
     try:
         zipped = zipfile.ZipFile(file)
     except Exception as error:  # of many kinds, as above
@@ -144,11 +144,11 @@ def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
     entries = zipped.infolist()
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-            raise ValueError(f"{entry.filename!r} in it is compressed, torch compresses nothing")
+            raise ValueError(f"{entry.filename!r} in it is compressed, but torch does not compress")
     # Entries that share bytes would let a small file fill the memory.
     claimed, size = sum(entry.file_size for entry in entries), os.fstat(file.fileno()).st_size
     if claimed > size:
-        raise ValueError(f"its entries claim {claimed} bytes, the whole file has {size}")
+        raise ValueError(f"its entries claim {claimed} bytes, but the whole file has {size}")
     return zipped
 
 
@@ -300,7 +300,9 @@ class _Pickled:
             items = self._pop(1) if instruction == "APPEND" else self._pop_mark()
             self._expect(self.stack[-1], list).extend(items)
         else:
-            raise ValueError(f"its pickle has the instruction {instruction}, torch writes none")
+            raise ValueError(
+                f"its pickle has the instruction {instruction}, which torch does not write"
+            )
 
     def _follow_object(self, instruction: str, argument: Any) -> None:
         if instruction == "GLOBAL":
@@ -328,7 +330,7 @@ class _Pickled:
 
     def _pop(self, count: int) -> list[Any]:
         if len(self.stack) < count:
-            raise ValueError("its pickle takes more than it has described")
+            raise ValueError("its pickle uses more values than it has described")
         items = self.stack[-count:]
         del self.stack[-count:]
         return items
@@ -354,7 +356,7 @@ def _storage_of(description: Any) -> _Storage:
     match description:
         case ("storage", _Name(kind), str(key), str(), int(size)) if kind in DTYPES:
             return _Storage(kind, key, size)
-    raise ValueError("its pickle describes a storage as torch does not")
+    raise ValueError("its pickle describes a storage in a way that torch does not")
 
 
 def _made_by(callee: str, arguments: Any) -> Any:

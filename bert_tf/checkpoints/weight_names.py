@@ -1,7 +1,7 @@
-"""Translation of weights between two sets of names: a row for each weight.
+"""Translates weights between two sets of names: a table with one row per weight.
 
-A table is made for a model of so many layers, so it is a plain list without patterns; reading and
-writing use the same table in both directions. Each format has its own in its own module.
+A table is made for a given number of layers, so it is a plain list without patterns; reading and
+writing use the same table in both directions. Each format has its own table in its own module.
 """
 
 from collections.abc import Iterable

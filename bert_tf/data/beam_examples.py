@@ -1,14 +1,14 @@
-"""The example maker as an Apache Beam pipeline: the same examples, on whatever engine Beam runs.
+"""Makes pre-training examples in an Apache Beam pipeline: the same ones, on any Beam engine.
 
     parts of the input -> pieces of each part -> (all are there) -> shards to write -> examples
           Create             tokenize_part         side input         plan_shards     write_shard
 
 To leave out duplicates, `write_keys` follows `tokenize_part`, and the plan has `kept_documents`.
 
-The steps are the functions of the local maker, and what they make goes where the local maker puts
-it. So each run, Beam's or local, finds what another has finished. Random partners of next sentence
-prediction may come from any document: a shard needs the pieces of all, and reads them at random
-places. That is why they are files in a folder, and not a collection that Beam would shuffle.
+The steps are the functions of the local version, and write to the same places. So each run, with
+Beam or local, finds what another has finished. Random partners for next sentence prediction may
+come from any document: a shard needs the pieces of all documents, with random access. That is why
+they are files in a folder, and not a collection that Beam would shuffle.
 
 All workers must see the input, the vocabulary and the output folder under the same path.
 """
@@ -39,28 +39,28 @@ PEAK_MEMORY = "peak_memory_mb"
 
 
 def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
-    """Makes the pieces and examples of a job that are not there yet.
+    """Makes the missing pieces and examples of a job.
 
-    The local maker then finds everything finished, and writes the manifest.
+    The local version then finds everything finished, and writes the manifest.
 
     Args:
-      job: what is to be made.
-      beam_options: Beam's own, as on a command line. Empty: Beam's runner for one machine, with
-        num_workers processes.
+      job: the job.
+      beam_options: Beam's own options, as on a command line. Empty: Beam's runner for one machine,
+        with num_workers processes.
 
     Returns:
       The memory of the largest worker in MB; 0 if the runner does not tell.
 
     Raises:
-      ValueError: if Beam is not installed, or a worker found fault with the input.
+      ValueError: if Beam is not installed, or a worker found an error in the input.
     """
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ValueError(
-            f"--runner=beam needs Apache Beam ({error}); pip install 'bert_tf[beam]', in an "
-            "environment of its own."
+            f"--runner=beam needs Apache Beam ({error}); pip install 'bert_tf[beam]', in a "
+            f"separate environment."
         ) from None
     if not beam_options:
         processes = count_workers(job.data.num_workers)
@@ -159,7 +159,7 @@ def absolute(path: str) -> str:
 
 
 def raise_input_fault(error: Exception) -> NoReturn:
-    """Raises what a worker raised: runners pass its text on, wrapped in an error of their own.
+    """Raises a worker's error again: runners wrap its text in an error of their own.
 
     Raises:
       ValueError: if there is a line of a ValueError or OSError in it; else `error` itself.

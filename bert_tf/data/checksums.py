@@ -1,10 +1,10 @@
-"""Checksums of prepared files, compared when a later run uses them again.
+"""Checksums of prepared files, checked when a later run uses them again.
 
-The CRC-32C of a file stands in a hidden file beside it, written when the file is finished:
+The CRC-32C of a file is stored in a hidden file beside it, written when the file is finished:
 
     part-00000.tokens     .part-00000.tokens.crc32c
 
-A disk or a copy that flips bits is noticed; it is no protection against somebody who means harm.
+This detects disks and copies that flip bits; it does not protect against attackers.
 """
 
 import concurrent.futures
@@ -36,9 +36,9 @@ def seal(path: pathlib.Path) -> None:
 
 
 def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
-    """Deletes those of some sealed files that are not as they were written, naming each in the log.
+    """Deletes sealed files that have changed since they were written, and logs their names.
 
-    A file that was never sealed goes too: it is not finished, or of an earlier release.
+    A file without a checksum is deleted, too: it is unfinished, or from an earlier release.
     """
     unsealed: list[pathlib.Path] = []
     found = sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
@@ -51,21 +51,21 @@ def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
         path.unlink()
     if unsealed:
         logging.info(
-            "%s: %d files are not finished or without a checksum, as before this release; they are "
-            "made again.",
+            "%s: %d files are unfinished or have no checksum (older releases wrote none); making "
+            "them again.",
             *(unsealed[0].parent, len(unsealed)),
         )
 
 
 def file_crcs(paths: Iterable[pathlib.Path]) -> list[str]:
-    """Returns the checksums of several files, read side by side."""
+    """Returns the checksums of several files, read in parallel."""
     with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(file_crc, paths))
 
 
 def drop(path: pathlib.Path) -> None:
     """Deletes a damaged file, so that it is made again."""
-    logging.warning("%s is damaged: its checksum differs. It is made again.", path)
+    logging.warning("%s is damaged: its checksum differs. Making it again.", path)
     path.unlink()
 
 

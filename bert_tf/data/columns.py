@@ -1,8 +1,8 @@
-"""Columns of texts and labels as programs hold them, checked before anything is computed.
+"""Reads columns of texts and labels in any Python form, and checks them before computing.
 
-A column is a list or tuple, an array of NumPy (str, bytes or object), a column of pandas, Arrow or
-Hugging Face's datasets, or a tensor of strings. What is missing in one, or no text, is named by its
-place.
+A column is a list or tuple, a NumPy array (str, bytes or object), a column of pandas, Arrow or
+Hugging Face's datasets, or a tensor of strings. Missing values, and values that are not texts, are
+reported with their index.
 """
 
 import math
@@ -14,20 +14,20 @@ import numpy as np
 # How columns of other libraries give their values as Python's: NumPy, pandas, Arrow, Polars.
 TO_LIST = ("tolist", "to_pylist", "to_list")
 WITH_IDS = (
-    "Ids go in as a dict of input_word_ids, input_mask and input_type_ids, or make the model with "
+    "Pass ids as a dict of input_word_ids, input_mask and input_type_ids, or make the model with "
     "preprocessor=None."
 )
 
 
 def read_column(values: Any, name: str) -> list[Any]:
-    """Returns the values of a column as Python's, texts as str.
+    """Returns the values of a column as Python objects, texts as str.
 
     Args:
       values: the column.
-      name: of the argument, for messages.
+      name: name of the argument, for messages.
 
     Raises:
-      ValueError: if it is no column, empty, or holds bytes that are not UTF-8.
+      ValueError: if it is not a column, is empty, or holds bytes that are not UTF-8.
     """
     if isinstance(values, str | bytes):
         raise ValueError(f"{name} is the string {_shown(values)}, expected a list of them.")
@@ -51,7 +51,7 @@ def read_texts(values: Any, name: str = "texts") -> list[str]:
     """Returns a column of texts.
 
     Raises:
-      ValueError: as `read_column`; also if something in it is missing or no text.
+      ValueError: as `read_column`; also if a value is missing or not a text.
     """
     column = read_column(values, name)
     others = [index for index, value in enumerate(column) if not isinstance(value, str)]
@@ -73,7 +73,7 @@ def read_texts(values: Any, name: str = "texts") -> list[str]:
 
 
 def read_pairs(values: Any) -> tuple[list[str], list[str] | None]:
-    """Returns texts and, of pairs, the second texts.
+    """Returns texts and, for pairs, the second texts.
 
     Args:
       values: a column of texts; or a tuple of two of them; or a list of pairs.
@@ -89,28 +89,28 @@ def read_pairs(values: Any) -> tuple[list[str], list[str] | None]:
     if len(values) != 2:
         raise ValueError(
             f"texts are a tuple of {len(values)}, expected two columns: (first texts, second "
-            "texts). Texts that stand alone are a list."
+            "texts). Pass single texts as a list."
         )
     first, second = read_texts(values[0], "first texts"), read_texts(values[1], "second texts")
     if len(first) != len(second):
         raise ValueError(
-            f"{len(first):,} first texts and {len(second):,} second texts; expected one for each."
+            f"{len(first):,} first texts and {len(second):,} second texts; expected equal numbers."
         )
     return first, second
 
 
 def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
-    """Returns the places of labels: int32 [count].
+    """Returns the indices of labels: int32 [count].
 
     Args:
-      values: names, or numbers. A number is the place of its label, from 0, unless the names are
-        numbers themselves: of the labels "1" to "5" 1 is the first.
-      labels: the known names; an empty one stands for a class without a name.
-      count: labels expected.
-      name: of the argument, for messages.
+      values: names, or numbers. A number is the index of its label, from 0, unless the names are
+        numbers themselves: with the labels "1" to "5", 1 is the first.
+      labels: the known names; an empty one is a class without a name.
+      count: expected number of labels.
+      name: name of the argument, for messages.
 
     Raises:
-      ValueError: naming the first that is missing or unknown, and how many there are.
+      ValueError: naming the first missing or unknown label, and their number.
     """
     column = read_column(values, name)
     check_count(column, count, name)
@@ -125,9 +125,9 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         kind = ""
         if isinstance(value, list | tuple):
-            kind = " Several labels a text need label_kind='several'."
+            kind = " Several labels per text need label_kind='several'."
         elif isinstance(value, float) and not is_missing(value):
-            kind = " Numbers to be predicted need num_labels=1, label_kind='number'."
+            kind = " To predict numbers, give num_labels=1, label_kind='number'."
         raise ValueError(
             f"{name}[{unknown[0]}] is {_shown(value)}, expected one of the labels {shown}{more}; "
             f"{share}.{kind}"
@@ -139,7 +139,7 @@ def read_numbers(values: Any, count: int, name: str = "y") -> np.ndarray:
     """Returns a column of finite numbers, float32 [count].
 
     Raises:
-      ValueError: naming the first that is none.
+      ValueError: naming the first value that is not.
     """
     column = [v[0] if _is_alone(v) else v for v in read_column(values, name)]
     check_count(column, count, name)
@@ -151,7 +151,7 @@ def read_numbers(values: Any, count: int, name: str = "y") -> np.ndarray:
 
 
 def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
-    """Returns 1 where a row has a label, else 0: float32 [count, C].
+    """Returns 1 where a row has a label, otherwise 0: float32 [count, C].
 
     Args:
       values: of each row a list of names or places, which may be empty; or a matrix of 0 and 1.
@@ -175,9 +175,9 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
     check_count(column, count, name)
     if len(labels) > 1 and column and all(_is_row_of_bits(row, len(labels)) for row in column):
         raise ValueError(
-            f"{name} has a list of {len(labels)} numbers, 0 or 1, in each row: are these labels by "
-            f"their places, or a decision on each? Give decisions as an array, np.array({name}), "
-            "labels by their names."
+            f"{name} has a list of {len(labels)} numbers, 0 or 1, in each row: are these indices "
+            f"of labels, or a decision for each label? Give decisions as an array, "
+            f"np.array({name}), and labels by name."
         )
     rows = np.zeros((count, len(labels)), np.float32)
     for index, value in enumerate(column):
@@ -192,20 +192,20 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
 
 
 def check_count(column: Sized, count: int, name: str) -> None:
-    """Raises ValueError unless a column has one value a text."""
+    """Raises ValueError unless a column has one value per text."""
     if len(column) != count:
         raise ValueError(f"{len(column):,} values of {name} for {count:,} texts; expected as many.")
 
 
 def is_missing(value: Any) -> bool:
-    """Tells whether a value is what libraries put where there is none: None, NaN, NA, NaT."""
+    """Returns whether a value means a missing one: None, NaN, NA, NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
 def _as_text(value: Any, where: str) -> Any:
-    """Returns bytes as the text that they are, all else as it is; NumPy's values as Python's."""
+    """Decodes bytes to text and converts NumPy's values to Python's; others are unchanged."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf8")
@@ -236,12 +236,12 @@ def _holds_numbers(value: Any) -> bool:
 
 
 def is_integer_text(name: str) -> bool:
-    """Tells whether a name is a whole number."""
+    """Returns whether a name is a whole number."""
     return name.removeprefix("-").isdecimal()
 
 
 def _label_place(value: Any, names: Mapping[str, int], count: int, are_numbers: bool) -> int | None:
-    """Returns the place of one label; None if it is unknown."""
+    """Returns the index of one label; None if it is unknown."""
     if isinstance(value, str):
         return names.get(value)
     if isinstance(value, bool):

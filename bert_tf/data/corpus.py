@@ -1,24 +1,25 @@
-"""Reads raw text as documents, a document as the list of its sentences.
+"""Reads raw text as documents, each a list of sentences.
 
-Formats, told apart by looking (`corpus_format.py`), each also compressed by gzip, xz or bzip2:
+Formats, which are detected (`corpus_format.py`), each also compressed by gzip, xz or bzip2:
 
-  lines     one sentence a line, blank lines between documents (google-research/bert's form). A
+  lines     one sentence per line, blank lines between documents (google-research/bert's form). A
             document also ends at the first line past a multiple of 256 KiB in the file, if the
             128 KiB before that multiple hold no blank line: one of less than 128 KiB is never cut.
   prose     paragraphs, hard-wrapped or a line each, blank lines between. A document ends at two
             blank lines or a form feed (unless only a title stands before them), before a heading
             (`CHAPTER II`, `# Markdown`, ` = Wikitext = `), and at the first paragraph past each
-            multiple of 256 KiB. So a novel is not one document, of which next-sentence prediction
-            could make nothing. Where each line is a document, only the last rule ends one: put
+            multiple of 256 KiB. So a novel is not a single document, which would be useless for
+            next-sentence prediction. If each line is a document, only the last rule ends one: put
             such text in JSONL.
-  jsonl     a JSON object a line, a document each, its text in one field; sentences cut by rules.
+  jsonl     one JSON object per line, each a document with its text in one field; sentences are
+            split by rules.
   tfrecord  finished examples: listed here, read by `tfrecords.py`.
   tfds      a TensorFlow Datasets name, `tfds:NAME` or `tfds:NAME:SPLIT`; read as jsonl is.
 
-The input is cut in parts for parallel work. A part owns the documents that start in its bytes;
-which documents there are does not depend on the size of the parts. Lines and prose are read in
-bounded memory: a line of more than 128 KiB may be cut, too (`text_lines.py`). Of jsonl and tfds
-the memory must hold the longest record, whose document is not cut (jsonl: 64 MiB at most).
+The input is split into parts for parallel work. A part owns the documents that start in its bytes;
+the documents do not depend on the size of the parts. Lines and prose are read in bounded memory: a
+line of more than 128 KiB may be cut, too (`text_lines.py`). For jsonl and tfds the memory must hold
+the longest record, whose document is not cut (jsonl: 64 MiB at most).
 """
 
 import contextlib
@@ -72,7 +73,7 @@ class CorpusPart:
 def list_parts(
     input_file: str, input_format: str = "auto", text_field: str = "text", part_bytes: int = 8 << 20
 ) -> list[CorpusPart]:
-    """Finds the input files and cuts them in parts, in the order of the input.
+    """Finds the input files and splits them into parts, in the order of the input.
 
     Args:
       input_file: comma-separated files, globs (their matches are sorted) or dataset names.
@@ -127,9 +128,7 @@ def _expand(input_file: str, input_format: str) -> Iterator[str]:
     """Yields file paths, and dataset names as `tfds:NAME`."""
     names = [name.strip() for name in input_file.split(",") if name.strip()]
     if not names:
-        raise ValueError(
-            "input_file is empty; give files, globs or tfds:NAME, with commas between."
-        )
+        raise ValueError("input_file is empty; give comma-separated files, globs or tfds:NAME.")
     for name in names:
         if name.startswith("tfds:") or input_format == "tfds":
             yield "tfds:" + name.removeprefix("tfds:")
@@ -170,7 +169,10 @@ def _check_not_empty(input_file: str, parts: list[CorpusPart]) -> None:
     for part in parts:
         if part.format == "tfrecord" or next(read_documents(part), None):
             return
-    raise ValueError(f"input_file {input_file!r} holds no document: every file is empty or blank.")
+    raise ValueError(
+        f"input_file {input_file!r} holds no documents: every file is empty or blank; give "
+        f"files with text."
+    )
 
 
 # Reading --------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ def _named_errors(path: str) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise ValueError(f"{path}: the compressed file is truncated; fetch it anew.") from error
+        raise ValueError(f"{path}: the compressed file is truncated; download it again.") from error
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}: the compressed file is damaged: {error}.") from error
     except OSError as error:

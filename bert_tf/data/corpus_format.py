@@ -1,4 +1,4 @@
-"""Looks at the first bytes of a file: how it is compressed and what form of text it holds."""
+"""Detects from the first bytes of a file its compression and its form of text."""
 
 import bz2
 import contextlib
@@ -38,12 +38,12 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
 
 
 def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
-    """Tells "tfrecord", "jsonl", "lines" or "prose" from the first bytes of a file.
+    """Returns "tfrecord", "jsonl", "lines" or "prose" by the first bytes of a file.
 
     Args:
       path: named in errors.
       sample: the first bytes, decompressed.
-      is_cut: whether the file goes on after them.
+      is_cut: whether the file continues after them.
 
     Raises:
       ValueError: if they are binary, UTF-16 or a JSON document of several lines.
@@ -62,7 +62,7 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
         return "jsonl"
     if first in ("{", "[", "[{") or first.startswith('[{"'):
         raise ValueError(
-            f"{path} is one JSON document; expected one object a line: jq -c '.[]' {path}"
+            f"{path} is one JSON document; expected one object per line: jq -c '.[]' {path}"
         )
     return "prose" if _is_prose(lines) else "lines"
 
@@ -76,19 +76,19 @@ def _check_not_binary(path: str, sample: bytes) -> None:
     offset = zero if zero >= 0 else offsets[0]
     raise ValueError(
         f"{path} is neither text nor TFRecords: byte 0x{sample[offset]:02x} at offset {offset}, "
-        f"{len(offsets)} control bytes in the first {len(sample)}. If it is text all the same, "
-        "pass --input_format=lines (or prose, jsonl)."
+        f"{len(offsets)} control bytes in the first {len(sample)}. If it is text nevertheless, "
+        f"pass --input_format=lines (or prose, jsonl)."
     )
 
 
 def is_tfrecord(head: bytes) -> bool:
-    """Tells whether `head` begins with a TFRecord header: uint64 length, masked CRC-32C of it."""
+    """Returns whether `head` begins with a TFRecord header: uint64 length, its masked CRC-32C."""
     length, crc = (int.from_bytes(field, "little") for field in (head[:8], head[8:12]))
     return len(head) >= 12 and length_crc(length) == crc
 
 
 def _is_prose(lines: list[str]) -> bool:
-    """Tells paragraphs from one sentence a line.
+    """Distinguishes paragraphs from one sentence per line.
 
     It is prose if lines are hard-wrapped, if many lines hold several sentences, or if nearly every
     line stands between blank ones: as documents these would be single sentences.
@@ -103,7 +103,7 @@ def _is_prose(lines: list[str]) -> bool:
 
 
 def is_wrapped(lines: list[str]) -> bool:
-    """Tells whether lines break where the column ended: long ones in mid-sentence."""
+    """Returns whether lines are hard-wrapped: long ones end in mid-sentence."""
     # A line followed by a filled one: full width in wrapped text, and mostly in mid-sentence.
     inner = [a.strip() for a, b in zip(lines, lines[1:], strict=False) if a.strip() and b.strip()]
     if len(inner) < 3:

@@ -1,18 +1,18 @@
-"""Duplicate documents: which ones of a tokenised corpus are left out.
+"""Finds duplicate documents of a tokenised corpus, which are left out.
 
 Documents are compared as the model sees them, as pieces: white space plays no part, nor do case and
 accents in an uncased model, nor where sentences end.
 
-  exact  a document with the same pieces stands before it
-  near   a document stands before it with which it shares 0.8 of all runs of five pieces that occur
-         in either (Jaccard similarity of the sets of their shingles)
+  exact  an earlier document has the same pieces
+  near   it shares with an earlier document 0.8 of all runs of five pieces that occur in
+         either (Jaccard similarity of the sets of their shingles)
 
 So the first one stays, whatever the number of processes. Each document gets a few 64-bit keys, and
 only documents that share a key are compared: for exact duplicates a hash of all pieces, for near
 ones the hashes of 20 bands of 6 minima each. Of two documents with similarity s the minima of a
 hash function are equal with probability s, so the pair is compared with probability
-1 - (1 - s**6)**20: 0.997 at 0.8, 0.27 at 0.5. A comparison looks at all pieces: chance never
-removes a document, it may only keep one.
+1 - (1 - s**6)**20: 0.997 at 0.8, 0.27 at 0.5. A comparison uses all pieces: chance never removes a
+document, it can only keep one.
 
 Reference: Broder 1997, "On the resemblance and containment of documents"; Leskovec, Rajaraman,
 Ullman, "Mining of Massive Datasets", section 3.4 (bands).
@@ -79,7 +79,7 @@ def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray
             progress.add(documents=documents, tokens=pieces)
         duplicates = find_duplicates(store, form)
         logging.info(
-            "Duplicates (%s): %d of %d documents are left out.",
+            "Duplicates (%s): leaving out %d of %d documents.",
             form,
             len(duplicates),
             store.num_documents,

@@ -1,11 +1,10 @@
-"""Examples in files of the user's choice, with a manifest beside them.
+"""Writes examples to files of the user's choice, with a manifest beside them.
 
     input_file -> pieces on disk -> examples, a file a shard -> manifest
 
-What is finished is noted in a hidden work folder: the pieces of a part of the input are there, and
-the receipt of an example file. A step that finds its result passes it over. So it does not matter
-what has made it: this run or a killed one, processes of this machine or an Apache Beam pipeline
-(`beam_examples.py`).
+A hidden work folder holds finished results: the pieces of each part of the input, and a receipt for
+each example file. A step whose result exists is skipped. So it does not matter who made it: this
+run or a killed one, processes on this machine or an Apache Beam pipeline (`beam_examples.py`).
 """
 
 import dataclasses
@@ -45,7 +44,7 @@ from bert_tf.processes import count_workers
 
 @dataclasses.dataclass(frozen=True)
 class ExampleJob:
-    """What is to be made, and where; workers of a Beam pipeline get it as it is.
+    """What to make, and where; workers of a Beam pipeline get this object.
 
     Attributes:
       parts: the corpus.
@@ -94,7 +93,7 @@ def write_examples(
     do_lower_case: bool,
     fill_work_folder: Callable[[ExampleJob], float] | None = None,
 ) -> dict[str, Any]:
-    """Makes all examples of a corpus in files of the user's choice; a killed run is taken up.
+    """Writes all examples of a corpus to files of the user's choice; resumes a killed run.
 
     Pieces and receipts lie in a hidden folder beside the first file until all is done; then
     `manifest_path` is written. If it says that these very files are made, they are kept. A second
@@ -105,8 +104,9 @@ def write_examples(
       data: input, vocab_file and rules.
       masking: static masks are drawn here, others when the examples are read.
       do_lower_case: casing of the tokenizer.
-      fill_work_folder: makes pieces and examples elsewhere, `beam_examples.fill_work_folder` say;
-        returns the memory of the largest worker in MB. Here only what is missing then is made.
+      fill_work_folder: makes pieces and examples elsewhere, for example
+        `beam_examples.fill_work_folder`; returns the memory of the largest worker in MB. Only what
+        is still missing is then made here.
 
     Returns:
       The manifest: key, parameters, totals and a record a file.
@@ -215,9 +215,9 @@ def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, A
     if received != expected:
         pairs = zip(output_files, received, expected, strict=True)
         damaged = [str(path) for path, crc, other in pairs if crc != other]
-        logging.warning("Not as %s says: %s. All are made again.", manifest_file, damaged)
+        logging.warning("Files that do not match %s: %s. Making all again.", manifest_file, damaged)
         return None
-    logging.info("%s says that these examples are made already.", manifest_file)
+    logging.info("According to %s these examples exist already.", manifest_file)
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""Which example stands at which place of training: a pure function, no shuffle buffer.
+"""The order of examples in training: a pure function without a shuffle buffer.
 
 Row r of step s is place g = s * B + r of an endless row of epochs; epoch g // N shows all N
 examples once, in an order of its own, and place g % N of it holds example permutation(g % N). The

@@ -119,7 +119,7 @@ def write_shards(
         progress.add(documents=record["documents"], tokens=record["tokens"])
     records = [read_receipt(receipts, number, path) for number, path in enumerate(paths)]
     if None in records:
-        raise OSError(f"{paths[records.index(None)]} has vanished; give the same command again.")
+        raise OSError(f"{paths[records.index(None)]} has disappeared; run the same command again.")
     return [record for record in records if record]
 
 
@@ -164,13 +164,13 @@ def plan_shards(
 
 
 def _warn_of_long_sentences(store: TokenStore, max_seq_length: int, num_special: int) -> None:
-    """Says what pairs leave out, as google-research/bert's program does: ends of long sentences."""
+    """Warns of what pairs leave out, as google-research/bert's program does: ends of sentences."""
     cut = store.count_cut(max_seq_length - num_special)
     if cut > MAX_CUT_SHARE * store.num_pieces:
         logging.warning(
-            "%s of %s pieces are left out: their sentences are longer than --max_seq_length=%d. "
-            "Put each sentence on a line, let --input_format=prose find where sentences end, or "
-            "use whole texts with --use_next_sentence=false.",
+            "%s of %s pieces are left out, because their sentences are longer than "
+            "--max_seq_length=%d. Put each sentence on its own line, let --input_format=prose find "
+            "sentence ends, or use whole texts with --use_next_sentence=false.",
             *(f"{cut:,}", f"{store.num_pieces:,}", max_seq_length),
         )
 
@@ -185,11 +185,12 @@ def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
 
 
 def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool) -> None:
-    """Raises ValueError if so many documents do not do for pairs and shards."""
+    """Raises ValueError if there are too few documents for pairs and shards."""
     if use_next_sentence and num_documents < 2:
         raise ValueError(
-            f"Next sentence prediction needs at least 2 documents, received {num_documents}: part "
-            "documents by blank lines, give more of them, or pass --use_next_sentence=false."
+            f"Next sentence prediction needs at least 2 documents, received {num_documents}: "
+            f"separate documents by blank lines, give more of them, or pass "
+            f"--use_next_sentence=false."
         )
     if num_documents < num_shards:
         raise ValueError(

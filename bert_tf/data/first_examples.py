@@ -1,4 +1,4 @@
-"""The first pre-training examples of record files, masked, to be looked at."""
+"""Reads the first pre-training examples of record files, masked, for display."""
 
 import dataclasses
 from collections.abc import Iterator

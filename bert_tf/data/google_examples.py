@@ -1,4 +1,4 @@
-"""Examples equal to those of google-research/bert's program, one for one.
+"""Makes exactly the examples of google-research/bert's program.
 
 One generator drives everything, in the original's order of draws: the order of the documents;
 pass by pass and document by document the pairs and, pair by pair, their truncation and masks; the
@@ -74,24 +74,24 @@ def read_google_documents(
                 _read_lines(path, file, tokenizer, documents)
         except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
             raise ValueError(
-                f"{path}: the compressed file is truncated or damaged ({error}); fetch it anew."
+                f"{path}: the compressed file is truncated or damaged ({error}); download it again."
             ) from error
     documents = [document for document in documents if document]
     if not documents:
-        raise ValueError(f"No text found in {input_file!r}; expected one sentence a line.")
+        raise ValueError(f"No text found in {input_file!r}; expected one sentence per line.")
     return documents
 
 
 def _check_format(path: pathlib.Path, file: IO[bytes]) -> None:
-    """Refuses a file of which the original would silently make examples of something else."""
+    """Refuses a file that the original would silently misread."""
     sample = file.read(SAMPLE_BYTES)
     file.seek(0)
     form = detect_format(str(path), sample, len(sample) == SAMPLE_BYTES)
     if form in ("jsonl", "tfrecord"):
         raise ValueError(
-            f"{path} looks like {form}, and google-research/bert's program reads one sentence a "
-            "line. Give other input, leave out --google_identical, or insist with "
-            "--input_format=lines."
+            f"{path} looks like {form}, but google-research/bert's program reads one sentence per "
+            f"line. Give other input, leave out --google_identical, or force it with "
+            f"--input_format=lines."
         )
 
 

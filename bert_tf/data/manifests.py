@@ -1,8 +1,8 @@
-"""What prepared files depend on, hashed, and the manifest that says what was made.
+"""Hashes what prepared files depend on, and writes manifests of finished files.
 
-A manifest is written when all its files are finished: where one stands with the key of the wanted
-parameters, nothing is to be made. Its records of the files hold their hashes, and so identify the
-examples wherever they lie. Training compares given files with the manifest beside them.
+A manifest is written when all its files are finished: if there is one with the key of the wanted
+parameters, nothing needs to be made. Its records of the files hold their hashes, and so identify
+the examples wherever they are. Training compares given files with the manifest beside them.
 """
 
 import hashlib
@@ -166,18 +166,18 @@ def _check_rules(
         raise ValueError(
             f"The examples of {manifest_file} were made with another vocabulary than {vocab_file} "
             f"(SHA-256 {made_with[:12]}..., received {vocabulary_hash(vocab_file)[:12]}...); give "
-            "theirs as --vocab_file, or make them again."
+            f"that vocabulary as --vocab_file, or make the examples again."
         )
     if parameters.get("do_lower_case", do_lower_case) != do_lower_case:
         cased, wanted = (str(value).lower() for value in (do_lower_case, not do_lower_case))
         raise ValueError(
-            f"The examples of {manifest_file} were made with --do_lower_case={wanted}, the model "
-            f"has {cased}; pass --do_lower_case={wanted}, or make them again."
+            f"The examples of {manifest_file} were made with --do_lower_case={wanted}, but the "
+            f"model has {cased}; pass --do_lower_case={wanted}, or make the examples again."
         )
 
 
 def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) -> None:
-    remedy = "copy or make the examples again; to use what is there, delete the manifest."
+    remedy = "copy or make the examples again; to use the existing files, delete the manifest."
     for path, record in files.items():
         if not path.is_file():
             raise ValueError(f"{path} is missing, but {manifest_file} names it; {remedy}")
@@ -187,11 +187,11 @@ def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) ->
                 f"{manifest_file}; {remedy}"
             )
     if sum(record["bytes"] for record in files.values()) > HASHED_BYTES:
-        logging.info("%s: sizes are right; contents were not compared.", manifest_file)
+        logging.info("%s: sizes are correct; contents were not compared.", manifest_file)
         return
     for path, record in files.items():
         if _file_hash(path) != record["sha256"]:
             raise ValueError(
-                f"{path} is not the file that was made: its SHA-256 is not that of "
-                f"{manifest_file}; {remedy}"
+                f"{path} has changed since it was made: its SHA-256 differs from {manifest_file}; "
+                f"{remedy}"
             )

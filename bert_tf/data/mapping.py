@@ -1,4 +1,4 @@
-"""How datasets are mapped: several elements at once, in order, a few results ahead."""
+"""Maps datasets: several elements at once, in order, with a few results prefetched."""
 
 import os
 from collections.abc import Callable
@@ -13,8 +13,8 @@ NUM_AHEAD = 2  # Results kept ready.
 def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
     """Maps a dataset with as many threads as there are cores, eight at most.
 
-    The numbers are fixed: tf.data would tune them in a thread of its own, for which the end of an
-    iterator waits, and which sleeps the longer the longer the iterator has lived.
+    The numbers are fixed: tf.data would tune them in a thread that the end of an iterator waits
+    for, and that sleeps longer the longer the iterator has lived.
 
     The elements are not sharded over workers: each worker already makes its own rows.
     """

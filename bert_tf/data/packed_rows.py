@@ -1,4 +1,4 @@
-"""Several short texts in one row, so that little of a batch is padding.
+"""Packs several short texts into one row, so that little of a batch is padding.
 
     batch [B, T] --lengths--> plan --> the same batch, with two features that say where texts stand
 
@@ -62,7 +62,7 @@ def pack_batch(batch: Batch, num_parts: int = 1) -> Batch:
 def _plan_batch(mask: np.ndarray, num_parts: int) -> Plan:
     if (mask[..., 1:] > mask[..., :-1]).any():
         raise ValueError(
-            "input_mask has a 1 behind a 0; --pack_rows expects the padding behind the pieces."
+            "input_mask has a 1 after a 0; --pack_rows expects all padding after the pieces."
         )
     return plan_rows(mask.sum(axis=-1), mask.shape[-1], num_parts)
 

@@ -113,7 +113,7 @@ def evaluation_dataset(
 def raise_input_fault(
     error: tf.errors.InvalidArgumentError, *records: RecordFiles | None
 ) -> NoReturn:
-    """Says in one line what of the input made a dataset of this module fail.
+    """Reports in one line the error in the input that made a dataset of this module fail.
 
     A program calls it with what came out of the dataset, or of a training step on its batches.
 
@@ -210,12 +210,13 @@ def _choose_masking(form: RecordForm, masking: MaskingConfig) -> Callable | None
     if form.is_masked:
         if masking.masking != "static":
             logging.info(
-                "The records are masked already: --masking=%s has no effect.", masking.masking
+                "The records are already masked: --masking=%s has no effect.", masking.masking
             )
         return None
     if masking.masking == "static":
         raise ValueError(
-            "The records are not masked, and --masking=static masks none. Pass --masking=dynamic, "
+            "The records are not masked, and --masking=static does not mask them. Pass "
+            "--masking=dynamic, "
             "or make the records again with create_pretraining_data --masking=static."
         )
     if masking.masking == "tf_text":

@@ -1,11 +1,11 @@
-"""From whatever the user has to ready TFRecord files; every step is kept for the next run.
+"""Turns any input into ready TFRecord files, and keeps every step for the next run.
 
     input_file -> vocabulary -> pieces on disk -> examples for training and for evaluation
 
-A step's results lie in a folder of cache_dir whose name holds a hash of all they depend on: the
-input files' names, sizes and times, the parameters, the version of this package. The next run
-finds them; a changed parameter makes a new folder; a killed run goes on with what is missing. All
-carry checksums, compared before they are used: what is damaged is named and made again.
+A step's results are in a folder of cache_dir whose name contains a hash of everything they depend
+on: the input files' names, sizes and times, the parameters, the version of this package. The next
+run finds them; a changed parameter makes a new folder; a killed run resumes with what is missing.
+All files have checksums, checked before they are used: damaged files are named and made again.
 """
 
 import hashlib
@@ -155,7 +155,7 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
     fewest = 2 if data.use_next_sentence else 1
     if num_documents < 2 * fewest:
         logging.warning(
-            "%d documents are too few to hold some out: the evaluation sees the training data.",
+            "%d documents are too few to hold some out: the evaluation uses the training data.",
             num_documents,
         )
         return documents, documents
@@ -173,7 +173,7 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
 def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
     path = cache / f"embedded-{bert_tf.__version__}.txt"
     logging.info(
-        "No --input_file: taking the embedded corpus, the documentation of Python and of the "
+        "No --input_file: using the embedded corpus, the documentation of Python and of the "
         "installed packages (%s).",
         path,
     )
@@ -191,7 +191,9 @@ def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
 def _are_records(parts: Sequence[CorpusPart]) -> bool:
     formats = {part.format for part in parts}
     if "tfrecord" in formats and len(formats) > 1:
-        raise ValueError(f"The input mixes TFRecords and text ({sorted(formats)}); give one kind.")
+        raise ValueError(
+            f"The input mixes TFRecords and text ({sorted(formats)}); give only one of them."
+        )
     return formats == {"tfrecord"}
 
 
@@ -210,10 +212,10 @@ def _use_records(data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool) -
         eval_files = []
     elif len(train_files) > 1:
         eval_files = [train_files.pop()]
-        logging.info("No --eval_file: %s is held out of the training.", eval_files[0])
+        logging.info("No --eval_file: %s is held out of training.", eval_files[0])
     else:
         eval_files = train_files
-        logging.warning("One record file and no --eval_file: the evaluation sees training data.")
+        logging.warning("One record file and no --eval_file: the evaluation uses training data.")
     return PreparedData(train_files, eval_files, data.vocab_file, fingerprint_given(train_files))
 
 

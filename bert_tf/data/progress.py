@@ -1,4 +1,4 @@
-"""A line of progress every few seconds: what is done, how fast, how long still."""
+"""Logs progress every few seconds: what is done, how fast, and the remaining time."""
 
 import time
 

@@ -1,7 +1,7 @@
-"""What the records of TFRecord files look like, and the search for one that looks otherwise.
+"""Describes the form of records in TFRecord files, and finds records that differ.
 
-Reading looks at the first record of each file only, and TensorFlow's parser fails at any other
-without a name. So the search goes through all records, after a failure.
+Reading checks only the first record of each file, and TensorFlow's parser does not name another one
+at which it fails. So after a failure all records are searched.
 
 Reference: tensorflow/core/example/example.proto.
 """
@@ -101,7 +101,7 @@ def find_fault(records: RecordFiles) -> None:
       ValueError: naming the first record that is corrupt, holds no Example, lacks a feature, or
         is of another form than record 0.
     """
-    logging.info("A record cannot be read; looking for it among %d.", len(records))
+    logging.info("A record cannot be read; searching for it among %d.", len(records))
     first = dataclasses.asdict(_describe_record(records, 0))
     for index in range(1, len(records)):
         form = dataclasses.asdict(_describe_record(records, index))
@@ -132,6 +132,6 @@ def check_form(
         received = getattr(form, name)
         if received != expected:
             raise ValueError(
-                f"Records of {records.paths[0]} have {name} {received}, the configuration says "
+                f"Records of {records.paths[0]} have {name} {received}, but the configuration has "
                 f"{expected}. Pass --{name}={received}, or make the records again with {expected}."
             )

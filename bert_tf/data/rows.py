@@ -1,4 +1,4 @@
-"""Examples ready for a model, in memory: pieces of any length beside labels, and batches of them.
+"""Tokenized examples with labels in memory, and batches of them.
 
     texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [B, T], ...
 

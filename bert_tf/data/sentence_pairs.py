@@ -1,4 +1,4 @@
-"""Sentences to sequences: pairs for next sentence prediction, or full sentences without it.
+"""Makes sequences from sentences: pairs for next sentence prediction, or full sentences.
 
 A document's pairs are drawn from a generator of its own, seeded with (seed, duplicate, document),
 so they are the same whatever the number of workers, shards or restarts.

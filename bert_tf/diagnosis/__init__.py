@@ -1,1 +1,1 @@
-"""The run doctor: what it looks at (a corpus, prepared examples, a run), and how it reports."""
+"""The run doctor: examines a corpus, prepared examples or a run, and reports findings."""

@@ -1,4 +1,4 @@
-"""Looks at raw text: copies, damage, documents too short or too few, a vocabulary that misfits.
+"""Examines raw text: copies, damage, too few or too short documents, unsuitable vocabularies.
 
 Above `MAX_CHARACTERS` an even sample is read: parts of 1 MiB of all files, of compressed files,
 which have no middle, the beginning. Copies are counted within it: their share is a lower bound.
@@ -159,7 +159,7 @@ def diagnose_corpus(place: str, data: DataConfig, tokenizer: Tokenizer | None) -
         thresholds.ANY,
         len(problems),
         "Input that cannot be read",
-        "Repair or leave out what is named: preparation stops there.",
+        "Repair or leave out these files: preparation would stop there.",
         measured=f"{len(problems)} files or parts: {problems[0] if problems else ''}",
         expected="none",
         details=tuple(problems[1:SHOWN]),
@@ -191,9 +191,9 @@ def _judge_copies(corpus: Corpus, found: Diagnosis) -> None:
     found.judge(
         thresholds.DUPLICATE_DOCUMENTS,
         copies / number,
-        "Documents that stand in the corpus more than once",
-        "Pass --deduplicate=exact (or near): what is repeated is memorised, and held-out "
-        "documents are known.",
+        "Documents that occur more than once in the corpus",
+        "Pass --deduplicate=exact (or near): repeated text is memorised, and held-out documents "
+        "would be known.",
         measured=f"{percent(copies / number)} ({copies:,} of {number:,})",
     )
     repeated = [(line, count) for line, count in corpus.lines.most_common() if count > 1]
@@ -228,14 +228,14 @@ def _judge_sizes(corpus: Corpus, found: Diagnosis, is_whole: bool) -> None:
         thresholds.SINGLE_SENTENCES,
         float((np.array(corpus.sentences) == 1).mean()),
         "Documents of one sentence",
-        "Put what belongs together in one document, or pass --use_next_sentence=false.",
+        "Put text that belongs together in one document, or pass --use_next_sentence=false.",
     )
     found.judge(
         thresholds.SHORT_DOCUMENTS,
         float((words < SHORT_WORDS).mean()),
         f"Documents of less than {SHORT_WORDS} words",
-        "See where documents end: if each line is one, pass JSONL. If they are short, take a "
-        "shorter --max_seq_length.",
+        "Check where documents end: if each line is one, pass JSONL. If they really are short, use "
+        "a shorter --max_seq_length.",
     )
     found.judge(
         thresholds.CUT_LINES,
@@ -264,7 +264,7 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) ->
         thresholds.UNKNOWN_PIECES,
         unknown,
         "Pieces that the vocabulary does not know",
-        "Take a vocabulary of this language (python -m bert_tf.build_vocab trains one), or add the "
+        "Use a vocabulary of this language (python -m bert_tf.build_vocab trains one), or add the "
         "words with --added_words_file.",
         measured=f"{percent(unknown)} of the pieces are [UNK]",
         details=(
@@ -275,7 +275,7 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) ->
     found.judge(
         thresholds.PIECES_PER_WORD,
         per_word,
-        "A vocabulary that cuts words into small pieces",
+        "A vocabulary that splits words into small pieces",
         "Train a vocabulary on this text (python -m bert_tf.build_vocab), or enlarge it.",
     )
     if not isinstance(tokenizer, WordPiece):  # Byte-level BPE has no casing of its own.
@@ -286,7 +286,7 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) ->
         thresholds.ANY,
         is_cased == tokenizer.do_lower_case,
         "Casing does not agree",
-        "Set --do_lower_case as the vocabulary wants it: true for an uncased one.",
+        "Set --do_lower_case to match the vocabulary: true for an uncased one.",
         measured=f"the vocabulary is {'cased' if is_cased else 'uncased'}, "
         f"--do_lower_case={str(tokenizer.do_lower_case).lower()}",
         expected="one casing",

@@ -1,4 +1,4 @@
-"""Looks at pre-training examples: damage, padding, masks, labels, special tokens, vocabulary.
+"""Examines pre-training examples: damage, padding, masks, labels, special tokens, vocabulary.
 
 N examples of T pieces, with P predictions where they are masked.
 """
@@ -72,7 +72,7 @@ def diagnose_examples(
         thresholds.ANY,
         len(damage),
         "Records that cannot be read",
-        "Copy or make their files again: training stops there.",
+        "Copy or make their files again: training would stop there.",
         measured=f"{len(damage)}: {damage[0] if damage else ''}",
         expected="none",
         details=tuple(damage[1:SHOWN]),
@@ -91,9 +91,9 @@ def diagnose_examples(
         thresholds.PADDING,
         padding,
         "Padding",
-        f"Take a shorter --max_seq_length (the median has {np.median(examples.lengths):.0f} "
+        f"Use a shorter --max_seq_length (the median has {np.median(examples.lengths):.0f} "
         "pieces), a smaller --short_seq_prob, longer documents, or --pack_rows.",
-        measured=f"{percent(padding)} of all places",
+        measured=f"{percent(padding)} of all positions",
     )
     _judge_labels(examples, found)
     _judge_predictions(examples, found, masking)
@@ -155,8 +155,8 @@ def _judge_labels(examples: Examples, found: Diagnosis) -> None:
         thresholds.LABEL_BALANCE,
         beyond,
         "Labels of next sentence prediction are out of balance",
-        "Documents of one sentence, or sentences longer than a segment, give random pairs only: "
-        "split sentences, take a longer --max_seq_length, or pass --use_next_sentence=false.",
+        "Documents of one sentence, or sentences longer than a segment, give only random pairs: "
+        "split sentences, use a longer --max_seq_length, or pass --use_next_sentence=false.",
         measured=f"{percent(float(pairs.mean()))} of the pairs are random",
         expected="35 to 65 %",
     )
@@ -181,7 +181,7 @@ def _judge_predictions(examples: Examples, found: Diagnosis, masking: MaskingCon
         thresholds.WASTED_PREDICTIONS,
         1.0 - float(used.mean()) / slots if slots else math.nan,
         f"Room for predictions is wasted: max_predictions_per_seq is {slots}",
-        f"{remedy} Empty places cost as much as filled ones.",
+        f"{remedy} Empty slots cost as much as filled ones.",
     )
     if not is_masked:
         return
@@ -208,7 +208,8 @@ def _judge_split(examples: Examples, found: Diagnosis, vocab: AnyVocab) -> None:
         thresholds.MASK_SPLIT,
         float((abs(shares - nominal) - thresholds.STANDARD_ERRORS * errors).max()),
         "Predicted pieces are not masked 80 / 10 / 10",
-        f"{AGAIN} Without kept and random pieces the model sees [MASK] alone, which no text has.",
+        f"{AGAIN} Without kept and random pieces the model sees only [MASK], which does not occur "
+        f"in real text.",
         measured=f"{' / '.join(map(percent, shares))} are [MASK], kept, random",
         expected="80 % / 10 % / 10 %",
     )
@@ -235,8 +236,8 @@ def _judge_pieces(examples: Examples, found: Diagnosis, vocab: AnyVocab) -> None
     found.judge(
         thresholds.UNUSED_PIECES,
         float(np.isin(text, unused).mean()),
-        "Pieces that no text has ([unused...]): the vocabulary is another",
-        "Give the --vocab_file that made the records, cased or uncased as it was.",
+        "Pieces that cannot come from text ([unused...]): wrong vocabulary",
+        "Give the --vocab_file with which the records were made, with the same casing.",
     )
     faults = {name: rows for name, rows in find_faults(examples, vocab).items() if rows.any()}
     share = float(np.any([*faults.values()], axis=0).mean()) if faults else 0.0
@@ -265,8 +266,8 @@ def find_faults(examples: Examples, vocab: AnyVocab) -> dict[str, np.ndarray]:
     faults = {
         "padding between pieces": is_real != (columns < examples.lengths[:, None]),
         "pieces in the padding": ~np.isin(ids, [0, vocab.pad_id]) & ~is_real,
-        "[CLS] not at the front alone": is_cls != (columns == 0),
-        "segments that change elsewhere than behind [SEP]": (examples.types > 0) != is_second,
+        "[CLS] elsewhere than at the front": is_cls != (columns == 0),
+        "segments that change elsewhere than after [SEP]": (examples.types > 0) != is_second,
         "predictions at [CLS], [SEP] or padding": (is_sep | is_cls | ~is_real)
         & examples.is_predicted,
         "[MASK] where nothing is predicted": is_stray,

@@ -1,4 +1,4 @@
-"""A finding: what was measured, what was expected, what to do; and what a place gave in all."""
+"""A finding (what was measured, what was expected, what to do), and all findings of a place."""
 
 import dataclasses
 import enum

@@ -1,4 +1,4 @@
-"""What the doctor found: one screen of text, and a page with the plots."""
+"""The doctor's reports: one screen of text, and a page with plots."""
 
 import base64
 import html
@@ -18,7 +18,7 @@ def summary(diagnoses: Sequence[Diagnosis]) -> str:
     """Says how many findings of which severity there are."""
     found = [finding.severity for diagnosis in diagnoses for finding in diagnosis.findings]
     if not found:
-        return "Nothing is wrong with what was looked at."
+        return "No problems found."
     counts = [f"{found.count(s)} {word.lower()}" for s, word in WORDS.items() if s in found]
     return f"{len(found)} finding{'s' * (len(found) > 1)}: {', '.join(counts)}."
 

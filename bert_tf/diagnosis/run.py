@@ -1,4 +1,4 @@
-"""Looks at a run directory, of pre-training or fine-tuning, as far as it is there.
+"""Examines a run directory of pre-training or fine-tuning, finished or not.
 
 The numbers are those of metrics.jsonl, eval_metrics.jsonl, events.jsonl, eval_results.txt,
 report.txt, seeds.json, run.flags and TensorBoard's files in train/.
@@ -197,7 +197,7 @@ def _judge_loss(run: Run, found: Diagnosis) -> None:
     found.judge(
         thresholds.PLATEAU,
         float(middle.mean() - last.mean()) if is_high else math.nan,
-        "The loss stands still",
+        "The loss stagnates",
         "At the unigram baseline the rate is too high or the data are broken; well below it the "
         "model is as good as it gets: train a larger one, or stop.",
         measured=f"{middle.mean() - last.mean():.3f} nats gained by the last third of the steps",
@@ -225,7 +225,7 @@ def _judge_evaluations(run: Run, found: Diagnosis) -> None:
         found.judge(
             thresholds.GAP,
             float(losses[-1] - near.mean()),
-            "The model knows its training data better than others",
+            "The model does better on its training data than on other data",
             "Fewer epochs, more data, more dropout or a smaller model.",
             measured=f"evaluation {losses[-1]:.3f}, training {near.mean():.3f}",
         )
@@ -251,9 +251,9 @@ def _judge_pretraining(run: Run, found: Diagnosis) -> None:
     found.judge(
         thresholds.NEXT_SENTENCE,
         last if examples >= thresholds.NEXT_SENTENCE_EXAMPLES else math.nan,
-        "Next sentence prediction is a coin's",
+        "Next sentence prediction is at chance",
         "See that labels fit their pairs: run the doctor on the prepared data, read a few with "
-        "show_examples. Short documents and a rate too high do it as well.",
+        "show_examples. Short documents and a too high learning rate have the same effect.",
         measured=f"{last:.4f} over the last third; ln 2 is {LN_2:.4f}",
     )
 
@@ -281,7 +281,7 @@ def _judge_scores(run: Run, found: Diagnosis) -> None:
     name, score = main_score(run.results)
     remedy = (
         "Give it another --random_seed, more steps with warm-up (3 epochs or more on small data), "
-        "or a lower --learning_rate; --num_seeds tells bad luck from a bad setting."
+        "or a lower --learning_rate; --num_seeds distinguishes bad luck from bad settings."
     )
     sizes = class_sizes(run.text("report.txt"))
     if name == "accuracy" and sizes:
@@ -298,7 +298,7 @@ def _judge_scores(run: Run, found: Diagnosis) -> None:
         found.judge(
             thresholds.SCORE,
             0.0 if math.isnan(score) else score,  # nan: a correlation of constants
-            "The answers say next to nothing",
+            "The answers contain almost no information",
             remedy,
             measured=f"{name} {score:.4g}",
         )
@@ -317,7 +317,7 @@ def _judge_seeds(run: Run, found: Diagnosis) -> None:
         float(scores.max() - scores.min()),
         "The seeds differ",
         "Report mean and deviation, not the best. More steps, warm-up and bias correction "
-        "(--optimizer=adamw) narrow it; leave out runs that failed only if you say so.",
+        "(--optimizer=adamw) narrow the spread; if you leave out failed runs, say so.",
         measured=f"{name} from {scores.min():.4f} to {scores.max():.4f} over {len(scores)} seeds",
         details=tuple(f"seed {seed}: {score:.4f}" for seed, (_, score) in named.items()),
     )
@@ -367,7 +367,7 @@ def _judge_speed(run: Run, found: Diagnosis) -> None:
             thresholds.SLOWER,
             1.0 - quarters[-1] / max(quarters),
             "Training has become slower",
-            "See what else runs there, the temperature, and the disk with the records.",
+            "Check for other processes, the temperature, and the disk with the records.",
             measured=f"{quarters[-1]:.3g} examples a second at the end, {max(quarters):.3g} before",
         )
 

@@ -1,4 +1,4 @@
-"""From where on a number is a finding: (warning, serious), outside of what good data and runs show.
+"""Thresholds of findings, (warning, serious): values outside the range of good data and runs.
 
 Where a comment names no paper, it says what was measured on the corpora, records and runs that this
 project was tried with.

@@ -1,1 +1,1 @@
-"""What the fine-tuning programs share: from flags and weights to a judged model."""
+"""Code shared by the fine-tuning programs, from flags and weights to evaluation."""

@@ -1,4 +1,4 @@
-"""What a fine-tuning run goes on from: its own checkpoints, or somebody's weights."""
+"""The start of a fine-tuning run: its own checkpoints, or other weights."""
 
 import dataclasses
 import pathlib
@@ -18,7 +18,7 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 
 class Beginning(NamedTuple):
-    """What a run starts or goes on from."""
+    """The weights that a run starts or resumes from."""
 
     config: ModelConfig
     vocab: AnyVocab
@@ -28,7 +28,7 @@ class Beginning(NamedTuple):
 
 
 def begin(configs: Configs, program: Program) -> Beginning:
-    """Finds what the run goes on from: its own checkpoints, else --init_checkpoint.
+    """Finds the weights to start from: the run's own checkpoints, else --init_checkpoint.
 
     Raises:
       ValueError: if the weights contradict the flags.
@@ -44,7 +44,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         labels = read_labels(folder)
         return Beginning(config, read_vocabulary_in(folder), labels, len(labels), None)
     if not named:
-        logging.warning("No --init_checkpoint: all weights start at random.")
+        logging.warning("No --init_checkpoint: all weights are initialized at random.")
         model = configs.model
         if training.bert_config_file:
             model = ModelConfig.read(training.bert_config_file, others=model)
@@ -70,7 +70,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
 
 
 def check_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConfig) -> None:
-    """Raises ValueError if the head is of other labels than the task's."""
+    """Raises ValueError if the head has other labels than the task."""
     expected = max(1, len(labels))
     is_other = begin.labels and begin.labels != labels
     if begin.num_labels and (is_other or begin.num_labels != expected):
@@ -79,6 +79,6 @@ def check_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConf
             source, remedy = training.output_dir, "Give the same examples, or another --output_dir."
         named = f" {list(begin.labels)[:10]}" if begin.labels else ""
         raise ValueError(
-            f"{source} has a head of {begin.num_labels} labels{named}, the task has "
+            f"{source} has a head with {begin.num_labels} labels{named}, but the task has "
             f"{len(labels)} {list(labels)[:10]}. {remedy}"
         )

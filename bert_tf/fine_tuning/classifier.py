@@ -1,4 +1,4 @@
-"""Classification as a program: tables or GLUE's files in; answers, scores and reports out."""
+"""The classification program: reads tables or GLUE's files; writes answers, scores, reports."""
 
 import pathlib
 from typing import Any
@@ -104,7 +104,7 @@ class Classifier(Program):
         return Examples(made.get("train"), sets("dev"), sets("test"), names)
 
     def _read_splits(self) -> dict[str, list[TextExample]]:
-        """Returns the examples by the name that GLUE gives the split.
+        """Returns the examples by GLUE's name of the split.
 
         Raises:
           ValueError: if the task has no such split.
@@ -133,11 +133,11 @@ class Classifier(Program):
     ) -> tuple[str, ...]:
         """Returns the names of the classes in the order of the head; () for numbers.
 
-        Those of the weights, unless the training examples have others.
+        They are those of the weights, unless the training examples have others.
 
         Raises:
-          ValueError: if no example has a label, all training examples the same, or nearly each its
-            own.
+          ValueError: if no example has a label, or if all training examples have the same label, or
+            nearly each has its own.
         """
         if self.kind == "number":
             return ()
@@ -150,42 +150,43 @@ class Classifier(Program):
         if "train" in splits and self.kind == "class":
             if len(found) == 1:
                 raise ValueError(
-                    f"--train_file: all training examples have the label {found[0]!r}; there is "
-                    f"nothing to tell apart."
+                    f"--train_file: all training examples have the label {found[0]!r}; give "
+                    f"examples of at least two classes."
                 )
             if len(found) > max(FEW_LABELS, MOST_OWN_LABELS * len(source)):
                 text, _, label = self.columns
                 raise ValueError(
-                    f"--train_file: {len(source)} training examples have {len(found)} labels, say "
-                    f"{source[0].label!r:.80}: nearly each its own. --text_column is {text!r} and "
-                    f"--label_column {label!r}: exchange them if they are swapped; if labels are "
-                    f"numbers to be predicted, give --label_kind=number."
+                    f"--train_file: {len(source)} training examples have {len(found)} labels, "
+                    f"such as {source[0].label!r:.80}: nearly every one has its own. "
+                    f"--text_column is {text!r} and "
+                    f"--label_column {label!r}: swap them if they are in the wrong order; if the "
+                    f"labels are numbers to predict, give --label_kind=number."
                 )
         return labels if sorted(found) == sorted(labels) else found
 
     def _is_labelled(
         self, examples: list[TextExample], names: tuple[str, ...], is_predicted: bool
     ) -> bool:
-        """Tells whether all examples have labels that are known.
+        """Returns whether all examples have known labels.
 
-        Of examples to be predicted, labels that are all the same only fill the column.
+        In examples to predict, labels that are all the same count as placeholders.
 
         Raises:
-          ValueError: naming an example without label, unless they are to be predicted.
+          ValueError: naming an example without a label, unless the examples are to be predicted.
         """
         if is_predicted and len({example.label for example in examples} - {None}) < 2:
             return False
         try:
             if bare := [example.source for example in examples if example.label is None]:
                 raise ValueError(
-                    f"{len(bare)} of {len(examples)} examples have no label, the first is "
-                    f"{bare[0]}; label them, or leave them out."
+                    f"{len(bare)} of {len(examples)} examples have no label, first {bare[0]}; "
+                    f"label them, or leave them out."
                 )
             label_array(examples, names, self.kind)
         except ValueError as error:
             if not is_predicted:
                 raise
-            logging.info("Predicted, but not judged: %s", error)
+            logging.info("Predicted, but not evaluated: %s", error)
             return False
         return True
 
@@ -266,7 +267,7 @@ def check_kind(source: str, kind: str) -> None:
     if before and before != kind:
         raise ValueError(
             f"{source} was trained with labels of kind {before}, not {kind}: leave --label_kind "
-            f"and --task_name out, they are taken from the run."
+            f"and --task_name out, because they are taken from the run."
         )
 
 
@@ -285,7 +286,7 @@ def log_lengths(made: TextExamples, max_seq_length: int) -> None:
 
 
 def answer_texts(task: ClassificationTask, answers: np.ndarray) -> list[str]:
-    """Returns the answers by name; several are separated by |."""
+    """Returns the names of the answers; several are separated by |."""
     if task.kind == "number":
         return [f"{value:.6g}" for value in answers]
     if task.kind == "class":

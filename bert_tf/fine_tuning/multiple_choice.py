@@ -1,4 +1,4 @@
-"""Multiple choice as a program: SWAG's tables or JSONL in; answers, scores and accuracy out."""
+"""The multiple-choice program: reads SWAG's tables or JSONL; writes answers and scores."""
 
 import pathlib
 from typing import Any
@@ -32,7 +32,7 @@ class MultipleChoice(Program):
             examples = read_swag(file)
             bare = [example.source for example in examples if example.label is None]
             if bare and use != "predict":
-                raise ValueError(f"{bare[0]}: no label; expected the place of the right choice.")
+                raise ValueError(f"{bare[0]}: no label; expected the index of the right choice.")
             made = make_examples(examples, tokenizer, length)
             logging.info(
                 "%s: %d examples of %d choices; %d texts cut to %d pieces.",
@@ -91,5 +91,5 @@ class MultipleChoice(Program):
 
 
 def text_before(example: Any) -> str:
-    """Returns what the choices follow."""
+    """Returns the text before the choices."""
     return f"{example.context} {example.start}".strip()

@@ -1,6 +1,6 @@
-"""What a fine-tuning program says of itself, and the configuration it gets.
+"""The definition of a fine-tuning program, and its configuration.
 
-No TensorFlow: it takes seconds to load, and what is wrong with flags is said before.
+This module does not load TensorFlow, which takes seconds, so that errors in flags come first.
 """
 
 import abc
@@ -49,9 +49,10 @@ class Configs(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """All examples of a run; empty where nothing is asked for.
+    """All examples of a run; empty where none are needed.
 
-    Each is an object with `rows` and, of those to predict, `is_labelled`: they are judged, too.
+    Each is an object with `rows`; examples to predict also have `is_labelled`, and are then
+    evaluated, too.
     """
 
     train: Any  # None if nothing is trained
@@ -61,7 +62,7 @@ class Examples(NamedTuple):
 
     @classmethod
     def of_files(cls, made: dict[str, Any], labels: tuple[str, ...] = ()) -> "Examples":
-        """Makes them of one file each, by what they are for."""
+        """Makes them from one file for each use."""
         evaluated, predicted = (
             {"": made[use]} if use in made else {} for use in ("eval", "predict")
         )
@@ -69,18 +70,18 @@ class Examples(NamedTuple):
 
 
 class Program(abc.ABC):
-    """What a fine-tuning program adds to `fine_tuning.run`.
+    """The parts of a fine-tuning program that `fine_tuning.run` needs.
 
     Args:
-      configs: of the command; a run's own may differ in the seed and in what follows from it.
-      files: what the examples are read from, by what they are for: train, eval, predict.
+      configs: those of the command; a run's own may differ in the seed and what depends on it.
+      files: the files of examples by use: train, eval, predict.
 
     Attributes:
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
-      needs_pooler: whether the head stands on the pooler.
+      needs_pooler: whether the head's input is the pooler's output.
       panels: titles of the curves by metric.
       needs_head: whether weights without the head must be trained first.
-      results_start: what the keys in eval_results.txt begin with.
+      results_start: prefix of the keys in eval_results.txt.
     """
 
     head: str
@@ -94,14 +95,14 @@ class Program(abc.ABC):
         self.files = files
 
     def begin_from(self, weights: Any) -> None:  # noqa: B027
-        """Takes note of what the run begins from, before anything is read; may change `configs`.
+        """Receives the initial weights, before anything is read; may change `configs`.
 
         Args:
           weights: a `Checkpoint`; None: the run directory's own.
         """
 
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
-        """Writes what a run directory says of its model beside configuration and labels."""
+        """Writes the model's files of a run directory other than configuration and labels."""
 
     def read_files(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
         """Returns `read(use, file)` of each file by use; one object where eval is predict."""
@@ -113,7 +114,7 @@ class Program(abc.ABC):
 
     @abc.abstractmethod
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads and tokenizes the examples; `labels`: those of the weights, if they have any."""
+        """Reads and tokenizes the examples; `labels`: the labels of the weights, if any."""
 
     @abc.abstractmethod
     def make_task(
@@ -122,14 +123,14 @@ class Program(abc.ABC):
         """Makes the model, with `options`, and the task around it, under the strategy's scope.
 
         Args:
-          config: of the encoder.
-          labels: of `Examples`.
-          data: what follows the model in the arguments of `RowsTask`.
+          config: configuration of the encoder.
+          labels: those of `Examples`.
+          data: the arguments of `RowsTask` after the model.
         """
 
     @abc.abstractmethod
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
-        """Returns what an evaluation shows beside its numbers, by the name of the file."""
+        """Returns the texts that accompany an evaluation, by file name."""
 
     @abc.abstractmethod
     def write_predictions(
@@ -139,7 +140,7 @@ class Program(abc.ABC):
 
 
 def define_flags(task_config: type[Config]) -> None:
-    """Defines the flags of a program whose own group this is."""
+    """Defines the flags of a program with this group of its own."""
     groups = (ModelConfig, OptimizerConfig, TrainingConfig, FineTuningConfig, task_config)
     config_flags.define_flags(*groups, without=WITHOUT_EFFECT)
     config_flags.define_flags(DataConfig, only=DATA_FLAGS)
@@ -151,7 +152,7 @@ def run(
     find_files: Callable[[Configs], dict[str, str]],
     execute: Callable[[Configs, dict[str, str]], int],
 ) -> int:
-    """Does what the flags ask for; returns the exit status, `PREEMPTED` after a notice.
+    """Runs the program; returns the exit status, `PREEMPTED` after a signal.
 
     Args:
       task_config: the program's own group.
@@ -159,7 +160,7 @@ def run(
       execute: the run itself, which loads TensorFlow.
 
     Raises:
-      ValueError: with what is wrong with flags, input or numbers.
+      ValueError: for errors in flags, input or numbers.
     """
 
     def work() -> int:
@@ -173,7 +174,7 @@ def run(
 
 
 def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
-    """Returns the directory of the run whose weights are used where nothing is trained."""
+    """Returns the directory of the run whose weights are used without training."""
     source, folder = training.init_checkpoint, str(pathlib.Path(training.output_dir, seed_folder))
     if source in ("", recorded(folder, "init_checkpoint")):
         return folder
@@ -184,8 +185,8 @@ def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
 def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
-    If no flag says otherwise, a run goes on with the optimizer that it recorded; where nothing is
-    trained, all that concerns the task is as the run of the weights recorded it.
+    Unless a flag says otherwise, a run continues with the optimizer that it recorded; without
+    training, all settings of the task are those that the run of the weights recorded.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory.
@@ -205,16 +206,16 @@ def read_configs(task_config: type[Config]) -> Configs:
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
     configs = Configs(*map(config_flags.from_flags, (*groups, task_config)))
     if not training.output_dir:
-        raise ValueError("--output_dir is empty; name the run directory, say runs/my_task.")
+        raise ValueError("--output_dir is empty; name the run directory, for example runs/my_task.")
     if not (training.do_train or training.do_eval or configs.tuning.do_predict):
         raise ValueError("At least one of --do_train, --do_eval, --do_predict must be true.")
     return configs
 
 
 def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
-    """True if a run goes on from its own checkpoints.
+    """True if a run resumes from its own checkpoints.
 
-    Where nothing is trained, an --init_checkpoint that the run did not start from is meant itself.
+    Without training, an --init_checkpoint that the run did not start from is used itself.
     """
     named = training.init_checkpoint
     if named and not training.do_train and named != recorded(str(folder), "init_checkpoint"):
@@ -223,7 +224,7 @@ def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
 
 
 def check_start(configs: Configs) -> None:
-    """Raises ValueError if there is neither weights nor a vocabulary to begin with."""
+    """Raises ValueError if there are neither weights nor a vocabulary to start from."""
     training, folder = configs.training, pathlib.Path(configs.training.output_dir)
     folders = (folder, *folder.glob("seed-*"))
     has_own = any(has_own_weights(training, path) for path in folders)
@@ -233,12 +234,12 @@ def check_start(configs: Configs) -> None:
 
 
 def is_watched(training: TrainingConfig) -> bool:
-    """True if there are evaluations while training."""
+    """True if there are evaluations during training."""
     return bool(training.eval_steps or training.early_stopping_evaluations)
 
 
 def asked_for(configs: Configs) -> dict[str, str]:
-    """Returns the flag that asks for examples, "" for none, by use: train, eval, predict."""
+    """Returns by use (train, eval, predict) the flag that needs examples, "" for none."""
     training, asked = configs.training, {"train": "", "eval": "", "predict": ""}
     if training.do_train:
         asked["train"] = "--do_train"
@@ -254,7 +255,7 @@ def asked_for(configs: Configs) -> dict[str, str]:
 
 
 def asked_files(configs: Configs) -> dict[str, str]:
-    """Returns the files that the flags ask for, by what they are for: train, eval, predict.
+    """Returns the files that the flags need, by use: train, eval, predict.
 
     Raises:
       ValueError: if one of them is not named.

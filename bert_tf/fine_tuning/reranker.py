@@ -1,4 +1,4 @@
-"""Reranking as a program: lists or BEIR folders with runs in; scores, measures and runs out."""
+"""The reranking program: reads lists, or BEIR folders with runs; writes scores and runs."""
 
 import pathlib
 from typing import Any
@@ -69,7 +69,8 @@ class Reranker(Program):
         split = "train" if is_training else given.beir_split
         if not (path := getattr(given, flag)):
             raise ValueError(
-                f"{file} is a BEIR folder, whose {split} queries need candidates: give a TREC run "
+                f"{file} is a BEIR folder, and its {split} queries need candidates: give a TREC "
+                f"run "
                 f"as --{flag}, which python -m bert_tf.search --data_dir={file} --split={split} "
                 "--output_file=... writes."
             )
@@ -93,7 +94,7 @@ class Reranker(Program):
     def report(
         self, task: RerankingTask, examples: RankingExamples, outputs: Any
     ) -> dict[str, str]:
-        """Returns worst_errors.tsv: the queries whose relevant documents stand lowest."""
+        """Returns worst_errors.tsv: the queries whose relevant documents are ranked lowest."""
         run, rows = task.run(examples, outputs), []
         for example in examples.examples:
             scores = run[example.query_id]
@@ -130,7 +131,7 @@ class Reranker(Program):
 
 
 def log_first_stage(examples: RankingExamples) -> None:
-    """Logs the measures of the order in which the documents came."""
+    """Logs the metrics of the documents' original order."""
     run = {
         example.query_id: {name: -float(i) for i, name in enumerate(example.document_ids)}
         for example in examples.examples

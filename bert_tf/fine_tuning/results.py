@@ -1,7 +1,7 @@
-"""The files of results in a run directory, each of one file of examples.
+"""The result files in a run directory, each for one file of examples.
 
-`eval_results.txt`, `report.txt` and `worst_errors.tsv` are of the file that the run evaluates.
-Those of another, test.csv say, are `eval_results_test.txt`, `report_test.txt` and
+`eval_results.txt`, `report.txt` and `worst_errors.tsv` belong to the file that the run evaluates.
+Those of another file, for example test.csv, are `eval_results_test.txt`, `report_test.txt` and
 `worst_errors_test.tsv`.
 """
 
@@ -19,7 +19,7 @@ _JUDGED = "# Evaluated: "  # begins the first line of results, which names the f
 
 
 def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
-    """Returns what the names of a file's results end in: "", or _NAME if it is not the run's own.
+    """Returns the suffix of a file's results: "", or _NAME if it is not the run's own.
 
     The run's own file is the one that it recorded, else the one that was evaluated first.
 
@@ -43,7 +43,7 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
 
 
 def _judged(path: pathlib.Path) -> str | None:
-    """Returns the file whose results these are, "" if they do not say; None without results."""
+    """Returns the file that these results are for, "" if unknown; None without results."""
     if not path.exists():
         return None
     first = path.read_text(encoding="utf8").partition("\n")[0]
@@ -65,7 +65,7 @@ def results_text(file: str, step: int, results: dict[str, float], start: str = "
 
 
 def write_texts(folder: pathlib.Path, texts: dict[str, str], ending: str = "") -> None:
-    """Writes texts by the name of the file, into which the ending goes."""
+    """Writes texts by file name, with the suffix inserted."""
     for name, text in texts.items():
         path = folder / name
         path = path.with_name(f"{path.stem}{ending}{path.suffix}")
@@ -75,9 +75,10 @@ def write_texts(folder: pathlib.Path, texts: dict[str, str], ending: str = "") -
 
 
 def table_text(header: str, rows: Iterable[Sequence[Any]]) -> str:
-    """Returns a table of cells separated by tabs, in which every row is one line.
+    """Returns a table with tabs between cells, in which every row is one line.
 
-    A tab, a line break, a carriage return and a backslash in a cell stand as \\t \\n \\r \\\\.
+    A tab, a line break, a carriage return and a backslash in a cell are written as \\t \\n \\r
+    \\\\.
     """
     escapes = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
     lines = ("\t".join(str(cell).translate(escapes) for cell in row) for row in rows)

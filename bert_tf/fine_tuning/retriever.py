@@ -1,4 +1,4 @@
-"""Embeddings as a program: texts that belong together in, an embedder and its measures out."""
+"""The retriever program: reads texts that belong together; trains and evaluates an embedder."""
 
 import dataclasses
 import functools
@@ -56,7 +56,7 @@ class Retriever(Program):
     }
 
     def begin_from(self, weights: Checkpoint | None) -> None:
-        """Finds how the model embeds: as it says, but for what the flags say."""
+        """Finds how the model embeds: as it states, unless flags say otherwise."""
         task: RetrieverConfig = self.configs.task
         config, data = self.configs.model, self.configs.data
         if weights is None:
@@ -74,7 +74,7 @@ class Retriever(Program):
                 )
             changed["pooling"] = (task.embedding_pooling,)
         elif own is None:
-            logging.warning("The model does not say how it pools: the mean of its pieces is taken.")
+            logging.warning("The model does not state its pooling: the mean of the pieces is used.")
         if "max_seq_length" in config_flags.given(DataConfig):
             changed["max_seq_length"] = data.max_seq_length
         prompts = {"query": task.query_prompt, "document": task.document_prompt}
@@ -161,7 +161,7 @@ class Retriever(Program):
         )
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Any) -> dict[str, str]:
-        """Returns run.trec, the documents found in a collection, for `search.trec` and its like."""
+        """Returns run.trec, the documents found in a collection, for `search.trec` and others."""
         if not isinstance(examples, RankingExamples):
             return {}
         run = task.search(examples, np.stack(outputs["embedding"]))
@@ -179,7 +179,7 @@ class Retriever(Program):
 
 
 def natural_loss(examples: list[EmbeddingExample]) -> str:
-    """Returns the loss that examples are for."""
+    """Returns the default loss for a form of examples."""
     if not examples[0].scores:
         return "in_batch"
     return "margin_mse" if any(example.negatives for example in examples) else "cosent"
@@ -193,19 +193,22 @@ def check_examples(examples: list[EmbeddingExample], loss: str) -> None:
         if loss in OF_SCORES and not example.scores:
             raise ValueError(f"{example.source} has no score, which the loss {loss} needs.")
         if loss in ("cosent", "cosine") and example.negatives:
-            raise ValueError(f"{example.source} has negatives; the loss {loss} is of pairs.")
+            raise ValueError(
+                f"{example.source} has negatives, but the loss {loss} is for pairs; leave them out."
+            )
         if loss == "cosine" and not -1.0 <= example.scores[0] <= 1.0:
             raise ValueError(
                 f"{example.source}: the score is {example.scores[0]}, expected a cosine, -1 to 1; "
-                "divide by the highest score, or give --retrieval_loss=cosent, which takes any."
+                "divide by the highest score, or give --retrieval_loss=cosent, which accepts any "
+                "score."
             )
 
 
 def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.Loss:
-    """Returns the loss of a name, with what the flags say of it.
+    """Returns the loss with a name, configured by the flags.
 
     Raises:
-      ValueError: if the sizes of --matryoshka_dims are none of the model.
+      ValueError: if --matryoshka_dims has a size that the model does not have.
     """
     scale = task.loss_scale_factor
     made: dict[str, losses.Loss] = {
@@ -225,8 +228,8 @@ def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.L
     wrong = [size for size in sizes if size != int(size) or not 1 <= size <= model.dimension]
     if wrong:
         raise ValueError(
-            f"--matryoshka_dims: {wrong[0]:g} is no size of embeddings of {model.dimension} "
-            "numbers."
+            f"--matryoshka_dims: {wrong[0]:g} is not a size for embeddings of {model.dimension} "
+            f"numbers."
         )
     if len(factors) != len(sizes):
         raise ValueError(

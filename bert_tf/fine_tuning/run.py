@@ -3,8 +3,8 @@
     flags, --init_checkpoint --> vocabulary, labels --> examples in memory --> model with its head
         --> training (resumable) --> evaluation, reports --> predictions
 
-A program (`run_classifier.py` and its neighbours) says what its examples are and how its model is
-judged; see `Program`.
+A program (such as `run_classifier.py`) defines its examples and how its model is evaluated; see
+`Program`.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ from bert_tf.training.trainer import note_evaluation
 
 
 def run_program(program: Program, configs: Configs) -> int:
-    """Does a run for each seed; returns the exit status.
+    """Runs once for each seed; returns the exit status.
 
-    Of several, the mean and the spread of their results are written.
+    For several seeds, writes the mean and the spread of the results.
     """
     if configs.tuning.num_seeds == 1:
         return Run(program, configs).execute()
@@ -92,14 +92,16 @@ class Run:
             if self.configs.training.do_train and is_chief(strategy):
                 if not stack.enter_context(exclusive(self.folder / ".lock")):
                     raise ValueError(
-                        f"Another process trains in {self.folder}; wait for its end, or give "
-                        f"another --output_dir."
+                        f"Another process is training in {self.folder}; wait until it ends, or "
+                        f"give another --output_dir."
                     )
             trainer, examples = self.prepare(strategy)
             try:
                 self.train_and_use(trainer, examples)
             except Stopped as stop:
-                logging.info("Saved at step %d; the same command goes on.", trainer.step)
+                logging.info(
+                    "Saved at step %d; run the same command again to resume.", trainer.step
+                )
                 return stop.exit_status
             except FloatingPointError as error:
                 raise ValueError(error) from error
@@ -211,7 +213,8 @@ class Run:
     def judge(
         self, trainer: FineTuner, use: str, chosen: dict[str, Any], outputs: dict[int, Outputs]
     ) -> dict[str, float]:
-        """Judges examples of a file; writes its results, and curves.png if it is the run's own.
+        """Evaluates the examples of a file; writes its results, and curves.png for the run's own
+        file.
 
         Args:
           trainer: whose step the results are of.
@@ -245,7 +248,7 @@ class Run:
         return results
 
     def note(self, step: int, results: dict[str, float]) -> None:
-        """Notes an evaluation of the run's own file beside those while training, in curves.png."""
+        """Adds an evaluation of the run's own file to those during training, in curves.png."""
         if self.configs.training.do_train:
             note_evaluation(self.folder, step, results)
         names = ("metrics.jsonl", "eval_metrics.jsonl")

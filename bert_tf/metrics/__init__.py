@@ -1,1 +1,1 @@
-"""Metrics of stored predictions, as the official scripts compute them; NumPy alone."""
+"""Metrics of stored predictions, as the official scripts compute them, with only NumPy."""

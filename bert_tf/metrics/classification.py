@@ -245,8 +245,8 @@ def _row_pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np
     true, predicted = np.asarray(labels), np.asarray(predictions)
     if true.ndim != 2 or true.shape != predicted.shape or not true.size:
         raise ValueError(
-            f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected rows of"
-            " zeros and ones, as many and as long in both."
+            f"labels are of shape {true.shape}, predictions of {predicted.shape}; expected rows of "
+            f"zeros and ones, of the same shape in both."
         )
     for name, values in (("labels", true), ("predictions", predicted)):
         if not np.all((values == 0) | (values == 1)):

@@ -159,7 +159,9 @@ def evaluate_entities(
         tokens += len(true_row)
         same += sum(a == b for a, b in zip(true_row, predicted_row, strict=True))
     if not tokens:
-        raise ValueError(f"{len(true_rows)} rows without a token; expected one or more tagged.")
+        raise ValueError(
+            f"{len(true_rows)} rows without a token; expected at least one tagged token."
+        )
     types = {name: _scores(true[name], found[name], correct[name]) for name in sorted(true | found)}
     overall = _scores(true.total(), found.total(), correct.total())
     return EntityReport(overall, types, 100 * same / tokens, tokens)

@@ -88,7 +88,9 @@ def evaluate_queries(
     """
     cuts = {name: _parse(name) for name in measures}
     if not qrels:
-        raise ValueError("There are no judgments (qrels is empty); give at least one query's.")
+        raise ValueError(
+            "There are no judgments (qrels is empty); give those of at least one query."
+        )
     found: dict[str, dict[str, float]] = {}
     for query, grades in qrels.items():
         if query not in run:
@@ -137,7 +139,8 @@ def _parse(measure: str) -> tuple[str, int | None]:
     match = _MEASURE.fullmatch(measure)
     if not match:
         raise ValueError(
-            f"{measure!r} is no measure; expected one of {', '.join(KINDS)}, mostly with a cut: "
+            f"{measure!r} is not a known measure; expected one of {', '.join(KINDS)}, mostly with "
+            f"a cut: "
             "ndcg@10."
         )
     return match[1], int(match[2]) if match[2] else None

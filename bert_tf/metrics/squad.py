@@ -125,7 +125,7 @@ def evaluate_v1(dataset: Mapping[str, Any], predictions: Mapping[str, str]) -> d
         words += max(f1(prediction, answer) for answer in answers)
     if missing:
         logging.warning(
-            "%d of %d questions have no prediction and count with 0, the first being %s.",
+            "%d of %d questions have no prediction and count as 0; the first is %s.",
             len(missing),
             total,
             missing[0],
@@ -203,8 +203,8 @@ def _questions(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields the questions in the file's order; raises a ValueError if there is none."""
     if not isinstance(dataset, Mapping) or "data" not in dataset:
         raise ValueError(
-            "the dataset has no 'data'; expected the whole content of a file in SQuAD's form:"
-            " give what json.load returns."
+            "the dataset has no 'data'; expected the whole content of a SQuAD file: pass the "
+            "result of json.load."
         )
     empty = True
     for article in dataset["data"]:
@@ -213,7 +213,7 @@ def _questions(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
                 empty = False
                 yield question
     if empty:
-        raise ValueError("the dataset holds no question; expected one or more: see its 'data'.")
+        raise ValueError("the dataset has no questions; expected at least one in its 'data'.")
 
 
 def _check_ids(questions: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:

@@ -1,10 +1,10 @@
 """The network in Keras 3 with TensorFlow as its backend: encoder, heads, losses.
 
-Most of it is written in `keras.ops`. TensorFlow itself is imported where Keras has no such thing or
-a slower one: by `dropout.py` (masks from wrapping integers, traced once for all layers),
-`layer_norm.py` (its gradient written out), `attention.py` (the joined projections of inference,
-variables that are no weights of the model), `unpadding.py` (a gather without places from the end)
-and `preprocessor.py` (strings).
+Most of it is written in `keras.ops`. TensorFlow itself is imported where Keras lacks a function or
+has a slower one: by `dropout.py` (masks from wrapping integers, traced once for all layers),
+`layer_norm.py` (with an explicit gradient), `attention.py` (the joined projections for inference,
+variables that are not weights of the model), `unpadding.py` (a gather without negative indices) and
+`preprocessor.py` (strings).
 
 One alphabet of dimensions in every comment and docstring of this package; the other packages use
 its letters for the same things, and N for the number of examples where there are no heads:

@@ -1,4 +1,4 @@
-"""Activations of the feed-forward part, in the forms that checkpoints were trained with."""
+"""Activations of the feed-forward part, in the exact forms that checkpoints use."""
 
 import functools
 import math
@@ -17,7 +17,7 @@ from bert_tf.modeling.fusion import part
 def gelu_tanh(x: Any) -> Any:
     """Computes the tanh form of GELU, the one of google-research/bert.
 
-    Written out, because TensorFlow's own takes the cube with a slow general power.
+    Written out, because TensorFlow's own computes the cube with a slow general power.
     """
     value, slope = _gelu_tanh(x)
     return value, lambda upstream: upstream * slope
@@ -64,7 +64,7 @@ def activation(name: str) -> Callable[[Any], Any] | None:
     """Returns the function that a configuration names.
 
     Raises:
-      ValueError: if there is none of that name.
+      ValueError: if the name is unknown.
     """
     if name not in _ACTIVATIONS:
         raise ValueError(f"hidden_act: received {name!r}, expected one of {sorted(_ACTIVATIONS)}.")

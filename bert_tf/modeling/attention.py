@@ -4,11 +4,10 @@
   scores = query . key / sqrt(H) + bias    [R, N, T, S]
   context = dropout(softmax(scores)) . value -> [U, D]
 
-Tokens travel as rows of one matrix [U, D]: every product with a kernel is then one plain matrix
-product, and only attention itself needs to know where a sequence ends; see `layout.py`.
-
-With local attention a piece sees those at most half a window away. Rows are cut into chunks, and a
-chunk is compared with itself and its two neighbours, so the work grows with T, not its square.
+Tokens are rows of one matrix [U, D]: every product with a kernel is then one plain matrix product,
+and only attention itself needs to know where a sequence ends; see `layout.py`. With local attention
+a piece sees those at most half a window away. Rows are split into chunks, and each chunk attends to
+itself and its two neighbours, so the work grows with T, not its square.
 """
 
 from typing import Any
@@ -31,7 +30,8 @@ MOST_WHOLE = 16
 
 
 class Sight:
-    """What the attention of all layers shares in one pass: who sees whom, and how far away.
+    """Data shared by the attention of all layers in one pass: which pieces see which, and
+    distances.
 
     Args:
       layout: where the pieces stand.
@@ -219,7 +219,7 @@ class SelfAttention(keras.layers.Layer):
         self.query, self.key, self.value = map(projection, ("query", "key", "value"))
 
     def join(self) -> None:
-        """Joins the three projections for good, for inference: training has no effect any more."""
+        """Permanently joins the three projections for inference; training then has no effect."""
         self.joined = tuple(map(tf.Variable, self._join()))
 
     def _join(self) -> tuple[Any, ...]:

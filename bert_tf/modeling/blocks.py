@@ -25,7 +25,7 @@ from bert_tf.modeling.positions import initializer
 
 
 class Block(ConfiguredLayer):
-    """What both forms share: the products, and where they stand among the variables.
+    """The part shared by both forms: the products, and their names among the variables.
 
     Args:
       config: shape of the network.
@@ -118,7 +118,7 @@ class Block(ConfiguredLayer):
         return inner if self.activation is None else self.activation(inner)
 
     def prepare_for_inference(self) -> None:
-        """Makes calls faster, for good; training has no effect any more."""
+        """Permanently makes calls faster; training then has no effect."""
         self.self_attention.join()
         self.activation = self.activation and without_slope(self.activation)
 

@@ -41,27 +41,27 @@ LOSSES = {"class": class_losses, "number": number_losses, "several": several_los
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertClassifier(Labelled):
-    """The encoder with a head on what `classifier_pooling` makes of a text.
+    """The encoder with a classification head on its `classifier_pooling`.
 
         model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", labels=["bad", "good"])
         model.fit(texts, labels, validation_data=(dev_texts, dev_labels), epochs=3)
         model.classify(["A fine film."])
 
-    Takes raw texts where it has a preprocessor: a list, an array or a column of them; pairs as a
-    tuple of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs)
-    and labels. Labels are names or their places; lists of them, or an array of 0 and 1, with
-    `label_kind="several"`; numbers with `num_labels=1`. Dicts of ids are taken as they are.
+    With a preprocessor it takes raw texts: a list, an array or a column of them; pairs as a tuple
+    of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs) and
+    labels. Labels are names or their indices; with `label_kind="several"`, lists of them or an
+    array of 0 and 1; with `num_labels=1`, numbers. Dicts of ids are also accepted.
 
-    Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that nobody
-    compiled is compiled by `fit`; see `compile_for`.
+    Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that has
+    not been compiled is compiled by `fit`; see `compile_for`.
 
     Args:
       config: shape of the network.
-      num_labels: C; 1 for a number instead of a class. Not needed with labels.
+      num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
       labels: names of the classes; None if they have none.
       label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
-      long_texts: what stays of a text above the preprocessor's length: `head`, `tail`, or all of it
-        in `windows`, whose scores are averaged.
+      long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or
+        all of it in `windows`, whose scores are averaged.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 
@@ -91,7 +91,7 @@ class BertClassifier(Labelled):
         is_number = self.num_labels == 1 and not self.labels
         self.label_kind = label_kind or ("number" if is_number else "class")
         if self.label_kind == "number" and self.num_labels != 1:
-            raise ValueError(f"label_kind='number' has one label, not {self.num_labels}.")
+            raise ValueError(f"label_kind='number' needs num_labels=1, received {self.num_labels}.")
         if self.label_kind not in LABEL_KINDS:
             raise ValueError(
                 f"label_kind is {label_kind!r}, expected one of {', '.join(LABEL_KINDS)}."
@@ -109,18 +109,18 @@ class BertClassifier(Labelled):
         """Returns the label of each text, or of each pair.
 
         Args:
-          texts: raw, as `fit` takes them.
-          batch_size: texts computed at once.
+          texts: raw texts, as for `fit`.
+          batch_size: texts per batch.
 
         Returns:
-          A dict a text: `label` and `score`, its probability. Of several labels a text `labels` and
-          `scores` of those above a half, the likeliest first.
+          A dict per text: `label` and `score`, its probability. With several labels per text,
+            `labels` and `scores` of those above 0.5, the likeliest first.
 
         Raises:
-          ValueError: if the texts are wrong, or the model gives a number.
+          ValueError: if the texts are wrong, or the model predicts a number.
         """
         if self.label_kind == "number":
-            raise ValueError("The model gives a number, and no class: call score(texts).")
+            raise ValueError("The model predicts a number, not a class: call score(texts).")
         logits = self._logits(texts, batch_size).astype(np.float64)
         names = self.known_labels
         if self.label_kind == "several":
@@ -140,13 +140,13 @@ class BertClassifier(Labelled):
         ]
 
     def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
-        """Returns the number that the model gives each text, or each pair.
+        """Returns the predicted number for each text, or each pair.
 
         Raises:
-          ValueError: if the texts are wrong, or the model gives classes.
+          ValueError: if the texts are wrong, or the model predicts classes.
         """
         if self.label_kind != "number":
-            raise ValueError("The model gives classes, and no number: call classify(texts).")
+            raise ValueError("The model predicts classes, not a number: call classify(texts).")
         return [float(row[0]) for row in self._logits(texts, batch_size)]
 
     def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
@@ -169,7 +169,7 @@ class BertClassifier(Labelled):
             made.rows.labels["example_weights"] = own[made.owners]
         if made.num_cut and y is not None:
             logging.warning(
-                "%s of %s texts are longer than max_seq_length=%d pieces: only their %s stays.",
+                "%s of %s texts are longer than max_seq_length=%d pieces: only their %s is kept.",
                 *(f"{made.num_cut:,}", f"{len(firsts):,}", length, self.long_texts),
             )
         return made
@@ -215,7 +215,10 @@ class BertClassifier(Labelled):
         if class_weight is None:
             return sample_weight
         if self.label_kind != "class" or not isinstance(class_weight, Mapping):
-            raise ValueError("class_weight: expected a dict of classes, for a model of classes.")
+            raise ValueError(
+                "class_weight: expected a dict of weights by class, for a model that predicts "
+                "classes."
+            )
         ids = read_label_ids(y, self.labels_to_read, len(y))
         places = read_label_ids(
             list(class_weight), self.labels_to_read, len(class_weight), "class_weight"
@@ -247,13 +250,15 @@ class BertClassifier(Labelled):
             return data
         if len(columns) > 2 or any(column.shape.rank != 1 for column in columns):
             raise ValueError(
-                f"A dataset with elements {spec}; expected batches: texts and labels of shape [B], "
+                f"Received a dataset with elements {spec}; expected batches: texts and labels of "
+                f"shape [B], "
                 "pairs as ((first texts, second texts), labels). data.batch(32) makes them."
             )
         has_names = getattr(y_spec, "dtype", None) == tf.string
         if has_names and (self.label_kind != "class" or not self.labels):
             raise ValueError(
-                "The dataset has names as labels; expected numbers, or a model made with labels."
+                "The labels of the dataset are names; expected numbers, or a model made with "
+                "labels=[...]."
             )
         # As in lists: where all names are numbers, a number is a name.
         is_integer = getattr(y_spec, "dtype", tf.string).is_integer
@@ -261,7 +266,9 @@ class BertClassifier(Labelled):
         are_numbers = is_integer and bool(names) and all(map(is_integer_text, names or ()))
         preprocessor = self.needed_preprocessor
         if self.long_texts != "head":
-            raise ValueError(f"A dataset of texts, but long_texts={self.long_texts}: give lists.")
+            raise ValueError(
+                f"Received a dataset of texts, but long_texts={self.long_texts}: give lists."
+            )
 
         @tf.autograph.experimental.do_not_convert
         def pack_batch(*element: Any) -> Any:

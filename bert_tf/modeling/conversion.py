@@ -1,4 +1,4 @@
-"""A model of one form written in another, with a report of what came along and what it computes."""
+"""Converts a model to another format, and reports what was converted and how outputs differ."""
 
 import dataclasses
 import pathlib
@@ -35,13 +35,13 @@ def convert(
     vocab_file: str,
     added_words_file: str,
 ) -> Checkpoint:
-    """Reads a model, adapts it, writes it as `form` into the folder `output`, prints the report.
+    """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
 
     Returns:
-      What was written.
+      The checkpoint that was written.
 
     Raises:
-      ValueError: if it cannot be read, or not be written in that form.
+      ValueError: if it cannot be read, or cannot be written in that format.
     """
     source = read_checkpoint(path, config_file)
     source.check(starts_of_names(may_ignore))
@@ -59,7 +59,7 @@ def convert(
 
 
 def describe(checkpoint: Checkpoint) -> str:
-    """Returns what was read: form, size, heads, tokenizer, notes, unused names."""
+    """Describes what was read: format, size, heads, tokenizer, notes, unused names."""
     config, weights = checkpoint.config, checkpoint.weights
     count = sum(value.size for value in weights.values())
     kind = "uncased" if config.do_lower_case else "cased"
@@ -98,7 +98,7 @@ def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
     for name in sorted(set(ours) & set(theirs)):
         difference = float(np.abs(ours[name] - theirs[name]).max())
         lines.append(f"  {name:24} {difference:.2e}")
-    made = f"this model was made with {after.config.hidden_act}, {after.config.layer_norm_eps:g}"
+    made = f"this model was trained with {after.config.hidden_act}, {after.config.layer_norm_eps:g}"
     for part, computed in (("", config), ("'s MLM head", head)):
         has_part = not part or "masked_lm" in after.heads
         if has_part and computed != after.config:
@@ -107,14 +107,16 @@ def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
                 f"{computed.layer_norm_eps:g}; {made}"
             )
     if "pooler" not in before.heads and form == "keras_hub":
-        lines.append("note: keras-hub always has a pooler; this model has none, it is zero there")
+        lines.append(
+            "note: keras-hub always has a pooler; this model has none, so a zero pooler was written"
+        )
     return "\n".join(lines)
 
 
 def outputs_of(
     checkpoint: Checkpoint, config: ModelConfig, head_config: ModelConfig
 ) -> dict[str, np.ndarray]:
-    """Runs every model class that the checkpoint has the head of on a fixed batch.
+    """Runs a model class for each head of the checkpoint on a fixed batch.
 
     Args:
       checkpoint: the weights.

@@ -1,4 +1,4 @@
-"""Dropout without state: the mask is a hash of a seed, a layer number and the element's index.
+"""Stateless dropout: the mask is a hash of a seed, a layer number and the element's index.
 
 Keras' own dropout advances a variable at every call. A resumed run, a recomputed layer or a second
 replica then needs that variable in the right state to see the right mask. Here one int32 seed per

@@ -1,4 +1,4 @@
-"""A text, one vector: the encoder, its pooling and what follows it, as a Keras model.
+"""Embeds texts: the encoder, pooling and further layers as a Keras model.
 
 model = BertEmbedder.from_pretrained("all-MiniLM-L6-v2")  # a folder of sentence-transformers
 vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
@@ -39,14 +39,14 @@ class BertEmbedder(FromPretrained, keras.Model):
 
     Args:
       config: shape of the network.
-      embedding: what stands on the encoder; None: the mean of the pieces.
-      vocab: what `encode` tokenizes with; None: there is no `encode`.
+      embedding: the layers on top of the encoder; None: the mean of the pieces.
+      vocab: vocabulary for `encode`; None: `encode` is not available.
       use_pooler: whether the encoder has a pooler, which is not used here but is kept.
       recompute, unpad: see `BertEncoder`.
 
     Call arguments:
-      inputs: dict with the encoder's inputs, and maybe `prompt_pieces` int32 [B], how many first
-        pieces of each row do not count in the pooling; other keys are ignored.
+      inputs: dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B], the number
+        of first pieces of each row to exclude from the pooling; other keys are ignored.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -95,7 +95,7 @@ class BertEmbedder(FromPretrained, keras.Model):
 
     @property
     def dimension(self) -> int:
-        """D, the numbers of an embedding."""
+        """D, the size of an embedding."""
         return self.embedding.dimension(self.config.hidden_size)
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -126,17 +126,17 @@ class BertEmbedder(FromPretrained, keras.Model):
         """Embeds texts.
 
         Args:
-          texts: N of them; each is cut to `embedding.max_seq_length` pieces.
-          prompt_name: of the prompt put before each text; None: the model's default, if any.
-          prompt: what is put before each text, instead of one that has a name.
-          batch_size: texts computed at once; those of like length share a batch.
+          texts: N texts; each is cut to `embedding.max_seq_length` pieces.
+          prompt_name: name of the prompt before each text; None: the model's default, if any.
+          prompt: prefix of each text, instead of a named prompt.
+          batch_size: texts per batch; texts of similar length share a batch.
 
         Returns:
           float32 [N, D].
 
         Raises:
-          ValueError: if the model has no vocabulary, no prompt of that name, or `texts` is one
-            string.
+          ValueError: if the model has no vocabulary, no prompt with that name, or `texts` is a
+            single string.
         """
         if isinstance(texts, str):
             raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
@@ -161,20 +161,20 @@ class BertEmbedder(FromPretrained, keras.Model):
         return self.encode(texts, prompt=self.embedding.side_prompt("document"), **options)
 
     def pack(self, text: str, prompt: str = "") -> PackedText:
-        """Tokenizes a text behind a prompt and cuts it to the length."""
+        """Tokenizes a text after a prompt and cuts it to the length."""
         return pack_text(self.tokenizer, self.embedding, text, prompt)
 
     def save_pretrained(
         self, folder: str | os.PathLike, form: str = "sentence_transformers"
     ) -> None:
-        """Writes the model into a new folder, by default one of sentence-transformers.
+        """Writes the model into a new folder, by default in sentence-transformers' format.
 
         Args:
           folder: it must not exist, or be empty.
           form: see `bert_tf.checkpoints.formats`.
 
         Raises:
-          ValueError: if the folder is not empty, or the form cannot hold the model.
+          ValueError: if the folder is not empty, or the format cannot hold the model.
         """
         weights = {
             name: np.asarray(variable) for name, variable in checkpoint_variables(self).items()
@@ -193,9 +193,9 @@ class BertEmbedder(FromPretrained, keras.Model):
     def from_checkpoint(
         cls, checkpoint: Checkpoint, may_miss: Sequence[str] = (), **arguments: Any
     ) -> Self:
-        """Makes the model; `embedding`, if given, takes the place of the checkpoint's own.
+        """Makes the model; `embedding`, if given, replaces the checkpoint's own.
 
-        Fields of it may be given alone: `pooling`, `normalize`, `max_seq_length`.
+        Single fields can also be given: `pooling`, `normalize`, `max_seq_length`.
         """
         names = {field.name for field in dataclasses.fields(EmbeddingConfig)}
         given = {name: arguments.pop(name) for name in names & set(arguments)}
@@ -231,7 +231,7 @@ class BertEmbedder(FromPretrained, keras.Model):
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """What `encode` tokenizes with."""
+        """The tokenizer of `encode`."""
         if self.vocab is None:
             raise ValueError("The model has no vocabulary; make it with vocab=, or call it on ids.")
         return make_tokenizer(self.vocab, self.config.do_lower_case)

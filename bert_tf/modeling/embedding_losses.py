@@ -1,4 +1,4 @@
-"""Losses of embeddings: what should be near, what should be far (sentence-transformers' forms).
+"""Losses for embeddings, in the forms of sentence-transformers.
 
 Each takes the embeddings of a whole batch, since a batch is more than its rows where other rows'
 texts are negatives:

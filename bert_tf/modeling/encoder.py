@@ -71,11 +71,11 @@ class BertEncoder(FromPretrained, keras.Model):
     Args:
       config: shape of the network.
       use_pooler: whether there is a pooler.
-      recompute: whether the backward pass recomputes each layer instead of keeping its inside.
-        Costs a second forward pass; the masks are the same, so the gradients are.
-      unpad: whether the layers work on the pieces alone, see `layout.py`. Not under XLA. Output
-        at padding is then 0. Without effect on packed rows.
-      embeddings: those of another encoder, to share; None: its own.
+      recompute: whether the backward pass recomputes each layer instead of keeping its intermediate
+        values. Costs a second forward pass; the masks are the same, and so are the gradients.
+      unpad: whether the layers skip padding, see `layout.py`. Not under XLA. Output at padding is
+        then 0. Has no effect on packed rows.
+      embeddings: embeddings of another encoder to share; None: its own.
 
     Call arguments:
       inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
@@ -137,11 +137,11 @@ class BertEncoder(FromPretrained, keras.Model):
         return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
 
     def leave_out_padding(self, unpad: bool) -> None:
-        """Says whether the layers work on the pieces alone, which XLA cannot compile."""
+        """Returns whether the layers skip padding, which XLA cannot compile."""
         self.unpad, self.supports_jit = unpad, not unpad
 
     def prepare_for_inference(self) -> None:
-        """Makes calls faster, for good; training has no effect any more."""
+        """Permanently makes calls faster; training then has no effect."""
         for layer in self.encoder_layers:
             layer.prepare_for_inference()
 

@@ -1,4 +1,4 @@
-"""What the fine-tuned models share: the encoder with one head, and where that head comes from."""
+"""The base of fine-tuned models: the encoder with one head, new or from a checkpoint."""
 
 import typing
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ def head_dropout(model: Any) -> Dropout:
 
 
 class FineTuned(RawTraining, keras.Model):
-    """The encoder, dropout and one head; the subclasses say of what.
+    """The encoder, dropout and one head; subclasses define its purpose.
 
     Args:
       config: shape of the network.
-      num_labels: classes of the head.
+      num_labels: number of classes of the head.
       head: name of the head's weights in checkpoints, after cls/.
       use_pooler: whether the encoder has a pooler.
       recompute: see `BertEncoder`.
-      unpad: see `BertEncoder`; None: with a preprocessor, where XLA does not compile the model.
-      preprocessor: what makes the inputs of raw texts; None for a model that takes ids alone.
+      unpad: see `BertEncoder`; None: yes with a preprocessor, unless XLA compiles the model.
+      preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
     """
 
     head_name = ""
@@ -57,8 +57,8 @@ class FineTuned(RawTraining, keras.Model):
         super().__init__(**kwargs)
         if num_labels < 1:
             raise ValueError(
-                f"num_labels is {num_labels}, and there is no {head} head that would tell it: give "
-                "labels=[...] for a new head with these names, or num_labels with "
+                f"num_labels is {num_labels}, and there is no {head} head to take it from: give "
+                f"labels=[...] for a new head with these names, or num_labels with "
                 "may_miss=['cls/']."
             )
         self.config, self.num_labels = config, num_labels
@@ -131,8 +131,8 @@ class FineTuned(RawTraining, keras.Model):
         Args:
           checkpoint: as read, and adapted.
           may_miss: see `from_pretrained`.
-          new_head: whether the head starts at random also if the checkpoint has one.
-          arguments: of the constructor.
+          new_head: whether to start with a new head even if the checkpoint has one.
+          arguments: arguments of the constructor.
 
         Raises:
           ValueError: see `from_pretrained`.
@@ -146,11 +146,11 @@ class FineTuned(RawTraining, keras.Model):
         except ValueError as error:
             if cls.head_name in checkpoint.heads or "missing" not in str(error):
                 raise
-            raise ValueError(f"{error} new_head=True starts with a new head.") from None
+            raise ValueError(f"{error} Give new_head=True to start with a new head.") from None
 
 
 class Labelled(FineTuned):
-    """A fine-tuned model whose classes have names.
+    """A fine-tuned model with class names.
 
     Args:
       config: shape of the network.
@@ -204,9 +204,9 @@ class Labelled(FineTuned):
     ) -> Self:
         """Makes the model from a checkpoint that was read.
 
-        With `labels`, a checkpoint without a head gets a new one, with a line in the log. A head
-        that the checkpoint has must have these labels, in this order, or as many without names:
-        one of another task is refused unless `new_head` is true.
+        With `labels`, a checkpoint without a head gets a new one, which is logged. If the
+        checkpoint has a head, it must have these labels, in this order, or the same number without
+        names: the head of another task is refused unless `new_head` is true.
         """
         labels = arguments.get("labels")
         has_head = cls.head_name in checkpoint.heads
@@ -230,7 +230,7 @@ def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:
     """Returns names of classes as strings.
 
     Raises:
-      ValueError: if they are no list, one is empty or there twice.
+      ValueError: if they are not a list, or one is empty or occurs twice.
     """
     if isinstance(labels, str) or not isinstance(labels, Sequence):
         raise ValueError(f"labels is {labels!r:.80}, expected a list of names: ['bad', 'good'].")

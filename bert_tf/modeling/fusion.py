@@ -1,8 +1,8 @@
-"""Parts of a step that XLA compiles on their own, where the products are better left to TensorFlow.
+"""Compiles only parts of a step with XLA, where TensorFlow's matrix products are faster.
 
-XLA joins the small operations between the products, which saves passes over memory. On a CPU with
-bfloat16 units its products are those of float32, though, where TensorFlow's (oneDNN) are two to
-four times as fast. There the step is not compiled as a whole, but these parts of it are.
+XLA fuses the small operations between the products, which saves passes over memory. But on a CPU
+with bfloat16 units it computes products in float32, while TensorFlow's (oneDNN) are two to four
+times as fast. There only these parts of a step are compiled, not the whole.
 """
 
 import contextlib

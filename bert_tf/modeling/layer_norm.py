@@ -1,4 +1,4 @@
-"""LayerNorm over the last axis, its gradient written out.
+"""LayerNorm over the last axis, with an explicit gradient.
 
   n = (x - mean) / sqrt(variance + epsilon)      y = n * gamma + beta      over each row, in float32
 

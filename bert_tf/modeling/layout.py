@@ -1,4 +1,4 @@
-"""Where the pieces of a batch stand: the one place that knows of padding.
+"""The layout of the pieces of a batch: the only module that knows about padding.
 
     input_mask [B, T] -> flat batch [B*T, ...] -- unpad --> pieces [U, ...]  dense layers, LayerNorm
                          rows [R, T, ...] <-- to_rows, from_rows --> pieces  attention

@@ -1,4 +1,4 @@
-"""Losses and accuracies, each as a sum and the weight it is to be divided by.
+"""Losses and accuracies, each as a sum and the weight to divide it by.
 
 Sums, because a mean of means is wrong where batches hold unequal numbers of predictions: the
 trainer adds both parts over micro-batches and replicas, then divides once. All in float32.

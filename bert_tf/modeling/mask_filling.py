@@ -21,21 +21,24 @@ def fill_mask(model: Any, tokenizer: Tokenizer, text: str, top_k: int = 5) -> li
 
     Args:
       model: `BertPretrainer`, with the MLM head.
-      tokenizer: as the model was trained with.
-      text: holds `[MASK]` at least once; of byte-level BPE its own name of it will do, too.
-      top_k: pieces a mask.
+      tokenizer: the tokenizer that the model was trained with.
+      text: contains `[MASK]` at least once; with byte-level BPE its own mask token works, too.
+      top_k: pieces per mask.
 
     Raises:
-      ValueError: if the text holds no [MASK] or is longer than the model's positions.
+      ValueError: if the text has no [MASK] or is longer than the model's positions.
     """
     vocab = tokenizer.vocab
     ids = [vocab.cls_id, *encode_with_masks(tokenizer, text), vocab.sep_id]
     positions = [index for index, piece in enumerate(ids) if piece == vocab.mask_id]
     longest = model.config.longest_row
     if not positions:
-        raise ValueError(f"No [MASK] in {text!r}; write [MASK] where a word is to be filled in.")
+        raise ValueError(f"No [MASK] in {text!r}; write [MASK] where a word should be filled in.")
     if len(ids) > longest:
-        raise ValueError(f"The text has {len(ids)} pieces, more than the model's {longest}.")
+        raise ValueError(
+            f"The text has {len(ids)} pieces, more than the model's {longest} positions; "
+            f"shorten it."
+        )
     batch = {
         "input_word_ids": np.array([ids], np.int32),
         "input_mask": np.ones([1, len(ids)], np.int32),

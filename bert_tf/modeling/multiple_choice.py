@@ -1,4 +1,4 @@
-"""Multiple choice: one score for each way to go on (BERT section 4.4, SWAG)."""
+"""Multiple choice: one score for each choice (BERT section 4.4, SWAG)."""
 
 from typing import Any
 
@@ -19,20 +19,20 @@ from bert_tf.tasks.swag import ChoiceExample
 class BertMultipleChoice(FineTuned):
     """The encoder with one score for each choice: the product of a vector and the pooled output.
 
-    A choice is a row of its own, the question as first text and the choice as second one. The
-    scores of the choices of one question are the logits of a softmax, so the class is the number
-    of the right one: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
+    Each choice is a row, with the question as first text and the choice as second. The scores of
+    the choices of one question are the logits of a softmax, so the class is the index of the right
+    one: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
 
         model = bert_tf.BertMultipleChoice.from_pretrained("bert-base-uncased", new_head=True)
         model.fit((contexts, choices), right_ones)
         model.choose(["She sat down."], [["She stood.", "It rained.", "He slept."]])
 
-    Takes raw contexts and choices where it has a preprocessor: a column of texts and one of lists
-    of texts, of equal length; the labels are the places of the right ones. Dicts of ids are taken
-    as they are.
+    With a preprocessor it takes raw contexts and choices: a column of texts and one of lists of
+    texts, of equal length; the labels are the indices of the right choices. Dicts of ids are also
+    accepted.
 
     google-research/bert has no program for it. Weights are those of Hugging Face's
-    BertForMultipleChoice: a classifier of one label, with a bias that moves all choices alike.
+    BertForMultipleChoice: a classifier with one label, whose bias shifts all choices equally.
 
     Args:
       config: shape of the network.
@@ -81,11 +81,11 @@ class BertMultipleChoice(FineTuned):
 
         Args:
           contexts: texts.
-          choices: of each a list of texts, of equal length.
-          batch_size: contexts computed at once, with all their choices.
+          choices: for each context a list of texts, of equal length.
+          batch_size: contexts per batch, with all their choices.
 
         Returns:
-          A dict a context: `choice`, its place `index`, and `score`, its probability.
+          A dict per context: `choice`, its `index`, and `score`, its probability.
 
         Raises:
           ValueError: if the texts are wrong.
@@ -109,15 +109,15 @@ class BertMultipleChoice(FineTuned):
         contexts, lists = read_texts(x[0], "contexts"), read_column(x[1], "choices")
         if len(contexts) != len(lists):
             raise ValueError(
-                f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected one "
-                "for each."
+                f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected equal "
+                f"numbers."
             )
         choices = [tuple(read_texts(row, f"choices[{i}]")) for i, row in enumerate(lists)]
         for index, row in enumerate(choices):
             if len(row) != len(choices[0]) or len(row) < 2:
                 raise ValueError(
-                    f"choices[{index}] has {len(row)} texts, choices[0] {len(choices[0])}; "
-                    "expected two or more, as many in each."
+                    f"choices[{index}] has {len(row)} texts, choices[0] has {len(choices[0])}; "
+                    f"expected two or more, the same number in each."
                 )
         labels = [None] * len(contexts)
         if y is not None:

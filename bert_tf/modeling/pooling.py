@@ -1,4 +1,4 @@
-"""One vector a text from the vectors of its pieces, as sentence-transformers computes it."""
+"""Pools the vectors of pieces into one vector per text, as sentence-transformers does."""
 
 from typing import Any
 

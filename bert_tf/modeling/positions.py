@@ -1,4 +1,4 @@
-"""How the network knows where a piece stands: one class for each `position_type`.
+"""Position schemes: one class for each `position_type`.
 
   Learned      a vector from a table, added to the embeddings (BERT section 3)
   Sinusoidal   a vector of sines and cosines, added to the embeddings (Vaswani et al. 2017)

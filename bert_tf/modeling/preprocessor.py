@@ -5,8 +5,8 @@
     -> cut, the longer text first: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]
     -> padded: input_word_ids, input_mask, input_type_ids, int32 [B, T]
 
-The rows are those of `bert_tf.text.packing`. A model read by `from_pretrained` has one already, and
-takes raw texts itself. Three ways to use it by hand, all with the same result:
+The rows are those of `bert_tf.text.packing`. A model from `from_pretrained` already has one and
+takes raw texts itself. There are three ways to use it by hand, all with the same result:
 
     preprocessor = BertPreprocessor.from_pretrained("bert-base-uncased", max_seq_length=128)
     preprocessor(["A text.", "Another one."])
@@ -14,10 +14,10 @@ takes raw texts itself. Three ways to use it by hand, all with the same result:
     texts = keras.Input((), dtype="string")
     model = keras.Model(texts, classifier(preprocessor(texts)))
 
-In a dataset the work is done on the CPU beside the training step, so prefer that one for training.
-Keras compiles a model that holds the layer without XLA, which knows no strings, and its `fit` and
-`predict` want strings as tensors, `tf.constant(["A text."])`, not as lists or NumPy's `str_`.
-`model.export` makes a SavedModel of it that serves raw strings. To load what was saved,
+In a dataset the work is done on the CPU in parallel with the training step, so prefer that for
+training. Keras compiles a model that holds the layer without XLA, which does not support strings,
+and its `fit` and `predict` need strings as tensors, `tf.constant(["A text."])`, not as lists or
+NumPy's `str_`. `model.export` makes a SavedModel that serves raw strings. To load a saved model,
 `import bert_tf` first.
 """
 
@@ -41,13 +41,13 @@ from bert_tf.text.vocab import Vocab
 class BertPreprocessor(keras.layers.Layer):
     """Tokenizes and packs texts, or pairs of texts, in the graph; it has no weights.
 
-    A model saved with it holds the vocabulary, so no other file is needed to load it.
+    A model saved with it contains the vocabulary, so no other file is needed to load it.
 
     Args:
       vocab: the pieces, or the path of a vocab.txt or tokenizer.json.
       do_lower_case: lower-case the text and strip accents (uncased models of WordPiece).
-      max_seq_length: most pieces of a row, special ones included. A single text loses its end, of
-        two the longer one does, as in google-research/bert's `_truncate_seq_pair`.
+      max_seq_length: maximum length of a row, including special pieces. A single text is cut at its
+        end; of a pair, the longer text is, as in google-research/bert's `_truncate_seq_pair`.
       pad_to_max_length: whether T is always `max_seq_length`; else the longest row of the batch.
 
     Call arguments:
@@ -59,7 +59,7 @@ class BertPreprocessor(keras.layers.Layer):
       vocabulary's second_type at the second text and its [SEP]).
 
     Raises:
-      ValueError: if it is called with something else, or no piece of a text fits in a row.
+      ValueError: if it is called with other inputs, or no piece of a text fits in a row.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class BertPreprocessor(keras.layers.Layer):
     def from_pretrained(
         cls, path: str | pathlib.Path, max_seq_length: int = 128, **arguments: Any
     ) -> Self:
-        """Makes the layer with vocabulary and casing of a checkpoint in any form.
+        """Makes the layer with the vocabulary and casing of a checkpoint in any format.
 
         Args:
           path: see `bert_tf.checkpoints.formats`.
-          max_seq_length: most pieces of a row.
-          arguments: of the constructor.
+          max_seq_length: maximum length of a row.
+          arguments: arguments of the constructor.
 
         Raises:
           ValueError: if the checkpoint cannot be read, has no vocabulary or fewer positions.
@@ -119,8 +119,8 @@ class BertPreprocessor(keras.layers.Layer):
         second_texts = _as_strings(second_texts, "second_texts")
         if not tf.TensorShape(texts.shape).is_compatible_with(second_texts.shape):
             raise ValueError(
-                f"{texts.shape[0]} texts and {second_texts.shape[0]} second texts; expected one "
-                "for each."
+                f"{texts.shape[0]} texts and {second_texts.shape[0]} second texts; expected equal "
+                f"numbers."
             )
         return super().__call__(texts, second_texts, **kwargs)
 
@@ -186,7 +186,7 @@ def _as_strings(texts: Any, name: str) -> Any:
     if dtype != tf.string or shape.rank not in (1, None):
         raise ValueError(
             f"{name}: received {dtype.name} of shape {shape}, "
-            "expected strings of shape [B]: a batch of texts, not a single one; of pairs, the "
-            "second texts go into second_texts."
+            "expected strings of shape [B]: a batch of texts, not a single one; for pairs, pass "
+            "the second texts as second_texts."
         )
     return texts

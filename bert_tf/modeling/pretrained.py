@@ -2,8 +2,8 @@
 
     model = BertClassifier.from_pretrained("bert-base-uncased", num_labels=3, may_miss=["cls/"])
 
-Nothing is missing or left over in silence: what a checkpoint lacks stops the load unless it is
-named, and so does a weight that means nothing here.
+Nothing is silently missing or left over: a weight that the checkpoint lacks stops the load unless
+it is listed, and so does an unknown weight.
 """
 
 import pathlib
@@ -49,7 +49,7 @@ class FromPretrained:
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
-        """Returns arguments of the constructor that the checkpoint decides."""
+        """Returns the constructor arguments that the checkpoint determines."""
         return {}
 
     @classmethod
@@ -60,19 +60,20 @@ class FromPretrained:
         may_ignore: Sequence[str] = (),
         **arguments: Any,
     ) -> Self:
-        """Makes the model from a checkpoint in any form; see `bert_tf.checkpoints.formats`.
+        """Makes the model from a checkpoint in any format; see `bert_tf.checkpoints.formats`.
 
         Args:
           path: folder, file or checkpoint prefix.
-          may_miss: starts of names of weights that the checkpoint may lack, `cls/` say; they keep
-            their random start.
-          may_ignore: starts of names in the files that may be left out. Heads that this class
-            does not have are left out in any case, with a line in the log.
-          arguments: of the constructor, beside the configuration, which comes with the weights.
+          may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
+            weights keep their random initial values.
+          may_ignore: prefixes of names in the files that may be left out. Heads that this class
+            does not have are always left out and logged.
+          arguments: arguments of the constructor, except the configuration, which comes with
+            the weights.
 
         Raises:
-          ValueError: if the checkpoint cannot be read, or with the names of what is missing, not
-            understood or of another shape.
+          ValueError: if the checkpoint cannot be read, or with the names of weights that are
+            missing, unknown or of the wrong shape.
         """
         return cls.from_checkpoint(cls.read(path, may_miss, may_ignore), may_miss, **arguments)
 
@@ -114,7 +115,7 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`.
 
     Raises:
-      ValueError: with the names of what is missing or of another shape.
+      ValueError: with the names of weights that are missing or of the wrong shape.
     """
     from bert_tf.checkpoints.checkpoint import listed, shape_differences, unnamed, with_transform
     from bert_tf.checkpoints.families import made_by_tasks
@@ -128,11 +129,11 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     if missing or mismatched:
         raise ValueError(
             f"{checkpoint.source} does not fit the model:{listed('missing', missing)}"
-            f"{listed('of another shape', mismatched)} name what may be missing as may_miss "
-            f"(--may_miss), and it starts at random."
+            f"{listed('of another shape', mismatched)} list weights that may be missing in "
+            f"may_miss (--may_miss); they are then initialized at random."
         )
     left_out = sorted({name.rpartition("/")[0] for name in weights if name not in variables})
-    for title, names in (("Starts at random", random), ("Has no place in the model", left_out)):
+    for title, names in (("Initialized at random", random), ("Not used by the model", left_out)):
         if names:
             logging.info("%s: %s", title, ", ".join(names))
     for name, variable in variables.items():

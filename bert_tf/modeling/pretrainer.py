@@ -20,7 +20,7 @@ if typing.TYPE_CHECKING:
 
 
 class WithObjectives:
-    """What lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
+    """Lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
 
     objectives: tuple[Objective, ...]
     _aggregate_additional_loss: Any
@@ -54,8 +54,8 @@ class WithObjectives:
 class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
     """The encoder with a head for each objective: MLM and, unless switched off, NSP.
 
-    Works with Keras' own loop as it is: `compile(optimizer=...)` and `fit` on a dataset of whole
-    pre-training batches; the loss is taken from the batch, none is given to `compile`.
+    Works with Keras' own loop: `compile(optimizer=...)` and `fit` on a dataset of complete
+    pre-training batches; the loss is computed from the batch, so `compile` gets none.
 
     Args:
       config: shape of the network.
@@ -63,8 +63,8 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
       recompute: see `BertEncoder`.
       use_pooler: whether the encoder has a pooler, which the NSP head needs.
       unpad: see `BertEncoder`.
-      preprocessor: what makes the inputs of raw texts; None for a model that takes ids alone.
-      sentence_order: whether the labels of pairs say that they are swapped (ALBERT), not random.
+      preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
+      sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
@@ -118,10 +118,10 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
 
         Args:
           texts: a list of texts, each with `[MASK]` in it.
-          top_k: pieces a mask.
+          top_k: pieces per mask.
 
         Returns:
-          Of each text, of each of its masks, dicts of `piece` and `score`, its probability.
+          For each text and each of its masks, dicts of `piece` and `score`, its probability.
 
         Raises:
           ValueError: if a text has no [MASK] or is longer than the model's positions.

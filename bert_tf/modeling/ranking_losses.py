@@ -1,4 +1,4 @@
-"""Losses of a reranker: what the scores of a query's documents should be.
+"""Losses for rerankers, over the scores of a query's documents.
 
 All take L documents of each of B queries:
 

@@ -1,10 +1,10 @@
-"""Keras' `fit`, `evaluate` and `predict` for raw input: texts, words, questions with their labels.
+"""Keras' `fit`, `evaluate` and `predict` on raw input: texts, words or questions with labels.
 
     texts, labels --read_examples--> Rows in memory --dealt in batches, padded to the longest-->
         (inputs, labels, weights) -> Keras' own loop
 
-Everything that is not raw input goes to Keras as it is: dicts of ids, datasets of them. A model
-that nobody compiled is compiled for each `fit` with what fine-tuning wants; see `compile_for`.
+Everything else, such as dicts of ids or datasets of them, goes to Keras unchanged. A model that has
+not been compiled is compiled for each `fit` with the defaults of fine-tuning; see `compile_for`.
 """
 
 import abc
@@ -48,8 +48,8 @@ class Examples(Protocol):
 class RawTraining(WithPreprocessor, abc.ABC):
     """Gives a Keras model with `bert`, its encoder, the loop for raw input; mixed in before it.
 
-    A subclass says what its raw input is (`read_examples`), what Keras gets of a batch
-    (`keras_batch`) and what the loss is (`task_loss`).
+    A subclass defines its raw input (`read_examples`), what Keras gets from a batch (`keras_batch`)
+    and the loss (`task_loss`).
     """
 
     bert: Any
@@ -68,9 +68,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
         """Reads raw input.
 
         Args:
-          x: texts, or what else the model is about.
-          y: labels; None where nothing is judged.
-          weights: of each example; None: 1.
+          x: texts, or other input of the model.
+          y: labels; None for predictions.
+          weights: weight of each example; None: 1.
 
         Raises:
           ValueError: naming the first thing that is missing or wrong.
@@ -90,13 +90,13 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
     @property
     def default_metrics(self) -> Any:
-        """What is reported beside the loss, as `compile` takes it."""
+        """Metrics to report besides the loss, as for `compile`."""
         return ["accuracy"]
 
     # Keras' methods ----------------------------------------------------------------------------
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **options: Any) -> None:
-        """Keras' own; without a loss the task's own one is taken, over pieces and no padding."""
+        """Keras' own; without a loss, the task's own loss is used, without padding."""
         self.is_compiled_by_default, self._has_own_loss = False, loss is None
         if options.get("jit_compile") is True:
             self.bert.leave_out_padding(False)  # XLA wants fixed shapes.
@@ -105,11 +105,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
     def compile_for(self, num_train_steps: int, learning_rate: float | None = None) -> None:
         """Compiles the model as the fine-tuning programs do by default.
 
-        AdamW with bias correction, decay 0.01 but for LayerNorm and biases, gradients clipped to
-        norm 1; the rate rises for a tenth of the steps and falls to 0 with the last.
+        AdamW with bias correction, decay 0.01 except for LayerNorm and biases, gradients clipped to
+        norm 1; the rate rises for a tenth of the steps and falls to 0 at the last.
 
         Args:
-          num_train_steps: of the whole `fit`.
+          num_train_steps: steps of the whole `fit`.
           learning_rate: peak; None: 5e-5.
         """
         rate = OPTIMIZER.learning_rate if learning_rate is None else learning_rate
@@ -163,12 +163,12 @@ class RawTraining(WithPreprocessor, abc.ABC):
         """Trains, as Keras' `fit`, on raw input or on ids; arguments beyond Keras':
 
         Args:
-          x, y: raw input and labels as `read_examples` of the class has them, a `tf.data` dataset
-            of them where it takes one, or whatever Keras takes.
-          learning_rate: peak of the optimizer that a model gets which nobody compiled.
+          x, y: raw input and labels as for `read_examples` of the class, a `tf.data` dataset of
+            them if it takes one, or anything that Keras takes.
+          learning_rate: peak rate if the model has not been compiled.
 
         Raises:
-          ValueError: before anything is traced, with what is wrong in the input.
+          ValueError: for errors in the input, before anything is traced.
         """
         options: dict[str, Any] = {
             "epochs": epochs,
@@ -211,8 +211,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
             self.compile_for(max(1, (epochs - initial_epoch) * steps), learning_rate)
         elif learning_rate is not None:
             raise ValueError(
-                f"learning_rate={learning_rate} is for a model that nobody compiled; give it to "
-                "the optimizer."
+                f"learning_rate={learning_rate} is for a model that has not been compiled; set the "
+                f"rate of the optimizer instead."
             )
         return super().fit(data, **options)  # type: ignore[misc]
 
@@ -244,22 +244,25 @@ class RawTraining(WithPreprocessor, abc.ABC):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """Keras' own, on raw input, too: scores in the order of the input, unnormalised.
+        """Keras' own, also on raw input: unnormalised scores in the order of the input.
 
-        Rows of like length are computed together.
+        Rows of similar length are computed together.
         """
         if not self.is_raw(x):
             data = self.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
             options = {"steps": steps, "callbacks": callbacks}
             return super().predict(data, batch_size, verbose, **options)  # type: ignore[misc]
         if steps is not None:
-            raise ValueError(f"steps={steps}: of texts all are predicted; give fewer of them.")
+            raise ValueError(
+                f"steps={steps}: all given texts are predicted; leave steps out, or give fewer "
+                f"texts."
+            )
         examples = self.read_examples(x)
         outputs = self.predict_rows(examples.rows, batch_size or BATCH_SIZE, verbose, callbacks)
         return stack(self.join_rows(examples, outputs))
 
     def save(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own. The optimizer that `fit` made by itself is of no use later, and left out."""
+        """Keras' own. Leaves out an optimizer that `fit` made by itself: it has no later use."""
         if not self.is_compiled_by_default:
             super().save(*arguments, **options)  # type: ignore[misc]
             return
@@ -270,7 +273,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
             self.optimizer = optimizer
 
     def get_compile_config(self) -> Any:
-        """Returns nothing of a model compiled by default: its rate has come to an end."""
+        """Returns nothing for a model compiled by default: its schedule has ended."""
         return None if self.is_compiled_by_default else super().get_compile_config()  # type: ignore
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -282,7 +285,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
     # Raw input ---------------------------------------------------------------------------------
 
     def is_raw(self, x: Any) -> bool:
-        """Tells raw input from what goes to Keras as it is.
+        """Returns whether input is raw, or goes to Keras unchanged.
 
         Raises:
           ValueError: if a dict lacks what the encoder needs.
@@ -306,7 +309,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         """Returns a dataset of ids as it is.
 
         Raises:
-          ValueError: if it is of raw texts, which this model does not take as a dataset.
+          ValueError: if it has raw texts, which this model does not take as a dataset.
         """
         if any(spec.dtype == tf.string for spec in tf.nest.flatten(data.element_spec)):
             raise ValueError(
@@ -342,7 +345,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         if not self.is_raw(x):
             return data
         if y is None:
-            raise ValueError("There are no labels to judge by; expected (texts, labels).")
+            raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
         rows = self.read_examples(x, y, weights).rows
         buckets = self._buckets(rows)
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)
@@ -463,7 +466,7 @@ def counted(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Datas
     """
     if steps_per_epoch or data.cardinality() != tf.data.UNKNOWN_CARDINALITY:
         return data
-    logging.info("Counting the batches of the dataset, which does not say how many.")
+    logging.info("Counting the batches of the dataset, whose number is unknown.")
     return data.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in data)))
 
 
@@ -486,4 +489,4 @@ def count_steps(data: Any, batch_size: int, validation_split: float = 0.0) -> in
     elif not hasattr(data, "__next__"):
         count = math.floor(len(tf.nest.flatten(data)[0]) * (1.0 - validation_split))
         return -(-count // batch_size)
-    raise ValueError("The data has no end: give steps_per_epoch.")
+    raise ValueError("The dataset is infinite: give steps_per_epoch.")

@@ -30,26 +30,26 @@ NO_SCORE = -1e4  # of positions beyond a row
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertSpanLabeler(FineTuned):
-    """The encoder with scores of being the first and the last piece of an answer.
+    """The encoder with scores for the first and the last piece of an answer.
 
         model = bert_tf.BertSpanLabeler.from_pretrained("bert-base-uncased", new_head=True)
         model.fit((questions, contexts), answers)
         model.answer(["Who left?"], ["Ada left Oslo."])
 
-    Takes raw questions and contexts where it has a preprocessor: a tuple of two columns, or a list
-    of pairs. Answers are texts that stand in their contexts, the first place counts; or dicts of
-    `text` and `answer_start`, as SQuAD has them, or with lists of these, as Hugging Face's datasets
-    have them, of which the first counts. "" or empty lists: the context has no answer. Long
-    contexts go in windows. Dicts of ids are taken as they are.
+    With a preprocessor it takes raw questions and contexts: a tuple of two columns, or a list of
+    pairs. Answers are texts that occur in their contexts (the first occurrence counts), or dicts of
+    `text` and `answer_start` as in SQuAD, or with lists of these as in Hugging Face's datasets, of
+    which the first counts. "" or empty lists mean that the context has no answer. Long contexts are
+    split into windows. Dicts of ids are also accepted.
 
-    Differs from the original in nothing: run_squad.py has no dropout before this head either.
+    Like run_squad.py in the original, it has no dropout before this head.
 
     Args:
       config: shape of the network.
       use_pooler: whether the encoder has a pooler, which is not used here.
       recompute, unpad: see `BertEncoder`.
-      reading: how contexts are cut in windows and answers chosen; None: as run_squad does by
-        default, in rows shorter than 384 pieces with shorter windows and questions.
+      reading: how contexts are split into windows and answers chosen; None: run_squad's defaults,
+        with shorter windows and questions in rows shorter than 384 pieces.
       preprocessor: see `FineTuned`.
 
     Call arguments: as `BertClassifier`.
@@ -92,14 +92,14 @@ class BertSpanLabeler(FineTuned):
 
         Args:
           questions: texts.
-          contexts: a text for each, of any length.
-          may_be_none: whether "no answer" is one; None: as `reading` says, no by default.
-          batch_size: windows computed at once.
+          contexts: one text per question, of any length.
+          may_be_none: whether "no answer" is allowed; None: as in `reading`, by default not.
+          batch_size: windows per batch.
           options: `n_best_size`, `max_answer_length`, `null_score_diff_threshold` of `SquadConfig`.
 
         Returns:
-          A dict a question: `answer`, a part of its context, or ""; `score`, the answer's
-          probability among the best ones; `start` and `end`, characters of the context.
+          A dict per question: `answer`, a part of its context, or ""; `score`, the answer's
+            probability among the best ones; `start` and `end` in characters of the context.
 
         Raises:
           ValueError: if the texts are wrong.
@@ -117,7 +117,7 @@ class BertSpanLabeler(FineTuned):
 
     @property
     def reading(self) -> SquadConfig:
-        """How contexts are cut in windows, and answers chosen."""
+        """How contexts are split into windows, and answers chosen."""
         if self._reading:
             return self._reading
         longest = self.max_seq_length
@@ -153,7 +153,7 @@ class BertSpanLabeler(FineTuned):
             owners = [int(feature.question_id) for feature in made.features]
             made.rows.labels["example_weights"] = of_question[owners]
         if not len(made.rows):
-            raise ValueError("None of the contexts has a word.")
+            raise ValueError("None of the contexts has a word; give contexts with text.")
         return made
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
@@ -181,7 +181,7 @@ class BertSpanLabeler(FineTuned):
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
-        """Returns how the run of a checkpoint read its contexts."""
+        """Returns the `reading` of a checkpoint's run."""
         kinds = typing.get_type_hints(SquadConfig)
         values = {name: recorded(folder_of(checkpoint), name) for name in SquadConfig.names()}
         given = {
@@ -193,10 +193,10 @@ class BertSpanLabeler(FineTuned):
 
 
 def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
-    """Returns an answer with its place in the context; None for no answer.
+    """Returns an answer with its offset in the context; None for no answer.
 
     Raises:
-      ValueError: if it does not stand there.
+      ValueError: if it does not occur there.
     """
     if isinstance(value, Mapping) and {"text", "answer_start"} <= set(value):
         text, start = value["text"], value["answer_start"]
@@ -217,7 +217,7 @@ def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
         return None
     if start < 0 or context[start : start + len(text)] != text:
         place = f" at character {start}" if start >= 0 else ""
-        raise ValueError(f"{where}: {text!r:.80} does not stand{place} in its context.")
+        raise ValueError(f"{where}: {text!r:.80} does not occur{place} in its context.")
     return SquadAnswer(text, start)
 
 
@@ -225,7 +225,7 @@ def check_pairs(questions: Sequence[str], contexts: Sequence[str]) -> None:
     """Raises ValueError unless there is a context for each question."""
     if len(questions) != len(contexts):
         raise ValueError(
-            f"{len(questions):,} questions and {len(contexts):,} contexts; expected one for each."
+            f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal numbers."
         )
 
 

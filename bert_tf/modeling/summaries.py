@@ -1,4 +1,4 @@
-"""Shapes in `model.summary()`, which Keras knows of models that are made of functions alone."""
+"""Output shapes in `model.summary()`, which Keras only shows for functional models."""
 
 import contextlib
 from collections.abc import Iterator

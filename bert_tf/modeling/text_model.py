@@ -1,4 +1,4 @@
-"""Texts in, vectors of the encoder out: an encoder with its tokenizer."""
+"""An encoder with its tokenizer: computes the encoder's vectors of texts."""
 
 import dataclasses
 import pathlib
@@ -100,7 +100,10 @@ class TextModel:
         row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
         num_types = self.encoder.config.type_vocab_size
         if 0 < num_types <= row.type_ids[-1]:  # Without a table pairs have no types.
-            raise ValueError(f"{text_b[:40]!r} is a second text, but the model has no type for it.")
+            raise ValueError(
+                f"{text_b[:40]!r} is a second text, but the model has no type for it; give "
+                f"single texts."
+            )
         return row
 
     def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
@@ -192,14 +195,18 @@ class OwnEmbedder(TextModel):
         """
         if checkpoint.embedding is None:
             raise ValueError(
-                f"{checkpoint.source} does not say how it pools; give --pooling=mean, say."
+                f"{checkpoint.source} does not state its pooling; give one, for example "
+                f"--pooling=mean."
             )
         return cls(BertEmbedder.from_checkpoint(checkpoint), *arguments, **keywords)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
         """Tokenizes a text behind the prompt and cuts it to the length; pairs are of no use."""
         if text_b:
-            raise ValueError(f"{text_b[:40]!r} is a second text; an embedding is of one.")
+            raise ValueError(
+                f"{text_b[:40]!r} is a second text, but an embedding is computed from a single "
+                f"text."
+            )
         return pack_text(self.tokenizer, self.embedding, text_a, self.prompt)
 
 

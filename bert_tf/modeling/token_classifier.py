@@ -27,11 +27,11 @@ class BertTokenClassifier(Labelled):
         model.fit([["In", "Oslo", "."]], [["O", "B-LOC", "O"]])
         model.tag(["Ada left Oslo."])
 
-    Takes sentences where it has a preprocessor: lists of words, or texts whose words are separated
-    by white space; of each a list of labels, names or places, one a word. A word is labelled at its
-    first piece. A sentence longer than the preprocessor's length goes in windows that overlap, so
-    that no word is dropped. `predict` gives the scores of words, float32 [N, W, C], 0 behind the
-    last of a sentence. Dicts of ids are taken as they are.
+    With a preprocessor it takes sentences: lists of words, or texts whose words are separated by
+    white space; for each a list of labels, names or indices, one per word. A word is labelled at
+    its first piece. A sentence longer than the preprocessor's length is split into overlapping
+    windows, so that no word is dropped. `predict` returns the scores of words, float32 [N, W, C], 0
+    after the last word of a sentence. Dicts of ids are also accepted.
 
     Args:
       config: shape of the network.
@@ -68,16 +68,16 @@ class BertTokenClassifier(Labelled):
         """Returns the label of each word.
 
         Args:
-          texts: raw texts, whose words are what the tokenizer parts at white space and
-            punctuation; or lists of words, which are taken as they are.
-          batch_size: rows computed at once.
+          texts: raw texts, which the tokenizer splits into words at white space and punctuation; or
+            lists of words, which are used unchanged.
+          batch_size: rows per batch.
 
         Returns:
-          Of each text a dict a word: `word`, `label`, `score`, the label's probability, and of raw
-          texts `start` and `end`, characters of the text.
+          For each text, a dict per word: `word`, `label`, `score` (the label's probability), and
+            for raw texts `start` and `end` in characters.
 
         Raises:
-          ValueError: if something among the texts is none.
+          ValueError: if a value is not a text or a list of words.
         """
         column = read_column(texts, "texts")
         is_text = isinstance(column[0], str)
@@ -109,16 +109,16 @@ class BertTokenClassifier(Labelled):
         return answers
 
     def find_entities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[dict[str, Any]]]:
-        """Returns the entities of raw texts: the words of `tag`, joined by their B- and I-.
+        """Returns the entities of raw texts: the words of `tag`, joined by their B- and I- labels.
 
-        If labels are not O, B-X and I-X, each word with another label than O stands alone.
+        If labels are not O, B-X and I-X, each word with a label other than O is an entity.
 
         Returns:
-          Of each text a dict an entity: `type`, `text`, `start` and `end` in characters, and
-          `score`, the lowest of its words'.
+          For each text, a dict per entity: `type`, `text`, `start` and `end` in characters, and
+            `score`, the lowest of its words'.
 
         Raises:
-          ValueError: if something among the texts is no text.
+          ValueError: if a value is not a text.
         """
         texts = read_texts(texts)
         try:
@@ -179,7 +179,7 @@ class BertTokenClassifier(Labelled):
             if not hasattr(row, "__len__") or len(row) != len(of_sentence):
                 count = f"{len(row)} labels" if hasattr(row, "__len__") else f"{row!r:.40}"
                 raise ValueError(
-                    f"y[{index}] is {count} for {len(of_sentence)} words; expected one a word."
+                    f"y[{index}] is {count} for {len(of_sentence)} words; expected one per word."
                 )
             ids = read_label_ids(row, self.labels_to_read, len(of_sentence), f"y[{index}]")
             tags.append(tuple(self.known_labels[place] for place in ids))
@@ -202,10 +202,10 @@ class BertTokenClassifier(Labelled):
 
 
 def read_sentences(x: Any) -> list[list[str]]:
-    """Returns the words of sentences, which come as lists of words or as texts.
+    """Returns the words of sentences given as lists of words or as texts.
 
     Raises:
-      ValueError: naming the first that is neither, or has no word.
+      ValueError: naming the first that is neither, or has no words.
     """
     column = read_column(x, "texts")
     if isinstance(column[0], str):
@@ -215,15 +215,15 @@ def read_sentences(x: Any) -> list[list[str]]:
         for index, row in enumerate(column):
             if not isinstance(row, list | tuple | np.ndarray):
                 raise ValueError(
-                    f"texts[{index}] is {row!r:.80}, expected a list of words, as texts[0] is."
+                    f"texts[{index}] is {row!r:.80}, expected a list of words, like texts[0]."
                 )
             words.append(read_texts(row, f"texts[{index}]"))
     for index, row in enumerate(words):
         if not row:
-            raise ValueError(f"texts[{index}] has no word; leave it out.")
+            raise ValueError(f"texts[{index}] has no words; leave it out.")
     return words
 
 
 def single_words(tags: Sequence[str]) -> list[Span]:
-    """Returns each word with a label but O as a span of its own."""
+    """Returns each word with a label other than O as a separate span."""
     return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]

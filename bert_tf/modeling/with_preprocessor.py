@@ -1,5 +1,4 @@
-"""Models that carry their preprocessor: read with the weights, saved with them, used by all that
-takes raw texts."""
+"""Models with a preprocessor, which is read and saved with the weights and used on raw texts."""
 
 import pathlib
 import typing
@@ -21,10 +20,10 @@ FROM_CHECKPOINT = "from_checkpoint"
 
 
 class TextSide:
-    """What a model knows of texts. No Keras object, so that Keras counts none of it as a layer.
+    """A model's preprocessor and tokenizer. Not a Keras object, so that Keras sees no layer in it.
 
     Args:
-      preprocessor: None for a model of ids.
+      preprocessor: None for a model that only takes ids.
     """
 
     def __init__(self, preprocessor: BertPreprocessor | None) -> None:
@@ -40,7 +39,7 @@ class TextSide:
         """
         if self.preprocessor is None:
             raise ValueError(
-                "The model has no preprocessor, so it takes ids alone: a dict of input_word_ids, "
+                "The model has no preprocessor, so it takes only ids: a dict of input_word_ids, "
                 "input_mask and input_type_ids. To give it texts, set model.preprocessor = "
                 "bert_tf.BertPreprocessor(...), or read it from a checkpoint with a vocabulary."
             )
@@ -48,7 +47,7 @@ class TextSide:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The preprocessor's in plain Python, which remembers words."""
+        """The preprocessor's tokenizer in plain Python, which caches words."""
         if self._tokenizer is None:
             own = self.needed
             self._tokenizer = make_tokenizer(own.vocab, own.do_lower_case)
@@ -69,7 +68,7 @@ class WithPreprocessor(FromPretrained):
 
     @property
     def preprocessor(self) -> BertPreprocessor | None:
-        """What makes the model's inputs of texts; None for a model of ids."""
+        """Makes the model's inputs from texts; None for a model that only takes ids."""
         return self._texts.preprocessor
 
     @preprocessor.setter
@@ -90,7 +89,7 @@ class WithPreprocessor(FromPretrained):
 
     @property
     def max_seq_length(self) -> int:
-        """Most pieces of a row that is made of raw input."""
+        """Maximum length of a row made from raw input."""
         return self._texts.preprocessor.max_seq_length if self._texts.preprocessor else 0
 
     def get_config(self) -> dict[str, Any]:
@@ -116,31 +115,32 @@ class WithPreprocessor(FromPretrained):
         max_seq_length: int = 0,
         **arguments: Any,
     ) -> Self:
-        """Makes the model, with its preprocessor, from a checkpoint in any form.
+        """Makes the model, with its preprocessor, from a checkpoint in any format.
 
         Args:
           path: folder, file or checkpoint prefix; see `bert_tf.checkpoints.formats`.
-          may_miss: starts of names of weights that the checkpoint may lack, `cls/` say; they keep
-            their random start.
-          may_ignore: starts of names in the files that may be left out. Heads that this class
-            does not have are left out in any case, with a line in the log.
-          preprocessor: of your own; None for a model that takes ids alone. Otherwise it is made of
-            the checkpoint's vocabulary, if that has one.
-          max_seq_length: most pieces of a row of the preprocessor that is made; 0: what the run was
-            trained with, else `default_length` or all positions that there are.
-          arguments: of the constructor, beside the configuration, which comes with the weights.
+          may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
+            weights keep their random initial values.
+          may_ignore: prefixes of names in the files that may be left out. Heads that this class
+            does not have are always left out and logged.
+          preprocessor: your own; None for a model that only takes ids. By default it is made
+            from the checkpoint's vocabulary, if there is one.
+          max_seq_length: maximum length of the new preprocessor's rows; 0: as in the run's
+            training, else `default_length` or all positions.
+          arguments: arguments of the constructor, except the configuration, which comes with
+            the weights.
 
         Raises:
-          ValueError: if the checkpoint cannot be read, or with the names of what is missing, not
-            understood or of another shape; also if the preprocessor does not fit the model.
+          ValueError: if the checkpoint cannot be read, or with the names of weights that are
+            missing, unknown or of the wrong shape; also if the preprocessor does not fit the model.
         """
         checkpoint = cls.read(path, may_miss, may_ignore)
         if preprocessor == FROM_CHECKPOINT:
             preprocessor = make_preprocessor(checkpoint, max_seq_length, cls.default_length)
         elif max_seq_length:
             raise ValueError(
-                f"max_seq_length={max_seq_length} is of the preprocessor that is made here; "
-                "give it to your own, or leave preprocessor out."
+                f"max_seq_length={max_seq_length} sets the length of a new preprocessor, but you "
+                f"passed one; set its length, or leave preprocessor out."
             )
         arguments["preprocessor"] = preprocessor
         return cls.from_checkpoint(checkpoint, may_miss, **arguments)
@@ -149,19 +149,19 @@ class WithPreprocessor(FromPretrained):
 def make_preprocessor(
     checkpoint: "Checkpoint", max_seq_length: int = 0, default_length: int = 128
 ) -> BertPreprocessor | None:
-    """Makes the preprocessor of a checkpoint; None, with a line in the log, without a vocabulary.
+    """Makes the preprocessor of a checkpoint; without a vocabulary None, which is logged.
 
     Args:
       checkpoint: as read.
       max_seq_length: see `WithPreprocessor.from_pretrained`.
-      default_length: where neither that nor a run's record says it.
+      default_length: used if neither that nor a run's record gives a length.
 
     Raises:
       ValueError: if the model has fewer positions.
     """
     if checkpoint.vocab is None:
         logging.warning(
-            "%s has no vocabulary: the model takes ids, and no texts until it gets a preprocessor.",
+            "%s has no vocabulary: the model only takes ids until it gets a preprocessor.",
             checkpoint.source,
         )
         return None

@@ -1,4 +1,4 @@
-"""Clipping by the global norm: all gradients as one vector (Pascanu et al. 2013)."""
+"""Gradient clipping by the global norm of all gradients (Pascanu et al. 2013)."""
 
 from collections.abc import Sequence
 

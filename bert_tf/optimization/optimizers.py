@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay in four forms, one class each, one formula.
+"""Adam with decoupled weight decay in four variants, one class each.
 
                      bias correction   trust ratio   the layers' matrices
   AdamWeightDecay    no                no            as all            google-research/bert's
@@ -20,8 +20,8 @@ Each can keep an exponential moving average of the weights beside them, in float
 
   average = d average + (1 - d) x      d = min(ema_decay, t / (t + 9)), t updates before this one
 
-so the first update copies the weights, and a short run's average forgets its beginning. This is
-TF1's ExponentialMovingAverage with its `num_updates` counted from that copy.
+so the first update copies the weights, and the average of a short run forgets its beginning. This
+is TF1's ExponentialMovingAverage with its `num_updates` counted from that copy.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ _MOMENTUM = 0.95  # Muon's.
 
 
 class Rule(NamedTuple):
-    """What a variable's update depends on beside its shape."""
+    """What a variable's update depends on, apart from its shape."""
 
     is_decayed: bool
     is_orthogonal: bool
 
 
 def decays(path: str) -> bool:
-    """Says whether weight decay applies to the variable of this path.
+    """Returns whether weight decay applies to the variable with this path.
 
     By path, not by name: Keras calls a LayerNorm's variables just `gamma` and `beta`.
     """
@@ -59,7 +59,7 @@ def decays(path: str) -> bool:
 
 
 def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
-    """Returns the factor of each variable's learning rate: the lower the layer, the smaller.
+    """Returns the factor of each variable's learning rate, smaller for lower layers.
 
     1 for pooler and heads, decay for the top layer, decay^2 for the one below it, and so on down to
     the embeddings.
@@ -88,20 +88,20 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     """google-research/bert's optimizer: Adam without bias correction, decay added to the update.
 
     Differs from Keras' optimizers: gradients of embedding tables are made dense before their
-    squares are taken (Keras counts a repeated row's pieces apart), clipping by the global norm
-    comes after the sum over replicas, and what is decayed follows from the variable's path.
+    squares are taken (Keras counts the pieces of a repeated row separately), clipping by the global
+    norm comes after the sum over replicas, and the variable's path decides whether it is decayed.
 
     Args:
       learning_rate: float or schedule of the step, counted from 0.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
-      epsilon: added to the root of the second moment.
+      epsilon: added to the square root of the second moment.
       weight_decay_rate: decay, in units of the learning rate.
       clip_norm: largest global norm of the gradients; 0 for no clipping.
       layerwise_lr_decay: factor of the learning rate from each layer to the one below; see
         `layer_rates`.
       clip_where: "after" the sum over replicas, or "before" it: each replica's own gradient.
-      ema_decay: of the average of the weights; 0 for none.
+      ema_decay: decay of the average of the weights; 0: no average.
 
     Attributes:
       jit_compile: on one device, compile the update of each variable with XLA: one pass over the
@@ -151,7 +151,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def apply(
         self, grads: Sequence[Any], trainable_variables: Iterable[keras.Variable] | None = None
     ) -> None:
-        """Sums gradients over replicas, then applies them; what `fit` calls."""
+        """Sums gradients over replicas, then applies them; called by `fit`."""
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         pairs = zip(grads, trainable_variables, strict=True)
@@ -165,14 +165,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def clip_share(
         self, gradients: Sequence[tf.Tensor], loss_scale: tf.Tensor | float = 1.0
     ) -> list[tf.Tensor]:
-        """Clips what one of several replicas adds to the sum, if that is where to clip.
+        """Clips the gradients of one of several replicas, if `clip_where` is "before".
 
         A replica's share is its own mean gradient divided by the number of replicas, so the share
         is clipped to `clip_norm` divided by that number.
 
         Args:
           gradients: one replica's dense gradients.
-          loss_scale: what they are multiplied with.
+          loss_scale: factor by which they are multiplied.
         """
         if self.clip_where == "after":
             return list(gradients)
@@ -222,7 +222,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def _update_all(
         self, strategy: Any, gradients: Any, variables: Any, scale: Any, learning_rate: Any
     ) -> None:
-        """Updates every variable, on every replica its copy."""
+        """Updates every variable: on every replica its copy."""
         done = tf.convert_to_tensor(self.iterations.value)
         for gradient, variable in zip(gradients, variables, strict=True):
             index = self._get_variable_index(variable)
@@ -307,7 +307,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     @contextlib.contextmanager
     def averaged_weights(self) -> Iterator[None]:
-        """Puts the averages, where there are any, in the place of the weights and back again."""
+        """Replaces the weights by their averages, if any, and restores them at the end."""
         has_averages = bool(self.ema_decay) and int(tf.convert_to_tensor(self.iterations.value)) > 0
         if has_averages:
             self._exchange_averages()
@@ -372,7 +372,7 @@ class AdamW(AdamWeightDecay):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LAMB(AdamW):
-    """The paper's LAMB: a variable's step is as long as its weights are; arguments as above.
+    """The paper's LAMB: a variable's step is proportional to its norm; arguments as above.
 
     Differs from Keras' Lamb: decay is part of the update whose norm is taken, and LayerNorm and
     bias variables have no trust ratio.
@@ -385,14 +385,14 @@ class LAMB(AdamW):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Muon(AdamW):
-    """`AdamW`, but for the matrices of the encoder's layers, whose momentum is orthogonalized.
+    """`AdamW`, with orthogonalized momentum for the matrices of the encoder's layers.
 
-    A matrix's update then moves all directions alike, those too that few gradients point to. Its
+    A matrix's update then moves all directions equally, even those that few gradients point to. Its
     entries have a root mean square of 0.2, as AdamW's usually have, so all variables share a rate.
 
-    Differs from Keras' Muon: that leaves what is not of two dimensions to AdamW, Keras' attention
-    among it; here all matrices of the layers are taken, and embeddings and heads are not. Slots
-    are those of AdamW, of which a matrix does not use the second.
+    Differs from Keras' Muon, which uses AdamW for everything that is not two-dimensional, including
+    Keras' attention; this one covers all matrices of the layers, but not embeddings and heads.
+    Slots are those of AdamW; a matrix does not use the second.
 
     Reference: Jordan et al. 2024 (the iteration); Liu et al. 2025, equation 4 (the factor 0.2).
     """
@@ -401,7 +401,7 @@ class Muon(AdamW):
 
 
 def orthogonalized(matrix: tf.Tensor) -> tf.Tensor:
-    """Returns about U V^T of the matrix U S V^T: singular values between 0.7 and 1.2.
+    """Returns approximately U V^T of the matrix U S V^T: singular values between 0.7 and 1.2.
 
     Args:
       matrix: float32 [R, C].

@@ -1,4 +1,4 @@
-"""The learning rate over time: linear warm-up, then one of four ways down.
+"""Learning rate schedules: linear warm-up, then one of four kinds of decay.
 
   linear       to 0 on the line from the peak at step 0: google-research/bert's
   polynomial   a power of what is left of the run: NVIDIA's (0.5) and MLPerf's (1)
@@ -20,11 +20,11 @@ from bert_tf.config import OptimizerConfig
 
 
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises from 0 to the peak on a line, then does what a subclass says in `after_warmup`.
+    """Rises linearly from 0 to the peak, then follows `after_warmup` of the subclass.
 
     Args:
       learning_rate: peak.
-      num_train_steps: steps of the run; from there on the rate stays what it is.
+      num_train_steps: steps of the run; after that the rate stays constant.
       num_warmup_steps: steps of warm-up; 0 for none.
     """
 
@@ -44,7 +44,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def after_warmup(self, step: Any) -> Any:
-        """Returns the rate at a step beyond the warm-up, both float32 []."""
+        """Returns the rate at a step after the warm-up, both float32 []."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class LinearWarmupCosineDecay(_WarmupToEnd):
       step >= num_warmup_steps: end + (learning_rate - end) * (1 + cos(pi * share)) / 2
       share = (step - num_warmup_steps) / (num_train_steps - num_warmup_steps)
 
-    Arguments are those of `LinearWarmupPolynomialDecay` but for the power.
+    Arguments are those of `LinearWarmupPolynomialDecay`, without the power.
 
     Reference: Loshchilov and Hutter 2017 (SGDR), equation 5 without restarts.
     """
@@ -152,7 +152,7 @@ class LinearWarmupCosineDecay(_WarmupToEnd):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LinearWarmupTrapezoid(_WarmupToEnd):
-    """Rises from 0 to the peak, stays there, and falls on a line over the last steps.
+    """Rises from 0 to the peak, stays there, and falls linearly over the last steps.
 
     Args:
       learning_rate, num_train_steps, num_warmup_steps: see `Warmup`.
@@ -184,7 +184,7 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
 
 
 class ByShare(keras.optimizers.schedules.LearningRateSchedule):
-    """Another schedule, run through by the share of the run that is done, not by steps.
+    """Another schedule as a function of the share of the run that is done, not of steps.
 
     Args:
       schedule: of UNITS steps.
@@ -210,7 +210,7 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def build_schedule(config: OptimizerConfig) -> Warmup | ByShare:
-    """Makes the schedule that the configuration names."""
+    """Makes the configured schedule."""
     if config.train_minutes:
         whole = dataclasses.replace(
             config,

@@ -1,4 +1,4 @@
-"""What users give as texts, as columns of strings; what is none is told with its place."""
+"""Converts users' texts to columns of strings; errors name the index of a wrong value."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -39,7 +39,8 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     for i, row in enumerate(as_list(texts, name)):
         if isinstance(row, str) or not isinstance(row, Iterable) or len(parts := list(row)) != 2:
             raise ValueError(
-                f"{name}[{i}] is {row!r:.60}; this model takes pairs, as ('A text.', 'Another.')."
+                f"{name}[{i}] is {row!r:.60}; this model takes pairs such as ('A text.', "
+                f"'Another.')."
             )
         for column, text in zip(columns, parts, strict=True):
             column.append(checked_text(text, f"{name}[{i}]"))
@@ -67,8 +68,8 @@ def as_list(values: Any, name: str) -> list[Any]:
     """
     is_table = isinstance(values, Mapping) or hasattr(values, "columns")
     if isinstance(values, str | bytes) or is_table or not isinstance(values, Iterable):
-        what = "a table; take one column of it" if is_table else f"{values!r:.60}"
-        raise ValueError(f"{name} is {what}; expected a list, as ['A text.', 'Another.'].")
+        what = "a table; pass one of its columns" if is_table else f"{values!r:.60}"
+        raise ValueError(f"{name} is {what}; expected a list such as ['A text.', 'Another.'].")
     return list(values)
 
 

@@ -1,4 +1,4 @@
-"""Models that TensorFlow computes: ours as they were trained, and SavedModels."""
+"""Predictors that run in TensorFlow: trained models and SavedModels."""
 
 import contextlib
 import pathlib
@@ -75,7 +75,7 @@ class GraphModel:
 
 
 def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
-    """Returns what puts operations on a device; nothing for ""."""
+    """Returns a context that puts operations on a device; for "" it does nothing."""
     return tf.device(device) if device else contextlib.nullcontext()
 
 
@@ -86,7 +86,7 @@ def find_device(name: str) -> str:
       name: "cpu", "gpu", "gpu:1" or TensorFlow's own; "": its own choice.
 
     Raises:
-      ValueError: if there is none of this name.
+      ValueError: if there is none with this name.
     """
     if not name:
         return ""
@@ -100,10 +100,10 @@ def find_device(name: str) -> str:
 
 
 def set_threads(num_threads: int) -> None:
-    """Sets the threads of TensorFlow in this process, which it takes before its first operation.
+    """Sets TensorFlow's number of threads in this process, before its first operation.
 
     Raises:
-      ValueError: if it has begun with another number.
+      ValueError: if it has already started with another number.
     """
     threading = tf.config.threading
     try:
@@ -111,6 +111,6 @@ def set_threads(num_threads: int) -> None:
         threading.set_inter_op_parallelism_threads(1)
     except RuntimeError:
         raise ValueError(
-            f"num_threads is {num_threads}, but TensorFlow computes already: load the first model "
-            "of a process with it, or set TF_NUM_INTRAOP_THREADS before the process starts."
+            f"num_threads is {num_threads}, but TensorFlow is already running: pass it with the "
+            f"first model of a process, or set TF_NUM_INTRAOP_THREADS before the process starts."
         ) from None

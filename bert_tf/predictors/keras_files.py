@@ -1,4 +1,4 @@
-"""Models saved by Keras, with the tokenizer inside: `model.save("mine.keras")`."""
+"""Predictors for Keras files with a tokenizer: `model.save("mine.keras")`."""
 
 import pathlib
 from typing import Any
@@ -54,7 +54,7 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
         model = keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is no readable Keras model: {reason}") from None
+        raise ValueError(f"{path} is not a readable Keras model: {reason}") from None
     layers = [model, *model._flatten_layers(include_self=False)]
     ours = next((layer for layer in layers if isinstance(layer, tuple(KINDS))), None)
     preprocessor = getattr(ours, "preprocessor", None)

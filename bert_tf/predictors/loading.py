@@ -1,4 +1,4 @@
-"""Loads a trained model in any form: `bert_tf.load`.
+"""Loads a trained model in any format: `bert_tf.load`.
 
 a run directory or a checkpoint in it, or one of others with a head; see `formats`
 hf://org/name, keras_hub://preset, kaggle://handle
@@ -29,25 +29,25 @@ def load(
     device: str = "",
     num_threads: int = 0,
 ) -> Predictor:
-    """Loads a model for answers in plain Python; the same ones from each of its forms.
+    """Loads a model that answers in plain Python, with the same answers from each format.
 
         predictor = bert_tf.load("runs/sst2")
         predictor.classify(["A fine film."])  # [{"label": "1", "score": 0.98}]
 
     Args:
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
-      kind: what it is to do, if it can do several: classifier, multi_label, regression, tagger,
-        question_answering, fill_mask, next_sentence, embeddings. "": what it was trained for; a
-        pre-trained model fills masks, one without heads embeds.
-      max_seq_length: most pieces of a row; 0: as in training, or all positions.
+      kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
+        question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
+        for; a pre-trained model fills masks, a model without heads embeds.
+      max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
-      batch_size: most rows computed at once.
+      batch_size: maximum number of rows per batch.
       device: "cpu", "gpu", "gpu:1"; "": the first GPU, if there is one.
-      num_threads: threads that compute; 0: all cores, of a LiteRT file one. TensorFlow takes it for
-        the whole process, from the first model on.
+      num_threads: number of threads; 0: all cores, for a LiteRT file one. TensorFlow uses the value
+        of the first model for the whole process.
 
     Raises:
-      ValueError: if there is no model that can be read, it is not of the kind, or has no such
+      ValueError: if there is no readable model, it does not have the kind, or there is no such
         device.
     """
     if kind and kind not in METHODS:
@@ -78,7 +78,7 @@ def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> TextModel:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")
     if device not in ("", "cpu"):
-        raise ValueError(f"device is {device!r}, but LiteRT files run on the CPU here.")
+        raise ValueError(f"device is {device!r}, but LiteRT files run only on the CPU.")
     return LiteTexts(LiteModel(path, num_threads or 1))
 
 
@@ -94,7 +94,7 @@ def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> Te
         if value not in ("", 0, None) and value != was[name]:
             raise ValueError(
                 f"{path} was exported with {name} {was[name]}, not {value}; export it again, or "
-                "load what it was made from."
+                f"load the original model."
             )
     return model
 

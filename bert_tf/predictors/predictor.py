@@ -1,4 +1,4 @@
-"""A trained model in plain Python: what `bert_tf.load` returns."""
+"""The object that `bert_tf.load` returns: a trained model with plain Python answers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ METHODS = {
 
 
 class TextModel(Protocol):
-    """What computes: a graph of TensorFlow's or a LiteRT file.
+    """The model behind a predictor: a TensorFlow graph or a LiteRT file.
 
     Attributes:
       card: kind, inputs (names of the texts), labels, max_seq_length.
@@ -41,18 +41,18 @@ class TextModel(Protocol):
 
 
 class Predictor:
-    """A model with methods by what it was trained for; each takes lists and returns lists.
+    """A model with methods for its purpose; each takes lists and returns lists.
 
         predictor = bert_tf.load("runs/sst2")
         predictor.classify(["A fine film.", "Dull."])
 
-    Rows of like length are computed together. A tagger and a model for questions read texts of any
-    length, in windows that overlap; the others lose what is above `max_seq_length` pieces. Texts
-    are strings, of a model of pairs tuples of two.
+    Rows of similar length are computed together. Taggers and question answering models read texts
+    of any length, in overlapping windows; other models cut texts at `max_seq_length` pieces. Texts
+    are strings, or tuples of two for a model of pairs.
 
     Args:
-      model: computes.
-      batch_size: most rows computed at once.
+      model: computes the outputs.
+      batch_size: maximum number of rows per batch.
 
     Attributes:
       kind: classifier, multi_label, regression, next_sentence, tagger, question_answering,
@@ -60,7 +60,7 @@ class Predictor:
       labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
         ("question", "context").
-      max_seq_length: most pieces of a row.
+      max_seq_length: maximum length of a row.
     """
 
     def __init__(self, model: TextModel, batch_size: int = 32) -> None:
@@ -87,15 +87,15 @@ class Predictor:
         """Classifies texts.
 
         Args:
-          texts: B of them.
+          texts: B texts.
 
         Returns:
-          For each text the likeliest class, {"label": "good", "score": 0.98}; of a model of several
-          labels {"labels": ["news", "sport"], "scores": [0.9, 0.7]}: all above a half, the
-          likeliest first.
+          For each text the likeliest class, {"label": "good", "score": 0.98}; for a
+          model of several labels {"labels": ["news", "sport"], "scores": [0.9, 0.7]}, all above
+          0.5, the likeliest first.
 
         Raises:
-          ValueError: if the model is no classifier, or one of the texts is no string.
+          ValueError: if the model is not a classifier, or one of the texts is not a string.
         """
         self._check("classify", "classifier", "multi_label")
         rows = self._rows(text_columns(texts, self.inputs))
@@ -115,7 +115,7 @@ class Predictor:
         return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
 
     def score(self, texts: Any) -> list[float]:
-        """Scores texts: the number of a regression, the probability that the second text follows.
+        """Scores texts: a regression's number, or the probability that the second text follows.
 
         Raises:
           ValueError: if the model does not, or one of the texts is no string.
@@ -125,7 +125,7 @@ class Predictor:
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
     def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
-        """Chooses for each context how it goes on, or what answers it.
+        """Chooses the continuation or answer for each context.
 
         Args:
           contexts: B texts.
@@ -136,17 +136,21 @@ class Predictor:
           probability among its choices.
 
         Raises:
-          ValueError: if the model scores no pairs, there are no choices, or one is no string.
+          ValueError: if the model does not score pairs, there are no choices, or one is not a
+            string.
         """
         self._check("choose", "regression")
         if len(self.inputs) != 2:
-            raise ValueError("choose needs a model of pairs, this takes single texts.")
+            raise ValueError("choose needs a model of pairs, but this one takes single texts.")
         contexts, lists = text_column(contexts, "contexts"), as_list(choices, "choices")
         if len(contexts) != len(lists):
-            raise ValueError(f"{len(contexts)} contexts, but {len(lists)} lists of choices.")
+            raise ValueError(
+                f"{len(contexts)} contexts, but {len(lists)} lists of choices; expected equal "
+                f"numbers."
+            )
         lists = [text_column(texts, f"choices[{i}]") for i, texts in enumerate(lists)]
         if [] in lists:
-            raise ValueError(f"choices[{lists.index([])}] is empty; expected two texts or more.")
+            raise ValueError(f"choices[{lists.index([])}] is empty; expected two or more texts.")
         pairs = [(c, text) for c, texts in zip(contexts, lists, strict=True) for text in texts]
         scores = iter(self.score(pairs))
         found = []
@@ -162,15 +166,15 @@ class Predictor:
         """Tags words.
 
         Args:
-          texts: texts of any length, whose words are what the tokenizer parts at white space and
-            punctuation; or lists of words, which are taken as they are.
+          texts: texts of any length, which the tokenizer splits into words at white space and
+            punctuation; or lists of words, which are used unchanged.
 
         Returns:
-          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99} and, of texts,
-          their "start" and "end" in characters.
+          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99} and, for texts,
+            their "start" and "end" in characters.
 
         Raises:
-          ValueError: if the model is no tagger, or one of the texts is neither.
+          ValueError: if the model is not a tagger, or one of the texts is neither.
         """
         self._check("tag", "tagger")
         texts = as_list(texts, "texts")
@@ -192,15 +196,16 @@ class Predictor:
         ]
 
     def find_entities(self, texts: Any) -> list[list[dict[str, Any]]]:
-        """Finds names, or what else was tagged, in texts of any length.
+        """Finds named or other tagged entities in texts of any length.
 
         Returns:
           For each text its entities in order: {"type": "PER", "text": "Ada Lovelace", "start": 0,
-          "end": 12, "score": 0.99}: text[start:end] is the entity, and the score the lowest of its
-          words'. Where tags are not BIO or IOB1, each word with a tag but O is one.
+          "end": 12, "score": 0.99}: text[start:end] is the entity, and the score is the
+          lowest of its words'. If the tags are not BIO or IOB1, each word with a tag other than O
+          is an entity.
 
         Raises:
-          ValueError: if the model is no tagger, or one of the texts is no string.
+          ValueError: if the model is not a tagger, or one of the texts is not a string.
         """
         self._check("find_entities", "tagger")
         texts = text_column(texts)
@@ -233,17 +238,18 @@ class Predictor:
 
         Returns:
           For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
-          "null_odds": -8.2}: context[start:end] is the answer, the score the sum of its logits;
-          null_odds, the score of no answer minus it. Without an answer "" and -1.
+          "null_odds": -8.2}: context[start:end] is the answer, score is the sum of its
+          logits, and null_odds is the score of no answer minus that. Without an answer, "" and -1.
 
         Raises:
-          ValueError: if the model answers no questions, or one of the texts is no string.
+          ValueError: if the model does not answer questions, or one of the texts is not a string.
         """
         self._check("answer", "question_answering")
         columns = [text_column(questions, "questions"), text_column(contexts, "contexts")]
         if len(columns[0]) != len(columns[1]):
             raise ValueError(
-                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected as many."
+                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected equal "
+                f"numbers."
             )
         return [
             {
@@ -260,16 +266,16 @@ class Predictor:
         """Fills in [MASK].
 
         Args:
-          texts: each with [MASK] once at least.
-          top_k: pieces for each.
+          texts: texts, each with at least one [MASK].
+          top_k: pieces per mask.
 
         Returns:
           For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
           0.4}.
 
         Raises:
-          ValueError: if the model fills no masks or fewer at once, or a text has none among the
-            pieces that are read.
+          ValueError: if the model does not fill masks, or fewer pieces per mask, or a text has no
+            mask among the pieces that are read.
         """
         self._check("fill_mask", "fill_mask")
         most = self._model.card.get("top_k", 0)
@@ -293,8 +299,8 @@ class Predictor:
             if not masks or len(masks) < text.count(MASK):
                 raise ValueError(
                     f"texts[{index}] has {text.count(MASK)} {MASK}, {len(masks)} of them among the "
-                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word is to "
-                    "be filled in."
+                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word should "
+                    f"be filled in."
                 )
             found.append(masks)
         return found
@@ -314,10 +320,10 @@ class Predictor:
         return np.stack([row["embedding"] for row in rows])[: len(columns[0])]
 
     def _check(self, method: str, *kinds: str) -> None:
-        """Raises ValueError if the model is of another kind."""
+        """Raises ValueError if the model has another kind."""
         if self.kind not in kinds:
             raise ValueError(
-                f"{method} is for {' and '.join(kinds)}, this model is a {self.kind}: use "
+                f"{method} is for {' and '.join(kinds)}, but this model is a {self.kind}: use "
                 f"{METHODS[self.kind]}, or load it with kind={kinds[0]!r} if it has that head."
             )
 

@@ -1,1 +1,1 @@
-"""Models as they are served: texts or pieces in, answers by name out."""
+"""Models in the form in which they are served: texts or ids in, answers by name out."""

@@ -1,4 +1,4 @@
-"""Answers to questions: spans of a context, found in all windows of it as run_squad does."""
+"""Answers questions by spans of a context, searched in all its windows as in run_squad."""
 
 from typing import Any, NamedTuple
 

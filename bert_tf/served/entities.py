@@ -1,4 +1,4 @@
-"""Tags of words joined to entities."""
+"""Joins tags of words to entities."""
 
 from collections.abc import Sequence
 from typing import Any

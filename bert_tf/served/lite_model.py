@@ -1,4 +1,4 @@
-"""A LiteRT file in Python: ids or texts in, arrays out, without TensorFlow.
+"""Runs a LiteRT file in Python without TensorFlow: ids or texts in, arrays out.
 
 model = LiteModel("sst2.tflite")
 model(["a fine film", "dull"])["probabilities"]  # float32 [2, C], in the order of model.labels
@@ -79,7 +79,9 @@ class LiteModel:
     @functools.cached_property
     def _run_texts(self) -> Any:
         if not self.card.get("text_input"):
-            raise ValueError(f"{self._path} was written without --text_input.")
+            raise ValueError(
+                f"{self._path} was written without --text_input; pass ids, or export it again."
+            )
         try:
             import tensorflow_text as tf_text
         except ImportError:
@@ -108,6 +110,6 @@ def _load_interpreter(
         from ai_edge_litert.interpreter import InterpreterWithCustomOps
     except ImportError:
         raise ValueError(
-            "LiteRT files run in ai-edge-litert: pip install ai-edge-litert==2.3.0"
+            "LiteRT files need ai-edge-litert: pip install ai-edge-litert==2.3.0"
         ) from None
     return InterpreterWithCustomOps(list(kernels), model_path=str(path), num_threads=num_threads)

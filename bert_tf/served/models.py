@@ -1,4 +1,4 @@
-"""What a trained model is served as: its kind, from its heads and from the run that made it.
+"""Chooses the kind as which a trained model is served, from its heads and its run.
 
 kind                 head             a request holds
 classifier           classifier       text, or text and text_b
@@ -71,7 +71,7 @@ HEADS = {
 }
 OF_EMBEDDINGS = {"pooling", "normalize"}
 WINDOWS_LOST = (
-    "The model was judged over windows of long texts; served, it reads their beginnings alone."
+    "The model was evaluated on windows of long texts; when served, it reads only their beginnings."
 )
 OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
 SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
@@ -159,7 +159,7 @@ def load_search(
     embedding = embedding_of(checkpoint, pooling, max_seq_length)
     found = Index(index, fingerprint(checkpoint, embedding))
     if rerank and not found.manifest.has_texts:
-        raise ValueError(f"{index} keeps no texts, which a reranker reads; build it with texts.")
+        raise ValueError(f"{index} stores no texts, which a reranker needs; build it with texts.")
     is_unit = embedding.normalize or found.manifest.similarity == "cosine"
     options: dict[str, typing.Any] = {"normalize": is_unit, "side": "query"}
     if pooling:
@@ -181,7 +181,7 @@ def check_is_finished(folder: str) -> None:
     record = pathlib.Path(folder, "run.flags")
     if record.exists() and not any(pathlib.Path(folder).glob("*.index")):
         raise ValueError(
-            f"{folder} is a run without a finished checkpoint; wait for its first one, or train "
+            f"{folder} is a run without a complete checkpoint; wait for its first one, or train "
             f"with --flagfile={record}."
         )
 
@@ -217,7 +217,7 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
         )
     if kind == "reranker" and checkpoint.num_labels != 1:
         raise ValueError(
-            f"{checkpoint.source} has {checkpoint.num_labels} labels; a reranker has one."
+            f"{checkpoint.source} has {checkpoint.num_labels} labels; a reranker must have one."
         )
 
 

@@ -1,4 +1,4 @@
-"""SavedModels that `export.saved_model` wrote, read: the card, and the functions of texts.
+"""Reads SavedModels that `export.saved_model` wrote: the card and the functions of texts.
 
 NAME/VERSION/  saved_model.pb  variables/  assets.extra/bert_tf.json
 """
@@ -53,5 +53,5 @@ def load_signatures(folder: pathlib.Path) -> dict[str, Any]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"{folder} cannot be loaded: {reason}") from None
     if set(signatures["serving_default"].structured_input_signature[1]) == set(IDS):
-        raise ValueError(f"{folder} takes ids; give the model of texts that lies beside it.")
+        raise ValueError(f"{folder} takes ids; give the text model beside it.")
     return signatures

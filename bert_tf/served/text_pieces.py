@@ -1,4 +1,4 @@
-"""Texts as pieces inside the graph, with the place of every piece in its text.
+"""Tokenizes texts inside the graph, with the offsets of every piece.
 
   texts [B] -> pieces, ragged [B, (pieces)], with their bytes and words
 

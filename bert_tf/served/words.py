@@ -1,4 +1,4 @@
-"""Tags of words, with their places in the text; long texts in windows, as run_tagger does."""
+"""Tags words and gives their offsets; long texts are split into windows as in run_tagger."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,1 +1,1 @@
-"""What is trained: a task joins a model with its data and losses."""
+"""Tasks: each combines a model with its data and losses."""

@@ -1,4 +1,4 @@
-"""Collections for retrieval in BEIR's folders: documents, queries, judgments.
+"""Reads retrieval collections in BEIR folders: documents, queries, judgments.
 
   corpus.jsonl      {"_id": "4983", "title": "...", "text": "..."} a line; the title may be missing
   queries.jsonl     {"_id": "0", "text": "..."} a line
@@ -51,8 +51,8 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
             if name not in known:
                 file = "queries.jsonl" if kind == "query" else "corpus.jsonl"
                 raise ValueError(
-                    f"{where} names {kind} {name!r}, which {file} does not hold; the three files "
-                    "must be of one collection."
+                    f"{where} names {kind} {name!r}, which {file} does not contain; the three "
+                    f"files must belong to one collection."
                 )
         if document in qrels.setdefault(query, {}):
             raise ValueError(f"{where} judges document {document!r} of query {query!r} again.")
@@ -61,8 +61,8 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
     for query, grades in qrels.items():
         if max(grades.values()) <= 0:
             raise ValueError(
-                f"{first[query]}: query {query!r} has no relevant document, so that nothing can be "
-                "found for it; delete its lines or give one a score above 0."
+                f"{first[query]}: query {query!r} has no relevant document; delete its lines or "
+                f"give one a score above 0."
             )
     judged = {name: text for name, text in queries.items() if name in qrels}
     return Beir(documents, judged, {name: qrels[name] for name in judged})
@@ -79,7 +79,7 @@ def find(folder: str | os.PathLike, name: str) -> str:
         if path.is_file():
             return str(path)
     raise ValueError(
-        f"{folder} has no {name} (nor {name}.xz, .gz, .bz2); a BEIR folder holds corpus.jsonl, "
+        f"{folder} has no {name} (nor {name}.xz, .gz, .bz2); a BEIR folder has corpus.jsonl, "
         "queries.jsonl and qrels/SPLIT.tsv."
     )
 
@@ -117,7 +117,7 @@ def _named(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if isinstance(name, int) and not isinstance(name, bool):
             name = str(name)
         if not isinstance(name, str) or not name:
-            raise ValueError(f"{where}: _id is {name!r}, expected a string that is not empty.")
+            raise ValueError(f"{where}: _id is {name!r}, expected a non-empty string.")
         if name in seen:
             raise ValueError(f"{where} has the _id {name!r} of {seen[name]} again; ids are unique.")
         seen[name] = where

@@ -1,4 +1,4 @@
-"""Rows for the encoder of texts and the endings of which one follows."""
+"""Makes the encoder's rows for texts with several endings, one of which follows."""
 
 from typing import NamedTuple
 

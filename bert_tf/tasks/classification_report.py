@@ -1,4 +1,4 @@
-"""What one looks at after an evaluation: scores of each class, confusions, the worst errors."""
+"""Report of an evaluation: scores of each class, confusions, the worst errors."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ def several_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequenc
 
 def _matrix_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
     width = max(7, *(len(label) + 2 for label in labels))
-    lines = ["Confusion matrix, a row a true class, a column a predicted one:"]
+    lines = ["Confusion matrix (rows: true classes, columns: predicted classes):"]
     lines.append(" " * width + "".join(label.rjust(width) for label in labels))
     for label, row in zip(labels, matrix, strict=True):
         lines.append(label.rjust(width) + "".join(str(count).rjust(width) for count in row))

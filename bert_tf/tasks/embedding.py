@@ -1,4 +1,4 @@
-"""Embeddings: trained on texts that should be near or far, judged by what they find."""
+"""The embedding task: training on similar and dissimilar texts, evaluation by retrieval."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -156,8 +156,8 @@ def make_scored_examples(
     for example in examples:
         if len(example.scores) != 1 or example.negatives:
             raise ValueError(
-                f"{example.source}: expected a pair of texts with a score to judge by; a "
-                "collection with documents to be found is given as --data_dir."
+                f"{example.source}: expected a pair of texts with a score; give a collection of "
+                f"documents to search as --data_dir."
             )
     pairs = [[packer.add("query", text) for text in (e.query, e.positive)] for e in examples]
     scores = np.array([example.scores[0] for example in examples], np.float64)
@@ -203,7 +203,7 @@ class EmbeddingTask(RowsTask):
     ) -> tf.data.Dataset:
         """Batches of `TextGroups.batch`."""
         if self.groups is None:
-            raise ValueError("There is nothing to train on.")
+            raise ValueError("There are no training examples.")
         shares = Shares(worker_index, num_workers)
         return group_batches(self.groups, batch_size, start_step, self.seed, self.buckets, shares)
 

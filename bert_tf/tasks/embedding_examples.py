@@ -1,4 +1,4 @@
-"""Examples to train embeddings on, and scored pairs to judge them by, from tables of one's own.
+"""Reads examples to train embeddings on, and scored pairs to evaluate them, from tables.
 
 What a table holds, the names of its columns tell (`COLUMNS` has all that are understood):
 
@@ -75,7 +75,7 @@ def read_embedding_examples(
                 found, names = tuple(row), _find_columns(row, where, query_column, positive_column)
             examples += _examples(row, names, where)
     if not examples:
-        raise ValueError(f"{flag}={paths} holds no example.")
+        raise ValueError(f"{flag}={paths} holds no examples; give a file with rows.")
     widths = {(bool(e.negatives), bool(e.scores)) for e in examples}
     if len({has_scores for _, has_scores in widths}) > 1:
         bare = next(e for e in examples if not e.scores)
@@ -129,7 +129,7 @@ def _find_columns(
     """
     given = {"query": query_column, "positive": positive_column}
     if missing := [name for name in given.values() if name and name not in row]:
-        raise ValueError(f"{where}: no column {missing[0]!r}; there are {', '.join(row)}.")
+        raise ValueError(f"{where}: no column {missing[0]!r}; the columns are {', '.join(row)}.")
     names: dict[str, list[str]] = {}
     for part, known in COLUMNS.items():
         if given.get(part):
@@ -152,7 +152,7 @@ def _find_columns(
         raise ValueError(
             f"{where}: the columns are {', '.join(row)}; expected a query ("
             f"{', '.join(COLUMNS['query'])}) and a positive ({', '.join(COLUMNS['positive'])}), "
-            "or text alone. Give --query_column and --positive_column if they have other names."
+            "or only text. Give --query_column and --positive_column if they have other names."
         )
     return names
 
@@ -164,9 +164,12 @@ def _examples(
     positives = _texts(row, names["positive"], where)
     negatives = _texts(row, names["negative"], where)
     if not positives:
-        raise ValueError(f"{where} has no positive.")
+        raise ValueError(f"{where} has no positive; give one.")
     if both := set(negatives) & {query, *positives}:
-        raise ValueError(f"{where}: {min(both)[:60]!r} is a negative and also query or positive.")
+        raise ValueError(
+            f"{where}: {min(both)[:60]!r} is both a negative and the query or a positive; "
+            f"remove one."
+        )
     scores: tuple[float, ...] = ()
     if names["score"]:
         name = names["score"][0]
@@ -176,7 +179,7 @@ def _examples(
         if len(scores) != max(1, len(negatives)):
             raise ValueError(
                 f"{where}: {len(scores)} numbers in {name}, expected {max(1, len(negatives))}: one "
-                "of a pair, or one for each negative."
+                f"for a pair, or one per negative."
             )
     for positive in positives:
         yield EmbeddingExample(query, positive, tuple(negatives), scores, where)
@@ -194,8 +197,8 @@ def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
         for text in values:
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(
-                    f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list of them, "
-                    "none of them empty."
+                    f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list "
+                    f"of them, not empty."
                 )
             texts.append(text)
     return texts

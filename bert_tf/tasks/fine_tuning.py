@@ -1,4 +1,4 @@
-"""What the fine-tuning tasks share: rows in memory, dealt in batches."""
+"""The base of fine-tuning tasks: rows in memory, in batches."""
 
 import abc
 import math
@@ -52,7 +52,7 @@ class RowsTask(abc.ABC):
         shares = Shares(worker_index, num_workers)
         rows = self.train_rows
         if rows is None:
-            raise ValueError("There is nothing to train on.")
+            raise ValueError("There are no training examples.")
         return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shares)
 
     def eval_dataset(

@@ -106,7 +106,7 @@ def glue_task(name: str) -> GlueTask:
     plain = {key.replace("-", ""): task for key, task in GLUE.items()}
     task = plain.get(name.strip().lower().replace("-", "").replace("_", ""))
     if task is None:
-        raise ValueError(f"{name!r} is none of GLUE's tasks: {', '.join(GLUE)}.")
+        raise ValueError(f"{name!r} is not a GLUE task; expected one of {', '.join(GLUE)}.")
     return task
 
 
@@ -136,7 +136,7 @@ def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
         path = _find_file(task, pathlib.Path(data_dir), split)
         examples = _read_file(task, path, split)
     if not examples:
-        raise ValueError(f"{data_dir}: {task.folder}'s {split} holds no row.")
+        raise ValueError(f"{data_dir}: {task.folder}'s {split} has no rows; download it again.")
     for example in examples:
         if task.labels and example.label not in (None, *task.labels):
             raise ValueError(
@@ -165,7 +165,7 @@ def _find_file(task: GlueTask, data_dir: pathlib.Path, split: str) -> pathlib.Pa
             return path
     raise ValueError(
         f"no file of {task.folder}'s {split}; looked for {', '.join(map(str, paths))}. Give the "
-        "folder with these files, or one that holds it, or tfds:glue."
+        f"folder with these files, or its parent folder, or tfds:glue."
     )
 
 
@@ -218,8 +218,8 @@ def _qqp_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
             )
     if broken:
         _log.warning(
-            "%s: %d rows skipped, for their number of columns is wrong, as is known of GLUE's "
-            "QQP; the first is %s.",
+            "%s: %d rows skipped, because their number of columns is wrong, a known problem of "
+            "GLUE's QQP; the first is %s.",
             *(path, len(broken), broken[0]),
         )
 
@@ -247,8 +247,8 @@ def _mrpc_rows(path: pathlib.Path, split: str) -> Iterator[tuple[str, dict[str, 
                 yield where, row
     else:
         _log.warning(
-            "%s: no dev_ids.tsv beside it, so train is all of this file and dev is Microsoft's "
-            "test set, which is GLUE's, too: a score on it is none of GLUE's dev set.",
+            "%s: there is no dev_ids.tsv beside it, so train is this whole file and dev is "
+            "Microsoft's test set, which is also GLUE's: a score on it is not a GLUE dev score.",
             path,
         )
         name = "msr_paraphrase_train.txt" if split == "train" else "msr_paraphrase_test.txt"
@@ -310,7 +310,7 @@ def glue_submission_rows(
     values = np.asarray(predictions)
     if values.shape != (len(ids),):
         raise ValueError(
-            f"{len(ids)} ids and predictions of shape {values.shape}; expected one each."
+            f"{len(ids)} ids and predictions of shape {values.shape}; expected equal numbers."
         )
     if task.labels:
         if values.dtype.kind not in "iu" or not np.all((values >= 0) & (values < len(task.labels))):

@@ -1,4 +1,4 @@
-"""Sentences whose masks are filled in at every evaluation: what a run has learned, to read."""
+"""Sentences whose masks are filled in at every evaluation, to show what a run has learned."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Hard negatives: what a model finds for a query that is not its answer."""
+"""Mines hard negatives: documents that a model finds for a query but that are not answers."""
 
 import json
 from collections.abc import Mapping, Sequence

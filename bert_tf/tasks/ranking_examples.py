@@ -1,4 +1,4 @@
-"""Queries with documents to rank, and what is known of them, from one's own files.
+"""Reads queries with documents to rank, and their labels, from files.
 
 A row of a JSONL, CSV or TSV file is one of
 
@@ -87,8 +87,8 @@ def read_beir_ranking(
     beir = read_beir(folder, split)
     if not beir.qrels.keys() & run.keys():
         raise ValueError(
-            f"The run holds none of the {len(beir.qrels)} queries of {folder}'s {split} split, but "
-            f"{list(run)[:3]}; search that split."
+            f"The run has none of the {len(beir.qrels)} queries of {folder}'s {split} split, but "
+            f"{list(run)[:3]}; make it with a search of that split."
         )
     found = []
     for query, grades in beir.qrels.items():
@@ -100,7 +100,7 @@ def read_beir_ranking(
         if unknown := next((name for name in names if name not in beir.documents), None):
             raise ValueError(
                 f"The run finds document {unknown!r} for query {query!r}, which {folder} does not "
-                "hold; it is of another collection."
+                f"contain; the run belongs to another collection."
             )
         found.append(
             RankingExample(
@@ -152,7 +152,7 @@ def _documents(
     for name, values in (("labels", labels), ("scores", scores)):
         if values and len(values) != len(texts):
             raise ValueError(
-                f"{where}: {len(texts)} documents, but {len(values)} {name}; give one each."
+                f"{where}: {len(texts)} documents, but {len(values)} {name}; give one per document."
             )
     return texts, labels, scores
 

@@ -1,4 +1,4 @@
-"""Reranking: a score for each document of a query, read together with it (BERT section 4.1).
+"""Reranking: scores each document of a query, reading both together (BERT section 4.1).
 
 Nogueira and Cho 2019, "Passage re-ranking with BERT".
 """
@@ -68,7 +68,7 @@ def training_rows(
     """
     lists = [part for example in examples for part in _lists(example, loss, list_size)]
     if not lists:
-        raise ValueError("No query has a document to train on.")
+        raise ValueError("No query has a document to train on; check the training file.")
     length = max(len(part) for part in lists)
     encode, vocab = functools.cache(tokenizer.encode), tokenizer.vocab
     empty = pack_pair(vocab, [], [], max_seq_length)
@@ -94,7 +94,7 @@ def _lists(example: RankingExample, loss: str, list_size: int) -> list[list[tupl
     if loss == "bce" and not all(0 <= value <= 1 for value in values):
         raise ValueError(
             f"{example.source} has the labels {list(values)[:10]}; bce needs them between 0 and 1. "
-            "Divide grades by the highest, or take --ranking_loss=lambda."
+            "Divide grades by the highest one, or use --ranking_loss=lambda."
         )
     every = list(zip(example.documents, example.labels, values, strict=True))
     relevant = [(example.query, text, value) for text, label, value in every if label > 0]

@@ -148,8 +148,8 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
             question = _read_question(values, context, is_training, version_2, path, where)
             if question.id in questions or question.id in skipped:
                 raise ValueError(
-                    f"{path}, question {question.id}: a second question of this id; predictions "
-                    "are written by id, so give each its own."
+                    f"{path}, question {question.id}: a second question has this id; predictions "
+                    f"are written by id, so ids must be unique."
                 )
             if question.answer is None or _is_found(question.answer, context):
                 questions[question.id] = question
@@ -159,12 +159,12 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
                 questions[question.id] = dataclasses.replace(question, answer=None)
     if skipped:
         _log.warning(
-            "%s: %d of %d questions skipped, for their answer is not where answer_start says; "
-            "the first is %s.",
+            "%s: %d of %d questions skipped, because their answer is not at answer_start; the "
+            "first is %s.",
             *(path, len(skipped), len(skipped) + len(questions), next(iter(skipped))),
         )
     if not questions:
-        raise ValueError(f"{path}: no question that can be used; expected SQuAD's JSON.")
+        raise ValueError(f"{path}: no usable question; expected SQuAD's JSON.")
     return list(questions.values())
 
 
@@ -188,7 +188,7 @@ def _read_question(
             answers.append(SquadAnswer(text, start))
     if is_training and not is_impossible and not answers:
         raise ValueError(
-            f"{where}: no answer to be trained on; give one, or read the file as version 2 if the "
+            f"{where}: no answer to train on; give one, or read the file as version 2 if the "
             "question is impossible."
         )
     answer = answers[0] if answers and not is_impossible else None

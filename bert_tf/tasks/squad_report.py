@@ -1,4 +1,4 @@
-"""What one looks at after an evaluation of answers: the questions that went most wrong."""
+"""Report of an evaluation of answers: the questions with the worst errors."""
 
 from collections.abc import Sequence
 

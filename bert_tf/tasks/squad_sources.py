@@ -1,4 +1,4 @@
-"""Where SQuAD's paragraphs come from: the official JSON, or TensorFlow Datasets."""
+"""Reads SQuAD's paragraphs from the official JSON, or from TensorFlow Datasets."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Multiple choice: a text and the endings of which one follows, from SWAG's table or JSONL."""
+"""Reads multiple-choice examples, texts with several endings, from SWAG's table or JSONL."""
 
 from typing import Any, NamedTuple
 
@@ -84,7 +84,7 @@ def _read_list(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str, ..
     if not texts:
         raise ValueError(
             f"{where}: neither 'context' nor 'question' but {', '.join(map(repr, row))}; expected "
-            "what the choices follow."
+            f"the text before the choices."
         )
     return texts[0], texts[1] if len(texts) > 1 else "", tuple(choices)
 

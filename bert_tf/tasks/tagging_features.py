@@ -1,4 +1,4 @@
-"""Rows for the encoder of sentences whose words are tagged, and the tags of their words.
+"""Makes the encoder's rows for tagged sentences, and collects the tags of their words.
 
 A word is predicted at its first piece, as in section 5.3 of Devlin et al. 2019. A sentence that is
 too long for a row becomes windows of whole words, one row each, that overlap by about half:
@@ -195,7 +195,9 @@ def gather_tags(
       ValueError: if predictions are missing, or rows and sentences do not belong together.
     """
     if len(rows) != len(predictions):
-        raise ValueError(f"{len(predictions)} predictions for {len(rows)} rows; expected as many.")
+        raise ValueError(
+            f"{len(predictions)} predictions for {len(rows)} rows; expected equal numbers."
+        )
     tags = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
     times = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
     for row, prediction in zip(rows, predictions, strict=True):

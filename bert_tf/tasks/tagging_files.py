@@ -155,7 +155,7 @@ def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
     """
     names = {tag for sentence in sentences for tag in _tags_of(sentence)}
     if not names:
-        raise ValueError("No sentence; expected one or more with tags.")
+        raise ValueError("No sentences; expected at least one with tags.")
     return tuple(sorted(names, key=lambda name: (name != "O", name)))
 
 
@@ -173,7 +173,8 @@ def tag_ids(sentences: Iterable[TaggedSentence], labels: Sequence[str]) -> list[
             word, tag = sentence.words[unknown[0]], tags[unknown[0]]
             raise ValueError(
                 f"{sentence.source}: word {unknown[0] + 1} of this sentence, {word!r}, has the tag "
-                f"{tag!r}; expected one of {', '.join(labels)}. Correct it, or train with it."
+                f"{tag!r}; expected one of {', '.join(labels)}. Correct the tag, or add it to the "
+                f"training data."
             )
         found.append(np.array([ids[tag] for tag in tags], np.int32))
     return found
@@ -194,7 +195,7 @@ def _tags_of(sentence: TaggedSentence) -> tuple[str, ...]:
 def _list_files(path: str | os.PathLike) -> list[str]:
     files = list(map(str, list_record_files(os.fspath(path))))
     if not files:
-        raise ValueError("No file is named; give files or globs, separated by commas.")
+        raise ValueError("No file is given; give comma-separated files or globs.")
     return files
 
 
@@ -229,7 +230,7 @@ def _read_lines(path: str) -> list[str]:
         if getattr(error, "errno", None):  # the system's: a folder, no permission
             raise
         raise ValueError(
-            f"{path}: the compressed file is truncated or damaged ({error}); fetch it anew."
+            f"{path}: the compressed file is truncated or damaged ({error}); download it again."
         ) from error
 
 
@@ -294,7 +295,7 @@ def _first_word(path: str, texts: Sequence[str], is_conllu: bool) -> tuple[int, 
         columns = _split(raw.rstrip("\r\n"), separator)
         if _kind(columns, is_conllu) == _WORD:
             return number, separator, columns
-    raise ValueError(f"{path}: no sentence; expected one word a line, with its tag.")
+    raise ValueError(f"{path}: no sentences; expected one word per line, with its tag.")
 
 
 def _looks_like_conllu(texts: Sequence[str]) -> bool:
@@ -357,8 +358,8 @@ def _check_tags(
     sentences = [(form, rows) for form, lines in files for rows in _sentences(lines)]
     if len(sentences) != len(tags):
         raise ValueError(
-            f"{path} has {len(sentences)} sentences, and tags of {len(tags)} are given; expected "
-            "those of all, in the order of the file."
+            f"{path} has {len(sentences)} sentences, and but there are tags for {len(tags)}; "
+            f"expected tags for all, in the order of the file."
         )
     for (form, rows), row in zip(sentences, tags, strict=True):
         where = f"{form.path}, the sentence at line {rows[0].number}"
@@ -366,7 +367,7 @@ def _check_tags(
             raise ValueError(f"{where}: {len(row)} tags, expected {len(rows)}, one a word.")
         for tag in row:
             if not tag or re.search("[\r\n]", tag) or _split(tag, form.separator) != [tag]:
-                raise ValueError(f"{where}: tag {tag!r}; expected what is read as one column.")
+                raise ValueError(f"{where}: tag {tag!r}; expected a tag without separators.")
 
 
 def _with_tag(line: _Line, form: _Form, tags: Iterator[str]) -> str:

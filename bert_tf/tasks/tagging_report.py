@@ -1,4 +1,4 @@
-"""What one looks at after a tagger's evaluation: scores of each tag, the worst sentences."""
+"""Report of a tagger's evaluation: scores of each tag, the worst sentences."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Texts, alone or in pairs, with the labels they are classified by, from one's own tables.
+"""Reads labelled texts, or pairs of texts, from tables.
 
 `glue.py` reads the files of GLUE into the same examples.
 """
@@ -62,7 +62,7 @@ def read_text_examples(
         text is no string or a label none of the above; also if there is no row.
     """
     if not text_column:
-        raise ValueError("--text_column is empty; name the column that holds the text.")
+        raise ValueError("--text_column is empty; name the column with the texts.")
     examples: list[TextExample] = []
     for table in list_tables(path, "the path of the examples"):
         has_label = False
@@ -81,7 +81,7 @@ def read_text_examples(
         if must_label and label_column and row and not has_label:
             raise ValueError(_missing_column(row, label_column, "--label_column", table))
     if not examples:
-        raise ValueError(f"{path} has no row; expected texts below the line that names columns.")
+        raise ValueError(f"{path} has no row; expected rows of texts after the header.")
     return examples
 
 
@@ -149,7 +149,7 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
             if name is not None:
                 names[name] = None
     if not names:
-        raise ValueError("no example has a label; is --label_column set, and is it the right one?")
+        raise ValueError("no example has a label; check --label_column.")
     if all(map(_INTEGER.fullmatch, names)):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
@@ -226,7 +226,7 @@ def _check_known(
         shown = ", ".join(map(repr, list(known)[:MAX_SHOWN]))
         more = f" and {len(known) - MAX_SHOWN} more" if len(known) > MAX_SHOWN else ""
         raise ValueError(
-            f"{example.source}: label {name!r} is none of the known ones, {shown}{more}; "
+            f"{example.source}: label {name!r} is not one of the known labels, {shown}{more}; "
             f"{len(unknown)} of {len(rows)} rows have such a label. Correct them, or add the label."
         )
 

@@ -1,4 +1,4 @@
-"""Rows for the encoder of texts and pairs of texts, with their labels."""
+"""Makes the encoder's rows for texts and pairs of texts, with their labels."""
 
 from typing import NamedTuple
 

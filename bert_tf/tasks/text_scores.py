@@ -1,4 +1,4 @@
-"""How likely a text is to a masked language model, word by word, and a likelier one in its place.
+"""Scores a text word by word with a masked language model, and rewrites unlikely words.
 
 Each piece is masked and predicted; of a word of several pieces those that follow in the word are
 masked with it, so that a rare word is not given away by its own end (Kauf and Ivanova 2023). The
@@ -39,9 +39,9 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
     _, starts, ends = model.tokenizer.tokenize_with_offsets(text)
     ids = model.row(text)[1:-1]
     if not ids:
-        raise ValueError(f"{text!r} has no word to score.")
+        raise ValueError(f"{text!r} has no words to score; give a text with words.")
     if len(starts) != len(ids):
-        raise ValueError(f"{text!r} holds special tokens; give the text alone.")
+        raise ValueError(f"{text!r} contains special tokens; give the text without them.")
     continues = model.vocab.is_continuation[ids]
     first = [index for index in range(len(ids)) if index == 0 or not continues[index]]
     words = [(begin, end) for begin, end in zip(first, [*first[1:], len(ids)], strict=True)]

@@ -1,4 +1,4 @@
-"""Training of a byte-level BPE vocabulary, by Hugging Face's `tokenizers`.
+"""Trains a byte-level BPE vocabulary with Hugging Face's `tokenizers`.
 
 A text is read as if a space stood before it, so that its first word has the same pieces as in the
 middle of a text. Special tokens stand where RoBERTa has them: <s> <pad> </s> <unk> are the first
@@ -84,14 +84,14 @@ def train_bpe_vocab(
     texts = iter(texts)
     first = next((text for text in texts if text), None)
     if first is None:
-        raise ValueError("The corpus holds no words; expected text to learn a vocabulary from.")
+        raise ValueError("The corpus has no words; give text to learn a vocabulary from.")
     tokenizer.train_from_iterator(itertools.chain([first], texts), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     lacking = vocab_size - 1 - len(tokens)
     if lacking:
         logging.warning(
-            "The corpus gives only %d of the %d pieces asked for; the rest are [unused] ones.",
+            "The corpus yields only %d of the %d requested pieces; the rest are [unused] ones.",
             len(tokens) + 1,
             vocab_size,
         )

@@ -1,4 +1,4 @@
-"""Vocabulary of byte-level BPE: pieces, merges, and how rows are made of them.
+"""Vocabulary of byte-level BPE: pieces, merges, and how rows are made from them.
 
 Read from a tokenizer.json of Hugging Face's `tokenizers`, or from GPT-2's two files, vocab.json and
 merges.txt; written as a tokenizer.json, which `tokenizers` loads with the same results.
@@ -179,7 +179,7 @@ def _check(vocab: BpeVocab, source: str) -> None:
             if piece not in ids:
                 raise ValueError(
                     f"{source}: merge {number}, {' '.join(pair)!r}, needs the piece {piece!r}, "
-                    f"which is none of its {len(ids)}; the merges are of another vocabulary."
+                    f"which is not among its {len(ids)}; the merges belong to another vocabulary."
                 )
         if pair in seen:
             raise ValueError(f"{source}: merge {number}, {' '.join(pair)!r}, is listed twice.")
@@ -200,7 +200,7 @@ def _check(vocab: BpeVocab, source: str) -> None:
     if missing:
         raise ValueError(
             f"{source}: the special tokens {missing} are missing among its {len(ids)} pieces; add "
-            "them, each with an id of its own."
+            f"them, each with its own id."
         )
     unknown = sorted(added - ids.keys())
     if unknown:
@@ -215,7 +215,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error}); expected a tokenizer's file.") from None
+        raise ValueError(f"{path}: not JSON ({error}); expected a tokenizer file.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path}: a JSON {type(content).__name__}; expected a tokenizer's file.")
     return content
@@ -239,8 +239,8 @@ def _in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
     holes = [index for index in range(len(tokens)) if index not in tokens]
     if holes:
         raise ValueError(
-            f"{path}: no piece has id {holes[0]}, with ids up to {max(tokens)}; expected all from "
-            "0 on: give the missing ones a name, as '[unused0]'."
+            f"{path}: no piece has id {holes[0]}, with ids up to {max(tokens)}; expected all ids "
+            f"from 0 on: name the missing ones, for example '[unused0]'."
         )
     return tuple(tokens[index] for index in range(len(tokens)))
 

@@ -1,4 +1,4 @@
-"""How byte-level BPE cuts text into words, and writes bytes as characters (GPT-2's encoder.py).
+"""Splits text into words for byte-level BPE, and maps bytes to characters (GPT-2's encoder.py).
 
 A word is the longest match of
 

@@ -1,4 +1,4 @@
-"""What a user of vocabularies needs to know of their kinds; the rest of the package asks none.
+"""The kinds of vocabularies; only this module of the package distinguishes them.
 
 kind       file            a piece that begins a word  special tokens that stand in a text
 wordpiece  vocab.txt       has no ## in front          are ordinary words: "[", "mask", "]"
@@ -76,7 +76,7 @@ def check_kind(vocab: AnyVocab, given: dict[str, Any], source: str | os.PathLike
     kind = kind_of(vocab)
     if given.get("tokenizer", kind) != kind:
         raise ValueError(
-            f"{source} is a vocabulary of {kind}, but --tokenizer={given['tokenizer']}: leave the "
+            f"{source} is a {kind} vocabulary, but --tokenizer={given['tokenizer']}: leave the "
             "flag out, or give another --vocab_file."
         )
 

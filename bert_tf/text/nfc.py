@@ -1,4 +1,4 @@
-"""Unicode's normalization form NFC as Hugging Face's tokenizers 0.23 has it.
+"""Unicode normalization form NFC as in Hugging Face's tokenizers 0.23.
 
 It knows fewer characters than Python: to it, those of `_UNKNOWN` are like any letter, so they are
 neither sorted nor composed, and what is on one side of them does not see the other.

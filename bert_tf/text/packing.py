@@ -1,4 +1,4 @@
-"""One or two texts as a row of pieces: [CLS] a [SEP] b [SEP], cut to a length, then padded.
+"""Packs one or two texts into a row of pieces: [CLS] a [SEP] b [SEP], cut, then padded.
 
 RoBERTa puts two separators between the texts, and all its type ids are 0: the vocabulary says so.
 """

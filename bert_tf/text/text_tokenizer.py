@@ -1,4 +1,4 @@
-"""Texts in, rows for the encoder out, in plain Python: what `bert_tf.load_tokenizer` returns."""
+"""The tokenizer that `bert_tf.load_tokenizer` returns: texts to encoder inputs, in Python."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ class TextTokenizer:
         tokenizer = bert_tf.load_tokenizer("roberta-base")
         outputs = encoder(tokenizer(["A text.", "Another one."]))
 
-    Special tokens written in a text are ordinary text to WordPiece; byte-level BPE takes them for
-    what they say.
+    WordPiece treats special tokens written in a text as ordinary text; byte-level BPE treats them
+    as special tokens.
 
     Args:
       vocab: of either kind.
@@ -37,15 +37,15 @@ class TextTokenizer:
         Args:
           text: a text, or B of them.
           pair: the second text of the pair, or B of them; an empty one counts as none.
-          max_length: most pieces of a row, special tokens included: a text loses its end, of a pair
-            the longer one. None: rows of any length.
+          max_length: maximum length of a row, including special tokens: a text is cut at its end,
+            of a pair the longer text. None: no limit.
 
         Returns:
           `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] of a text, [B, T] of several,
           padded to the longest.
 
         Raises:
-          ValueError: if the second texts are not as many as the first, or no piece fits.
+          ValueError: if there are not as many second texts as first ones, or no piece fits.
         """
         is_one = isinstance(text, str)
         firsts = [text] if isinstance(text, str) else list(text)
@@ -56,10 +56,10 @@ class TextTokenizer:
         if is_mixed or len(firsts) != len(seconds):
             raise ValueError(
                 f"text is {_described(text)} and pair {_described(pair)}; expected two strings, or "
-                "two lists of as many."
+                f"two lists of equal length."
             )
         if not firsts:
-            raise ValueError("text is an empty list; expected a text at least.")
+            raise ValueError("text is an empty list; expected at least one text.")
         rows = []
         for first, second in zip(firsts, seconds, strict=True):
             pieces = self.tokenizer.encode(first), self.tokenizer.encode(second) if second else []

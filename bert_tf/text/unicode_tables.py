@@ -1,4 +1,4 @@
-"""What google-research/bert's tokenization.py does to each Unicode character, as tables.
+"""Tables of what google-research/bert's tokenization.py does to each Unicode character.
 
 The rules are taken from Python's `unicodedata`, so the plain-Python tokenizer and the one in the
 TensorFlow graph share one Unicode version. A character is, in this order:

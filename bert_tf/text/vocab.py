@@ -53,7 +53,7 @@ class Vocab:
             text = pathlib.Path(path).read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}: not UTF-8 ({error}); expected a vocab.txt with one piece a line."
+                f"{path}: not UTF-8 ({error}); expected a vocab.txt with one piece per line."
             ) from None
         # Only "\n" ends a row: some pieces are themselves characters that splitlines() cuts at.
         tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
@@ -113,18 +113,18 @@ def _check_tokens(tokens: list[str] | tuple[str, ...], source: str) -> None:
         if not token or token != token.strip(_BLANKS) or "\n" in token:
             raise ValueError(
                 f"{source}, line {line}: received {token!r}, expected a piece without blanks at "
-                "its ends; remove the row (every later id then falls by one) or name it."
+                "its ends; remove the row (which lowers every later id by one) or name it."
             )
     if len(set(tokens)) < len(tokens):
         repeated = next(t for t, count in collections.Counter(tokens).items() if count > 1)
         lines = [line for line, token in enumerate(tokens, start=1) if token == repeated]
         raise ValueError(
-            f"{source}, line {lines[1]}: {repeated!r} stands on line {lines[0]} already; expected "
+            f"{source}, line {lines[1]}: {repeated!r} is already on line {lines[0]}; expected "
             "unique pieces, so rename one of the two."
         )
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     if missing:
         raise ValueError(
             f"{source}: no row for the special tokens {missing} in its {len(tokens)} lines; add "
-            "them, each on a line of its own."
+            f"each on its own line."
         )

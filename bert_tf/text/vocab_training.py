@@ -1,4 +1,4 @@
-"""Training of a WordPiece vocabulary: pieces merged by count, then chosen by use.
+"""Trains a WordPiece vocabulary: merges pieces by count, then selects them by use.
 
     texts -> raw chunks and their counts (a process a part) -> words and their counts
           -> 1. merge the most frequent pair of neighbouring pieces, again and again (as BPE does),
@@ -135,7 +135,7 @@ def train_vocab(
       ValueError: if there are no words, or the alphabet does not fit.
     """
     if not word_counts:
-        raise ValueError("The corpus holds no words; expected text to learn a vocabulary from.")
+        raise ValueError("The corpus has no words; give text to learn a vocabulary from.")
     head = _head_rows(vocab_size)
     alphabet = _alphabet_pieces(word_counts, character_coverage)
     rows = vocab_size - len(head) - len(alphabet)
@@ -156,7 +156,7 @@ def train_vocab(
     pieces = _most_used(words, alphabet, merged, rows)
     if len(pieces) < rows:
         logging.warning(
-            "The corpus gives only %d of the %d pieces asked for; the rest are [unused] rows.",
+            "The corpus yields only %d of the %d requested pieces; the rest are [unused] rows.",
             len(head) + len(alphabet) + len(pieces),
             vocab_size,
         )

@@ -1,4 +1,4 @@
-"""The words of a raw text and where they stand, as a tagger tags them."""
+"""Finds the words of a raw text and their offsets, as a tagger needs them."""
 
 import unicodedata
 

@@ -1,12 +1,12 @@
-"""Steps whose loss or gradients are not finite, or whose loss jumps; and what is done about them.
+"""Detects and handles steps whose loss or gradients are not finite, or whose loss jumps.
 
     stop     the run ends; nothing after the last checkpoint is saved
-    skip     the step's update is left out
-    rewind   back to the last checkpoint, and on with the batches after the bad one: those that led
-             to it are left out (Chowdhery et al. 2022, PaLM, section 5.1)
+    skip     the update of the step is skipped
+    rewind   back to the last checkpoint, then on with the batches after the bad one, without those
+            that led to it (Chowdhery et al. 2022, PaLM, section 5.1)
 
-The judgement is made in the graph, before a weight changes, from numbers that a checkpoint holds:
-a run that is killed and resumed judges, skips and rewinds as one that was not.
+The decision is made in the graph, before a weight changes, from numbers that a checkpoint holds: a
+run that is killed and resumed decides, skips and rewinds like an uninterrupted one.
 """
 
 import json
@@ -24,11 +24,11 @@ Row = dict[str, float]
 
 
 class LossGuard:
-    """Judges the loss of a step by those of the `WINDOW` accepted ones before it.
+    """Compares the loss of a step with those of the `WINDOW` accepted steps before it.
 
     Args:
-      spike_sigmas: a loss is a spike if it lies more standard deviations than this above the mean;
-        0: none is. The first `WINDOW` steps have no spikes.
+      spike_sigmas: a loss is a spike if it is more than this many standard deviations above the
+        mean; 0: never. The first `WINDOW` steps have no spikes.
     """
 
     WINDOW = 100
@@ -67,12 +67,12 @@ class LossGuard:
 
 
 class BadSteps:
-    """Counts bad steps, notes them in events.jsonl, and ends the run where there are too many.
+    """Counts bad steps, records them in events.jsonl, and ends the run after too many.
 
     Args:
-      config: what is asked for.
+      config: the loop's configuration.
       path: the run directory.
-      loss_names: as of the task.
+      loss_names: those of the task.
 
     Attributes:
       batches_left_out: by all rewinds; a step's batch is `step + batches_left_out`.
@@ -105,7 +105,7 @@ class BadSteps:
         self._skipped_in_a_row = state.get("skipped_in_a_row", 0)
 
     def find(self, row: Row) -> str:
-        """Returns what is wrong with a step, "" if nothing."""
+        """Describes what is wrong with a step; "" if nothing is."""
         bad = [name for name in self.loss_names if not math.isfinite(row[f"{name}_total"])]
         if self.checks_gradients and not math.isfinite(row["gradient_norm"]):
             bad.append("gradient_norm")
@@ -117,7 +117,7 @@ class BadSteps:
         return f"the loss {self._loss(row):.4g} is a spike, above {row['loss_limit']:.4g}"
 
     def decide(self, step: int, row: Row, fault: str, is_chief: bool) -> str:
-        """Counts and notes a bad step; returns the policy, or "stop" after too many."""
+        """Counts and records a bad step; returns the policy, or "stop" after too many."""
         self._skipped_in_a_row += 1
         done = self.policy
         if done == "rewind":

@@ -1,4 +1,4 @@
-"""A batch that grows: in doublings from a small one to the whole one over the first steps.
+"""A growing batch: it doubles from a small size to the full one over the first steps.
 
     --train_batch_size=1024 --batch_ramp_start=256 --batch_ramp_steps=16
 
@@ -6,11 +6,11 @@
     batches 8 to 15   512                         2,048 to 6,143
     from batch 16     1,024                       6,144 on
 
-No example is left out or repeated: a stage goes on where the one before it ended. A batch stays a
-pure function of its number, so a run resumes in the midst of a stage.
+No example is left out or repeated: each stage continues where the previous one ended. A batch is a
+pure function of its number, so a run can resume in the middle of a stage.
 
 Reference: Brown et al. 2020 (GPT-3), appendix B, raise the batch over the first tokens; Smith et
-al. 2018, on why a batch may grow where a rate may fall.
+al. 2018, on growing the batch instead of lowering the rate.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Stage(NamedTuple):
       batch_size: examples a batch over all replicas.
       first_batch: number of its first batch.
       end: number of the next stage's first batch; None: there is none.
-      first_place: the number that the first batch would have if all had been of this size.
+      first_place: the number that the first batch would have if all batches had this size.
     """
 
     batch_size: int
@@ -34,21 +34,21 @@ class Stage(NamedTuple):
     first_place: int
 
     def place(self, batch: int) -> int:
-        """Returns the number that a batch of this stage would have if all were of its size.
+        """Returns the number that a batch of this stage would have if all batches had its size.
 
         That is where a dataset of batches of one size holds its examples.
         """
         return self.first_place + batch - self.first_batch
 
     def micro_batches(self, training: TrainingConfig, replicas: int) -> int:
-        """Returns how many micro-batches a replica needs so that none is above the whole ones."""
+        """Returns how many micro-batches keep them no larger than those of the full batch."""
         whole = training.train_batch_size // replicas // training.gradient_accumulation_steps
         rows = self.batch_size // replicas
         return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= whole)
 
 
 def check_ramp(training: TrainingConfig) -> None:
-    """Raises ValueError if the batch cannot grow as asked for."""
+    """Raises ValueError if the flags of the ramp do not fit together."""
     start, steps, whole = (
         training.batch_ramp_start,
         training.batch_ramp_steps,
@@ -59,8 +59,8 @@ def check_ramp(training: TrainingConfig) -> None:
     ratio = whole // max(1, start)
     if not start or ratio < 2 or ratio & (ratio - 1) or whole % start:
         raise ValueError(
-            f"--batch_ramp_start={start} must be --train_batch_size={whole} halved some times; "
-            "change one of them."
+            f"--batch_ramp_start={start} must be --train_batch_size={whole} halved one or more "
+            f"times; change one of them."
         )
     doublings = ratio.bit_length() - 1
     if not steps or steps % (doublings * ratio):  # So that stages begin at multiples of batches.

@@ -1,15 +1,15 @@
-"""A step whose loss needs the embeddings of the whole batch at once, cut into parts for memory.
+"""A step in parts for losses that need the embeddings of the whole batch at once.
 
-Where every other row's text is a negative, a micro-batch of its own would have fewer of them: the
-loss would depend on the machine's memory. So the batch is embedded part by part without keeping
-anything but the embeddings; the loss of all of them, over all devices, is taken once, with its
-gradient with respect to each embedding; then every part is embedded again, with the same dropout,
-and that gradient passed on:
+If the texts of all other rows are negatives, a separate micro-batch would have fewer of them, and
+the loss would depend on the machine's memory. So the batch is embedded part by part, keeping only
+the embeddings; the loss over all embeddings of all devices is computed once, with its gradient with
+respect to each embedding; then every part is embedded again, with the same dropout, and that
+gradient is passed on:
 
     parts --embed, forget--> embeddings [B, D] --loss--> dL/d(embedding)
     parts --embed, keep--> backward with the part's rows of it, added up
 
-Of one part nothing is embedded twice.
+A batch of a single part is embedded only once.
 
 Reference: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
 Setup" (GradCache).
@@ -34,16 +34,16 @@ Embeddings = tuple[tf.Tensor, ...]
 
 
 class EmbeddingTask(Task, Protocol):
-    """A task whose loss is one of the whole batch.
+    """A task whose loss is a function of the whole batch.
 
     Attributes:
-      label_names: features of a batch, beside the embeddings, that the loss needs.
+      label_names: features of a batch that the loss needs in addition to the embeddings.
     """
 
     label_names: tuple[str, ...]
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
-        """Embeds rows: tensors [b, ...], each row's from itself alone; dropout is on."""
+        """Embeds rows: tensors [b, ...], where each row depends only on itself; dropout is on."""
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics of a whole batch."""
@@ -80,7 +80,7 @@ class CachedStep(TrainStep):
     def _gradients(
         self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
     ) -> tuple[Gradients, tf.Tensor]:
-        """See `TrainStep`; `weights` are not needed, the loss is of all rows."""
+        """See `TrainStep`; `weights` are not needed, because the loss covers all rows."""
         labels = {name: batch[name] for name in self.task.label_names}
         count = self.accumulation_steps
         if count == 1:
@@ -149,7 +149,7 @@ class CachedStep(TrainStep):
     def _loss_gradients(
         self, embeddings: Embeddings, labels: Batch
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Takes the loss of the rows of all devices.
+        """Computes the loss of the rows of all devices.
 
         Returns:
           The gradients of this device's embeddings, and its share of the row of sums, so that the

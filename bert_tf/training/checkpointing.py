@@ -11,10 +11,10 @@
 A checkpoint is an explicit dict of variables by path, written with names as in a TF1 checkpoint
 (`bert/embeddings/word_embeddings`, `.../adam_m`, `global_step`), so `tf.train.load_checkpoint`
 reads it. Keras objects are not handed to `tf.train.Checkpoint`, which silently leaves out layers
-in Python lists. The index file is renamed into place last: a checkpoint without one never was.
+in Python lists. The index file is renamed into place last: a checkpoint without one does not count.
 
-Training goes on while a checkpoint is written: `start_save` holds the values of that moment in the
-host's memory, which costs as much as weights and optimizer slots until `wait`.
+Training continues while a checkpoint is written: `start_save` copies the current values to host
+memory, which takes as much memory as weights and optimizer slots until `wait`.
 """
 
 import concurrent.futures
@@ -55,12 +55,12 @@ def model_variables(model: keras.Model) -> dict[str, Any]:
 
 
 class RunDirectory:
-    """Checkpoints of one run: saved whole or not at all, the newest few and the best kept.
+    """Checkpoints of one run: saved whole or not at all; keeps the newest few and the best.
 
     Args:
       path: the run's output_dir, made if missing.
-      variables: what a checkpoint holds, by name; see `model_variables`.
-      keep: newest checkpoints kept.
+      variables: the contents of a checkpoint by name; see `model_variables`.
+      keep: number of newest checkpoints to keep.
     """
 
     def __init__(self, path: str | pathlib.Path, variables: dict[str, Any], keep: int = 3) -> None:
@@ -74,7 +74,7 @@ class RunDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def steps(self) -> list[int]:
-        """Returns the steps of the whole checkpoints, ascending."""
+        """Returns the steps of the complete checkpoints, ascending."""
         names = [p.name for p in self.path.glob(f"{PREFIX}-*.index")]
         steps = {int(re.findall(r"-(\d+)\.index$", name)[0]) for name in names}
         return sorted(steps - self._unreadable)
@@ -87,14 +87,14 @@ class RunDirectory:
         """Writes the checkpoint of `step` and deletes the oldest ones.
 
         Raises:
-          OSError: if it cannot be written (disk full, say); what was written of it is deleted
-            and the checkpoints before it stay.
+          OSError: if it cannot be written (for example because the disk is full); the partial file
+            is deleted and earlier checkpoints stay.
         """
         self.start_save(step, loop_state)
         self.wait()
 
     def start_save(self, step: int, loop_state: dict[str, Any]) -> None:
-        """As `save`, in a thread of its own; waits for the one before, and raises its errors."""
+        """Like `save`, in a thread; first waits for the previous save, and raises its errors."""
         self.wait()
         tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
@@ -103,7 +103,7 @@ class RunDirectory:
         self._writing_step = step
 
     def wait(self) -> None:
-        """Waits until the save that was started last is done.
+        """Waits until the last save is done.
 
         Raises:
           OSError: as `save`.
@@ -115,7 +115,7 @@ class RunDirectory:
     close = wait
 
     def has(self, step: int) -> bool:
-        """True if the checkpoint of `step` is there or being written."""
+        """True if the checkpoint of `step` exists or is being written."""
         return (self._writing is not None and self._writing_step == step) or step in self.steps()
 
     def _write(self, step: int, tensors: dict[str, tf.Tensor]) -> None:
@@ -130,12 +130,13 @@ class RunDirectory:
             reason = TENSORFLOWS_OWN.sub("", getattr(error, "message", None) or str(error))
             raise OSError(
                 f"Checkpoint {self.prefix(step)} could not be written: {reason}. "
-                f"The last good checkpoint is {last}; make room and run the same command again."
+                f"The last good checkpoint is {last}; free some space and run the same command "
+                f"again."
             ) from error
         self._delete_old()
 
     def mark_best(self, step: int, score: float) -> None:
-        """Notes the checkpoint of `step` as the best if its evaluation's score is the highest."""
+        """Records the checkpoint of `step` as the best if its evaluation's score is the highest."""
         self.wait()
         best = self.best()
         if best is None or score > best["score"] or best["step"] not in self.steps():
@@ -154,11 +155,11 @@ class RunDirectory:
         best = read_json(path)
         step, score = json_field(best, "step", int, path), json_field(best, "score", float, path)
         if step is None or score is None:
-            raise ValueError(f"{path} names no step and score but {best}: it is damaged.")
+            raise ValueError(f"{path} holds {best} instead of a step and a score: it is damaged.")
         return {"step": step, "score": score}
 
     def check_best(self, scores: dict[int, float]) -> None:
-        """Writes best_checkpoint.json anew, with a warning, if it is not what evaluations say.
+        """Rewrites best_checkpoint.json, with a warning, if it contradicts the evaluations.
 
         Args:
           scores: of all evaluations, by step.
@@ -170,7 +171,7 @@ class RunDirectory:
             if expected is None or (best and best == {"step": expected, "score": scores[expected]}):
                 return
         except ValueError as error:
-            logging.warning("%s Writing it anew from the evaluations.", error)
+            logging.warning("%s Rebuilding it from the evaluations.", error)
         if expected is None:
             (self.path / "best_checkpoint.json").unlink(missing_ok=True)
         else:
@@ -206,9 +207,9 @@ class RunDirectory:
                 if not self.steps():
                     raise ValueError(
                         f"{error}. No other checkpoint of this run can be read: restore one from a "
-                        f"copy, or delete {self.prefix(step)}.* to begin again."
+                        f"backup, or delete {self.prefix(step)}.* to start again."
                     ) from error
-                logging.warning("%s. Going back to the checkpoint before it.", error)
+                logging.warning("%s. Using the previous checkpoint.", error)
                 continue
             step = int(values.pop(STEP_NAME))
             loop_state = json.loads(values.pop(LOOP_STATE_NAME).item())
@@ -242,7 +243,7 @@ class RunDirectory:
             path.unlink(missing_ok=True)
 
     def _flush(self, step: int) -> None:
-        """Waits until the checkpoint is on the disk: a power cut then leaves it whole."""
+        """Waits until the checkpoint is on the disk, so that it survives a power cut."""
         for path in [*self.path.glob(f"{PREFIX}-{step}.*"), self.path]:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -251,12 +252,12 @@ class RunDirectory:
                 os.close(descriptor)
 
     def delete_leftovers(self) -> None:
-        """Deletes what a killed save left behind; only the process that saves may call it."""
+        """Deletes files left by a killed save; only the process that saves may call it."""
         whole = {f"{PREFIX}-{step}" for step in {*self.steps(), *self._unreadable}}
         for path in self.path.glob(f"{PREFIX}-*"):
             is_data = re.fullmatch(rf"({PREFIX}-\d+)\.(index|data-\d+-of-\d+)", path.name)
             if not is_data or is_data[1] not in whole:
-                logging.info("Deleted %s, left by a save that was cut off.", path)
+                logging.info("Deleted %s, left by an interrupted save.", path)
                 path.unlink(missing_ok=True)
         for path in self.path.glob(".*.tmp"):
             path.unlink(missing_ok=True)
@@ -266,7 +267,7 @@ def assign(variables: dict[str, Any], values: Values, source: str) -> None:
     """Assigns values to variables by name; every name and shape must agree.
 
     Raises:
-      ValueError: with the names that are missing, unused or of another shape.
+      ValueError: with the names that are missing, unused or of the wrong shape.
     """
     missing = sorted(set(variables) - set(values))
     unused = sorted(set(values) - set(variables))
@@ -277,8 +278,8 @@ def assign(variables: dict[str, Any], values: Values, source: str) -> None:
     ]
     if missing or unused or shapes:
         raise ValueError(
-            f"{source} does not fit the model: missing {missing}, unused {unused}, "
-            f"other shapes {shapes}. Give the configuration that it was made with."
+            f"{source} does not fit the model: missing {missing}, unused {unused}, wrong shapes "
+            f"{shapes}. Give the configuration that it was made with."
         )
     for name, variable in variables.items():
         variable.assign(values[name])

@@ -1,15 +1,15 @@
-"""A run that is given minutes in place of steps.
+"""A run with a limit in minutes instead of steps.
 
     rate at a step = schedule at its share of the run, from 0 at the first step to 1 at the last
 
-How many steps the minutes hold is found out by the first ones, and again whenever the machine turns
-out faster or slower. From then on the share of the run goes up evenly from where it is to 1 at the
-new last step: the rate never jumps, and the decay ends with the budget.
+The first steps measure how many steps fit in the time, and the number is updated whenever the
+machine gets faster or slower. From then on the share of the run rises evenly from its current value
+to 1 at the new last step: the rate never jumps, and the decay ends with the budget.
 
     plan (s, a, e): share(step) = a + (1 - a) * (step - s) / (e - s)
 
-The plan is part of a checkpoint, and so are the seconds that were used. A run that is resumed goes
-on with both, so it takes the steps that it would have taken, as long as the machine keeps its pace.
+The plan and the seconds used are part of a checkpoint. A resumed run continues with both, so it
+takes the same steps as an uninterrupted one, as long as the machine keeps its speed.
 """
 
 import time
@@ -41,17 +41,17 @@ class Plan(NamedTuple):
 
 
 class Clock:
-    """Counts the seconds of a run and says which step is to be the last.
+    """Counts the seconds of a run and decides which step is the last.
 
     Args:
       minutes: the budget.
-      schedule: of the optimizer; gets each plan.
-      training: for the sizes of batches.
-      now: returns seconds that only go up.
+      schedule: the optimizer's schedule, which gets each plan.
+      training: gives the batch sizes.
+      now: a monotonic clock in seconds.
 
     Attributes:
-      used: seconds that are counted, those of earlier processes included.
-      plan: the one in force.
+      used: seconds counted so far, including earlier processes.
+      plan: the current plan.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class Clock:
         self._set(Plan(*state.get("plan", (0, 0.0, FAR_AWAY))))
 
     def start(self, skips_compilation: bool = False) -> None:
-        """Begins to count, in a resumed run after the first lap: compiling again is for free."""
+        """Starts counting; in a resumed run after the first lap, so that recompiling is free."""
         self._last, self._skips_lap = self._now(), skips_compilation
 
     def lap(self, expected: float) -> float:
         """Counts the seconds since the last lap and returns them.
 
         Args:
-          expected: how long it should have taken. If it was far longer the process has slept, and
-            only this is counted. 0: nobody knows.
+          expected: how long it should have taken. If it took far longer, the process was suspended,
+            and only this time is counted. 0: unknown.
         """
         now = self._now()
         seconds, self._last = now - self._last, now
@@ -98,8 +98,8 @@ class Clock:
             return seconds
         if expected and seconds > 10 * expected + PATIENCE_SECONDS:
             logging.warning(
-                "%.0f s went by where %.0f s were to be expected: was the machine asleep, or the "
-                "process stopped? They do not count for --train_minutes.",
+                "%.0f s passed instead of the expected %.0f s: was the machine suspended, or the "
+                "process stopped? The difference does not count for --train_minutes.",
                 *(seconds, expected),
             )
             seconds = expected
@@ -107,13 +107,13 @@ class Clock:
         return seconds
 
     def last_step(self, step: int, batch: int, step_seconds: float, reserve: float) -> int:
-        """Returns the step that is to be the last, after making a new plan if it must.
+        """Returns the last step, after making a new plan if necessary.
 
         Args:
           step: optimizer steps done.
           batch: number of the next batch.
-          step_seconds: that a step takes now; 0 if not known.
-          reserve: seconds that evaluation and save at the end need.
+          step_seconds: current seconds per step; 0 if unknown.
+          reserve: seconds that the evaluation and save at the end need.
 
         Raises:
           ValueError: if the first step used up the budget.
@@ -122,7 +122,7 @@ class Clock:
         if not step_seconds:
             if self.plan.last_step == FAR_AWAY and step and left <= 0:
                 raise ValueError(
-                    f"--train_minutes={self.budget / 60:g} is over after step {step}: compiling "
+                    f"--train_minutes={self.budget / 60:g} are over after step {step}: compilation "
                     f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
                     f"Give at least {(self.used + reserve) / 30:.1f} minutes."
                 )
@@ -136,7 +136,7 @@ class Clock:
         return self.plan.last_step
 
     def _steps_within(self, seconds: float, batch: int, step_seconds: float) -> int:
-        """Returns how many steps `seconds` hold, as batches grow."""
+        """Returns how many steps fit in `seconds`, with growing batches."""
         steps, stage = 0, stage_of(self._training, batch)
         seconds_a_row = step_seconds / stage.batch_size
         while stage.end is not None and seconds > 0:

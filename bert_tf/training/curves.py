@@ -15,7 +15,7 @@ def draw_curves(
     evaluation: list[dict[str, Any]],
     baseline: dict[str, float],
 ) -> None:
-    """Draws metrics against steps; nothing if there are no lines.
+    """Plots metrics against steps; does nothing if there are no lines.
 
     Args:
       path: the PNG written.

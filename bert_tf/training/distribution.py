@@ -1,4 +1,4 @@
-"""Devices: the strategy behind one flag, and batches split over its replicas."""
+"""Devices: makes the strategy for --distribution, and splits batches over its replicas."""
 
 import contextlib
 import functools
@@ -52,12 +52,14 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 
 @contextlib.contextmanager
 def _time_limit(seconds: int) -> Iterator[None]:
-    """Ends the process by SIGALRM, status 142, if what is done within takes longer.
+    """Ends the process by SIGALRM, status 142, if the block takes longer.
 
-    The kernel does that. No thread of ours could: TensorFlow keeps the interpreter's lock while it
-    waits for a worker, even for one that died.
+    The kernel does this, because no Python thread could: TensorFlow holds the interpreter's lock
+    while it waits for a worker, even for one that died.
     """
-    logging.info("Joining the workers' TensorFlow; a process that waits %d s ends.", seconds)
+    logging.info(
+        "Connecting to the other workers' TensorFlow; a process that waits %d s ends.", seconds
+    )
     signal.alarm(seconds)
     try:
         yield
@@ -79,7 +81,7 @@ def _tpu_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
         raise ValueError(
             f"--distribution=tpu: no TPU answers as {config.tpu_name or 'local'!r} "
             f"({type(error).__name__}: {str(error).splitlines()[0]}). Give --tpu_name, and "
-            f"--tpu_zone and --gcp_project where it is not this machine's own."
+            f"--tpu_zone and --gcp_project if it is not attached to this machine."
         ) from error
 
 
@@ -105,7 +107,7 @@ def _logical_cpus(count: int) -> list[str]:
 
 
 def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
-    """Raises ValueError if a batch cannot be dealt to replicas and micro-batches, or grow."""
+    """Raises ValueError if a batch cannot be split over replicas and micro-batches, or grow."""
     check_ramp(training)
     parts = {
         "train_batch_size": replicas * max(1, training.gradient_accumulation_steps),
@@ -139,13 +141,13 @@ def distribute(
     make_dataset: Callable[[int, int], tf.data.Dataset],
     pack: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Returns a dataset whose element holds each replica's rows of one global batch.
+    """Returns a dataset whose elements hold each replica's rows of one global batch.
 
     Args:
       strategy: as made by `make_strategy`.
       make_dataset: (worker_index, num_workers) to a dataset of this worker's rows; the rows
         of a batch are dealt to the worker's replicas in order.
-      pack: what is done to each replica's rows in the end; None: nothing.
+      pack: applied to each replica's rows at the end; None: nothing.
     """
     if strategy.num_replicas_in_sync == 1 and not _is_remote(strategy):
         return _packed(make_dataset(0, 1), pack)
@@ -169,7 +171,7 @@ def _packed(dataset: tf.data.Dataset, pack: Callable | None) -> tf.data.Dataset:
 
 
 def split_rows(value: tf.Tensor, count: int) -> tf.Tensor:
-    """Cuts the rows of a batch in equal parts: [B, ...] -> [count, B / count, ...]."""
+    """Splits the rows of a batch into equal parts: [B, ...] -> [count, B / count, ...]."""
     shape = tf.shape(value)
     # Lengths may be known only when the batch is there; under XLA all are known.
     sizes = [shape[axis] if size is None else size for axis, size in enumerate(value.shape)]
@@ -188,7 +190,7 @@ def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 
 
 def from_chief(strategy: tf.distribute.Strategy, *numbers: float) -> list[float]:
-    """Returns on every host the numbers that the chief gave."""
+    """Returns the chief's numbers on every host."""
     is_ours = float(is_chief(strategy))
     *totals, replicas = _sum(strategy, [is_ours * number for number in (*numbers, 1.0)])
     return [total / replicas for total in totals]
@@ -213,7 +215,7 @@ def check_same_data(strategy: tf.distribute.Strategy, fingerprint: str) -> None:
 
 
 def _is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
-    """True on every host if all gave the same number, which is below 2 ** 24."""
+    """True on every host if all hosts passed the same number, which is below 2 ** 24."""
     total, squares, count = _sum(strategy, [float(number), float(number) ** 2, 1.0])
     return count * squares == total**2  # Only if all are equal (Cauchy and Schwarz).
 

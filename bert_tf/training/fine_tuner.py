@@ -1,7 +1,7 @@
-"""Fine-tuning: the trainer's loop, with evaluations that look at every prediction.
+"""Fine-tuning: the trainer's loop, with evaluations that need every prediction.
 
-Losses add up batch by batch; Matthews' correlation, an entity's F1 or SQuAD's exact match do not.
-So an evaluation here collects what the model says of each row, and the task judges it.
+Losses can be summed batch by batch; Matthews' correlation, entity F1 or SQuAD's exact match cannot.
+So an evaluation here collects the model's outputs for each row, and the task scores them.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ class FineTuningTask(Task, Protocol):
 
     Attributes:
       buckets: lengths that batches are padded to; see `bert_tf.data.rows.length_buckets`.
-      eval_examples: what is evaluated while training.
+      eval_examples: the examples to evaluate during training.
     """
 
     buckets: list[int]
     eval_examples: Any
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns what is collected of each row, tensors [B, ...], `loss` float32 [B] among it."""
+        """Returns the outputs to collect per row, tensors [B, ...], with `loss` float32 [B]."""
 
     def metrics(self, examples: Any, outputs: Outputs) -> dict[str, float]:
-        """Judges the predictions of all rows: `loss` and the task's metrics."""
+        """Scores the predictions of all rows: `loss` and the task's metrics."""
 
 
 class FineTuner(Trainer):
@@ -52,10 +52,10 @@ class FineTuner(Trainer):
         return self.task.metrics(examples, self.predict(examples.rows, self.config.eval_batch_size))
 
     def predict(self, rows: Rows, batch_size: int) -> Outputs:
-        """Returns by name an array a row, in the order of the rows, without padding.
+        """Returns one array per row by name, in the order of the rows, without padding.
 
-        What is [B, T] comes back as [t], t the length of the row; other arrays as they are.
-        Averaged weights, where the optimizer keeps any, are those that predict.
+        Outputs [B, T] are cut to [t], t being the length of the row. If the optimizer keeps
+        averaged weights, these are used.
         """
         with self.optimizer.averaged_weights():
             return self._predict(rows, batch_size)
@@ -92,8 +92,7 @@ class PredictStep:
       task: see `FineTuningTask`.
       strategy: as made by `make_strategy`.
       jit_compile: compile with XLA.
-      compile_parts: compile the parts of `fusion.py` alone.
-    """
+      compile_parts: compile the parts of `fusion.py` alone."""
 
     def __init__(
         self,

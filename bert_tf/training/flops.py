@@ -1,4 +1,4 @@
-"""The floating-point work of a step, and the rate the machine could do it at."""
+"""Floating-point operations of a step, and the machine's peak rate."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from bert_tf.modeling.attention import LEAST_CHUNK, MOST_WHOLE
 
 
 class Device(NamedTuple):
-    """Dense peak FLOP/s with float32 storage (TF32 where there is) and with 16 bit; memory."""
+    """Dense peak FLOP/s with float32 storage (TF32 if available) and with 16 bit; memory."""
 
     float32: float
     half: float
@@ -45,13 +45,13 @@ def has_accelerator() -> bool:
 
 
 def data_sheet(name: str) -> Device | None:
-    """Returns what is known of a GPU, by a whole word of its name: an L40S is no L4."""
+    """Returns the data sheet of a GPU, by a whole word of its name: an L40S is not an L4."""
     words = re.split(r"[\s\-_]+", name)
     return next((DEVICES[word] for word in words if word in DEVICES), None)
 
 
 def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
-    """Counts the matrix products of one example forward, a multiply-add as two operations.
+    """Counts the matrix products of one example's forward pass; a multiply-add is two operations.
 
     Args:
       config: the model.
@@ -72,21 +72,21 @@ def forward_flops(config: ModelConfig, length: int, predictions: int) -> float:
 
 
 def seen_pieces(config: ModelConfig, layer: int, length: int) -> int:
-    """Returns with how many pieces a layer compares each: T, or three chunks of a long row."""
+    """Returns how many pieces each piece attends to: T, or three chunks of a long row."""
     chunk = max(config.local_attention // 2, LEAST_CHUNK)
     return 3 * chunk if config.is_local(layer) and length > MOST_WHOLE * chunk else length
 
 
 def training_flops(config: ModelConfig, length: int, predictions: int) -> float:
-    """Returns the work of one example in a training step: the backward pass costs twice the
-    forward pass."""
+    """Counts one example's training step: the backward pass costs twice the forward pass."""
     return 3.0 * forward_flops(config, length, predictions)
 
 
 def peak_flops(precision: str) -> tuple[float, str]:
     """Returns (FLOP/s of one device, where the number is from); 0 if unknown.
 
-    A GPU's is its data sheet's; a CPU's is what a large float32 matrix product reaches now.
+    For a GPU this is its data sheet's value; for a CPU, the current rate of a large float32 matrix
+    product.
     """
     name, device = known_gpu()
     if device:
@@ -99,7 +99,7 @@ def peak_flops(precision: str) -> tuple[float, str]:
 def measure_matrix_product(size: int = 2048, repeats: int = 10) -> float:
     """Returns the best FLOP/s of a square float32 matrix product.
 
-    The best, not the median: what else the machine does now would lower the peak.
+    The best, not the median, because other work on the machine would lower it.
     """
     matrix = tf.random.stateless_normal([size, size], [0, 0])
     tf.linalg.matmul(matrix, matrix).numpy()

@@ -1,4 +1,4 @@
-"""Layers that fine-tuning leaves as they are."""
+"""Freezes layers in fine-tuning."""
 
 from typing import Any
 
@@ -7,15 +7,17 @@ def freeze(model: Any, frozen_layers: int) -> None:
     """Makes the embeddings and the first layers of a model's encoder untrainable.
 
     Args:
-      model: with `bert`, its encoder.
-      frozen_layers: encoder layers; 0 is the embeddings alone, below 0 nothing.
+      model: a model with the encoder `bert`.
+      frozen_layers: number of encoder layers; 0: only the embeddings; below 0: nothing.
 
     Raises:
       ValueError: if the encoder has fewer layers.
     """
     layers = model.bert.encoder_layers
     if frozen_layers > len(layers):
-        raise ValueError(f"--frozen_layers={frozen_layers}, but there are {len(layers)} layers.")
+        raise ValueError(
+            f"--frozen_layers={frozen_layers}, but there are only {len(layers)} layers."
+        )
     if frozen_layers >= 0:
         for layer in (model.bert.embeddings, *layers[:frozen_layers]):
             layer.trainable = False

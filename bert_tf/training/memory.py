@@ -1,4 +1,4 @@
-"""How many micro-batches a step needs so that its activations fit in memory."""
+"""Chooses the number of micro-batches so that the activations of a step fit in memory."""
 
 import dataclasses
 import os
@@ -18,13 +18,13 @@ ACCELERATOR_BYTES = 16e9
 
 
 def activation_bytes(config: ModelConfig, length: int, predictions: int, recompute: bool) -> float:
-    """Estimates what one example keeps for the backward pass, in float32.
+    """Estimates the memory that one example occupies for the backward pass, in float32.
 
-    A layer keeps about 9 tensors of width D and 3 of width F a position (6 with a gate), and 2 of
-    [N, T, S], S the pieces that a piece is compared with; with
-    `recompute` it keeps 3 of width D, and one layer at a time all of it. The vocabulary product
-    keeps its [P, V] scores thrice. `python -m benchmarks.activation_memory` measures how good
-    that is on a CPU under XLA: within 15 %.
+    A layer keeps about 9 tensors of width D and 3 of width F per position (6 with a gate), and 2 of
+    [N, T, S], S being the number of pieces that a piece attends to; with `recompute` it keeps 3 of
+    width D, and only one layer at a time keeps everything. The vocabulary product keeps its [P, V]
+    scores three times. On a CPU under XLA this is correct within 15 %, as measured by `python -m
+    benchmarks.activation_memory`.
     """
     d, f, n, t = (
         config.hidden_size,
@@ -55,13 +55,13 @@ def micro_batches(batch_size: int, bytes_per_example: float, memory_bytes: float
 def choose_micro_batches(
     training: TrainingConfig, bytes_per_example: float, replicas: int, before: int
 ) -> TrainingConfig:
-    """Returns the loop's configuration with a number of micro-batches, chosen where the flag is 0.
+    """Returns the loop's configuration with the number of micro-batches, chosen if it is 0.
 
     Args:
       training: the configuration.
       bytes_per_example: see `activation_bytes`.
-      replicas: that a batch is dealt to.
-      before: the number the run began with, since the dropout masks depend on it; 0 for a new
+      replicas: number of replicas that share a batch.
+      before: the number that the run began with, because dropout masks depend on it; 0 for a new
         run, which takes the smallest that fits in memory.
     """
     if training.gradient_accumulation_steps:
@@ -76,7 +76,7 @@ def choose_micro_batches(
 
 
 def device_bytes() -> float:
-    """Returns the memory of one device: on a CPU the machine's, or the container's if smaller."""
+    """Returns the memory of one device; for a CPU the machine's, or the container's if smaller."""
     name, device = known_gpu()
     if device:
         return device.memory_bytes

@@ -1,7 +1,7 @@
-"""metrics.jsonl: a line a logged step, the same bits whether the run was interrupted or not.
+"""metrics.jsonl: one line per logged step, with the same bits in an interrupted run.
 
-Also what all files of JSON lines in a run directory need: a checkpoint holds their marks, so that
-a resumed run drops the lines that it will write again and notices those that were damaged.
+The same mechanism serves all JSON lines files in a run directory: a checkpoint stores their size
+and checksum, so that a resumed run drops the lines that it will write again and notices damage.
 """
 
 import json
@@ -19,16 +19,16 @@ Mark = list[int]
 
 
 class MetricsLog:
-    """Gathers the sums of every step and writes their ratios every `log_steps` steps.
+    """Collects the sums of every step and writes their ratios every `log_steps` steps.
 
-    A line holds what the run computed and no clock: two runs of the same numbers have the same
-    file. The sums since the last line are part of a checkpoint (`pending`), and lines beyond
-    a restored step are dropped, so a resumed run continues the file exactly.
+    A line holds only computed values, no times: two runs with the same numbers write the same file.
+    The sums since the last line are part of a checkpoint (`pending`), and lines beyond a restored
+    step are dropped, so a resumed run continues the file exactly.
 
     Args:
       path: the file.
-      sum_names, loss_names: as of the task.
-      log_steps: steps between lines; the first step has a line of its own.
+      sum_names, loss_names: those of the task.
+      log_steps: steps between lines; the first step has its own line.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class MetricsLog:
         self.pending: Row = {}
 
     def restore(self, step: int, pending: Row, mark: Mark | None = None) -> None:
-        """Goes back to `step`: drops later lines and takes up its pending sums."""
+        """Goes back to `step`: drops later lines and restores its pending sums."""
         self.pending = dict(pending)
         drop_lines(self.path, step, mark)
 
     def add(self, step: int, row: Row) -> dict[str, Any] | None:
-        """Adds the sums of the step that made `step`; returns the line if one was written.
+        """Adds the sums of a step; returns the line if one was written.
 
-        A line that is due while nothing has weight (all its steps were left out) is not written.
+        No line is written if nothing has weight (because all its steps were skipped).
         """
         for name in self.sum_names:
             for column in (f"{name}_total", f"{name}_weight"):
@@ -81,7 +81,7 @@ class MetricsLog:
 def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -> dict[str, float]:
     """Returns total / weight of every sum, and the loss as the sum of the losses' ratios.
 
-    A sum that nothing weighs (NSP without labels) is left out.
+    A sum without weight (NSP without labels) is left out.
     """
     result = {
         name: sums[f"{name}_total"] / sums[f"{name}_weight"]
@@ -92,7 +92,7 @@ def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the lines of metrics.jsonl; one cut off by a kill, or damaged, is left out."""
+    """Reads the lines of metrics.jsonl; leaves out incomplete and damaged ones."""
     return _parse(path.read_bytes()) if path.exists() else []
 
 
@@ -103,12 +103,12 @@ def mark_lines(path: pathlib.Path) -> Mark:
 
 
 def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
-    """Drops the lines that came after a checkpoint, but for those of its own step.
+    """Drops the lines after a checkpoint, except those of its own step.
 
     Args:
       path: a file of JSON lines with `step`.
-      step: of the checkpoint.
-      mark: as of `is_as_marked`.
+      step: step of the checkpoint.
+      mark: as in `is_as_marked`.
     """
     content = path.read_bytes() if path.exists() else b""
     size = mark[0] if is_as_marked(path, step, mark) and mark else 0
@@ -120,10 +120,10 @@ def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
 
 
 def is_as_marked(path: pathlib.Path, step: int, mark: Mark | None) -> bool:
-    """True if a file begins with the lines that a checkpoint saw.
+    """True if a file begins with the same lines as when the checkpoint was written.
 
-    If it does not, a warning says so and a copy is kept: whoever goes on writes the lines that can
-    be read.
+    If it does not, a warning is logged and a copy is kept: the run continues with the readable
+    lines.
 
     Args:
       path: a file of JSON lines with `step`.
@@ -141,8 +141,8 @@ def is_as_marked(path: pathlib.Path, step: int, mark: Mark | None) -> bool:
         copy = path.with_name(f"{path.name}.damaged")
         copy.write_bytes(content)
         logging.warning(
-            "%s was damaged or changed since the checkpoint of step %d. A copy is kept as %s; the "
-            "%d lines that can be read, of %d, stay.",
+            "%s was damaged or changed since the checkpoint of step %d. A copy is kept as %s; %d "
+            "readable lines of %d remain.",
             *(path, step, copy, len(_parse(content)), len(content.splitlines())),
         )
     return is_whole

@@ -1,8 +1,8 @@
-"""Which numbers a machine computes fast with, and how a step is then compiled.
+"""Chooses the fastest precision of a machine, and how a step is compiled for it.
 
 bfloat16 has float32's range and 8 bits of precision. Weights, sums, LayerNorm, softmax and losses
-stay float32; products and what lies between them are bfloat16. On a CPU with units for it (AVX512
-BF16, AMX, ARM's BF16) that takes half the time of float32; without them it is slower.
+stay float32; matrix products and the operations between them are bfloat16. On a CPU with bfloat16
+units (AVX512 BF16, AMX, ARM's BF16) that takes half the time of float32; without them it is slower.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ LEAST_GAIN = 1.3  # Of a product: what else a step does gains less.
 
 
 def choose_precision(training: TrainingConfig) -> TrainingConfig:
-    """Returns the configuration with a precision in the place of `auto`; says which and why.
+    """Returns the configuration with a precision instead of `auto`; logs which and why.
 
-    A run that goes on keeps what it began with.
+    A resumed run keeps the precision that it began with.
 
     Raises:
-      ValueError: if several workers, whose machines may differ, are to find out.
+      ValueError: if there are several workers, whose machines may differ.
     """
     asked = training.precision
     if asked == "mixed_bfloat16" and not has_accelerator() and not has_bfloat16_units():
         logging.warning(
             "--precision=mixed_bfloat16, but this CPU has no units for bfloat16: float32 is faster "
-            "here, and --precision=auto takes it."
+            "here, and --precision=auto chooses it."
         )
     if asked != "auto":
         return training
@@ -41,8 +41,8 @@ def choose_precision(training: TrainingConfig) -> TrainingConfig:
         return dataclasses.replace(training, precision=before)
     if training.distribution == "multi_worker":
         raise ValueError(
-            "--precision=auto looks at one machine, and the workers' may differ: give float32 or "
-            "mixed_bfloat16."
+            "--precision=auto examines one machine, but those of the workers may differ: give "
+            "float32 or mixed_bfloat16."
         )
     precision, reason = find_precision()
     logging.info("Precision: %s, %s.", precision, reason)
@@ -68,16 +68,16 @@ def find_precision() -> tuple[str, str]:
 
 
 def has_bfloat16_units() -> bool:
-    """True if the CPU multiplies bfloat16, as Linux tells."""
+    """True if the CPU can multiply bfloat16, according to Linux."""
     path = pathlib.Path("/proc/cpuinfo")
     words = path.read_text(errors="replace").split() if path.exists() else ()
     return not CPU_FLAGS.isdisjoint(words)
 
 
 def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
-    """Returns how many times as fast a product is in bfloat16 as in float32.
+    """Returns how many times faster a product is in bfloat16 than in float32.
 
-    The best of each, taken in turn: what else the machine does now counts for neither.
+    The best times of each, measured in turn, so that other work on the machine does not matter.
     """
     matrices = [tf.random.stateless_normal([size, size], [0, 0])]
     matrices.append(tf.cast(matrices[0], tf.bfloat16))

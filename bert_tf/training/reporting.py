@@ -1,4 +1,4 @@
-"""What a person sees of a run: progress with rate and time left, scalars, weights, results."""
+"""Reports for the user: progress with rate and remaining time, scalars, weights, results."""
 
 import contextlib
 import pathlib
@@ -18,10 +18,10 @@ from bert_tf.training.flops import peak_flops
 
 
 class Bar:
-    """A bar with rate and time left; on a terminal alone. Lines of the log go above it.
+    """A progress bar with rate and remaining time, only on a terminal. Log lines go above it.
 
     Args:
-      step: done before.
+      step: steps done before.
     """
 
     def __init__(self, step: int) -> None:
@@ -37,7 +37,7 @@ class Bar:
         return True
 
     def advance(self, step: int, total: int) -> None:
-        """Draws it at a step of `total`, 0 if nobody knows."""
+        """Draws the bar at a step of `total`, 0 if unknown."""
         self._bar.total = total or None
         self._bar.update(step - self._bar.n)
 
@@ -47,13 +47,13 @@ class Bar:
 
 
 class Progress:
-    """Says how a run goes: a line a logged step, and at least one every `PATIENCE_SECONDS`.
+    """Logs the progress: a line per logged step, and at least one every `PATIENCE_SECONDS`.
 
     Args:
       total_steps: steps of the whole run; 0 if not known yet.
-      batch_size: examples a step.
-      tokens: positions an example, padding included.
-      flops: floating-point operations an example.
+      batch_size: examples per step.
+      tokens: positions per example, including padding.
+      flops: floating-point operations per example.
       peak: FLOP/s of all devices together; 0 if unknown.
     """
 
@@ -74,7 +74,7 @@ class Progress:
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Counts what is done within as seconds of `part`; see `spent`."""
+        """Counts the time of the block as seconds of `part`; see `spent`."""
         start = time.monotonic()
         try:
             yield
@@ -87,7 +87,7 @@ class Progress:
         return spent
 
     def add(self, seconds: float, num_steps: int) -> None:
-        """Notes that a graph call of `num_steps` took `seconds`; the first one compiles."""
+        """Records that a graph call of `num_steps` took `seconds`; the first one compiles."""
         if not self.compile_seconds:
             self.compile_seconds = seconds
             return
@@ -97,7 +97,7 @@ class Progress:
         self.step_seconds += share * (seconds_a_step - self.step_seconds)
 
     def begin_stage(self, batch_size: int) -> None:
-        """Notes that batches have another size from now on; the next call compiles."""
+        """Records that the batch size changes now; the next call compiles."""
         self.batch_size = batch_size
         self.step_seconds = self.compile_seconds = 0.0
 
@@ -112,7 +112,7 @@ class Progress:
         return rates
 
     def is_due(self) -> bool:
-        """True if nothing was said for a while."""
+        """True if nothing was logged for a while."""
         return time.monotonic() - self._last_line > self.PATIENCE_SECONDS
 
     def show(self, step: int, values: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ SHOWN = {
 
 
 def duration(seconds: float) -> str:
-    """Writes a time span in its two largest units.
+    """Formats a time span with its two largest units.
 
     >>> duration(75), duration(7260), duration(200000)
     ('1 min 15 s', '2 h 1 min', '2 d 7 h')
@@ -189,7 +189,7 @@ class Scalars:
         """Writes each value under its name.
 
         Raises:
-          OSError: if they cannot be written (disk full, say).
+          OSError: if they cannot be written (for example because the disk is full).
         """
         try:
             with self._writer.as_default(step=step):
@@ -199,13 +199,13 @@ class Scalars:
         except tf.errors.OpError as error:
             reason = " ".join(error.message.split())
             raise OSError(
-                f"Scalars of step {step} could not be written to {self._path}: {reason}. Make room "
-                f"and give the same command again."
+                f"Scalars of step {step} could not be written to {self._path}: {reason}. Free some "
+                f"space and run the same command again."
             ) from None
 
 
 def parameter_table(variables: Sequence[Any], is_decayed: Any) -> str:
-    """Returns a table of the weights: path, shape, dtype, whether decayed; and their count."""
+    """Returns a table of the weights (path, shape, dtype, whether decayed) and their number."""
     rows = [
         f"  {v.path:<64} {tuple(v.shape)!s:<16} {v.dtype} {'decayed' if is_decayed(v.path) else ''}"
         for v in variables

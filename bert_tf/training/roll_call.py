@@ -1,16 +1,18 @@
-"""The workers of a run know of each other: all are there at the start, and none is lost unnoticed.
+"""Makes sure that all workers of a run are present at the start and none is lost unnoticed.
 
 Before TensorFlow loads, each worker reports to worker 0, at the port where TensorFlow's server will
-listen later. When all are there and were given the same flags, the run begins. The connections
-stay. The hangs, or ends without a name, that they prevent:
+listen later. When all have reported and have the same flags, the run begins. The connections stay
+open. They prevent these hangs and anonymous failures:
 
 - a worker that never starts: the others give up after `PATIENCE_SECONDS`;
-- one that dies: the system closes its connection, whatever it died of; TensorFlow waits for ever
-  for one that died while it started;
+- a worker that dies: the system closes its connection, whatever the cause; TensorFlow waits forever
+  for one that dies at start-up;
 - a machine or a network that goes down: nothing is acknowledged for `NETWORK_SECONDS`;
-- one that is stopped but alive: TensorFlow ends the others, and here they learn who fell silent.
+- a worker that is stopped but alive: TensorFlow ends the others, and this module tells them which
+  worker is silent.
 
-Worker 0 tells all others who is lost; each ends with one line and status `LOST_WORKER_STATUS`.
+Worker 0 tells all others which worker is lost; each ends with one line and status
+`LOST_WORKER_STATUS`.
 """
 
 import asyncio
@@ -44,7 +46,7 @@ Message = dict[str, Any]
 
 
 class Link:
-    """Messages, a line of JSON each, over a connection."""
+    """Sends and receives messages, one line of JSON each, over a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -55,13 +57,13 @@ class Link:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def send(self, **message: Any) -> None:
-        """Sends a message; nothing happens if the other end is gone: reading tells."""
+        """Sends a message; does nothing if the other end is gone, which reading reports."""
         self.writer.write(json.dumps(message).encode() + b"\n")
 
     async def read(self) -> Message | None:
         """Returns the next message; None if the other end is gone.
 
-        One who sends something else, or a message above `MESSAGE_BYTES`, counts as gone.
+        A peer that sends anything else, or a message above `MESSAGE_BYTES`, counts as gone.
         """
         try:
             message = json.loads(await self.reader.readline())
@@ -72,12 +74,12 @@ class Link:
 
 
 class Crew:
-    """The workers of a run; holds the roll call, then watches over them from its own thread.
+    """The workers of a run: holds the roll call, then watches the workers from a thread.
 
     Args:
-      hosts: "name:port" of all.
-      index: of this one.
-      values: what all must have alike, by name.
+      hosts: "name:port" of all workers.
+      index: index of this one.
+      values: settings that all must share, by name.
 
     Raises:
       ValueError: if a worker does not start in time, or has other values.
@@ -96,10 +98,10 @@ class Crew:
         self._thread = threading.Thread(target=asyncio.run, args=(self._live(call),), daemon=True)
         self._thread.start()
         self._begun.result()
-        logging.info("All %d workers are there; this is worker %d.", len(hosts), index)
+        logging.info("All %d workers are present; this is worker %d.", len(hosts), index)
 
     def leave(self, reason: str = "") -> None:
-        """Says farewell: with a reason, that this worker failed and the others cannot go on."""
+        """Says goodbye; with a reason: this worker failed and the others cannot continue."""
         self._loop.call_soon_threadsafe(self._farewell.set_result, reason)
         self._thread.join(GRACE_SECONDS)
 
@@ -107,7 +109,8 @@ class Crew:
         """Ends this process if another worker is gone.
 
         Args:
-          is_network: whether an error says so already; it may come before the thread knows whom.
+          is_network: whether an error already says so, perhaps before the thread knows which
+            worker.
         """
         if not self._is_found.wait(GRACE_SECONDS if is_network else 0.0):
             if not is_network:
@@ -144,7 +147,7 @@ class Crew:
         strangers = asyncio.Semaphore(MAX_STRANGERS)
 
         async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            """Anybody may connect: whoever does not say soon who it is is sent away."""
+            """Anyone can connect: a client that does not identify itself soon is disconnected."""
             link = Link(reader, writer)
             hello = None
             if not strangers.locked():
@@ -167,7 +170,7 @@ class Crew:
                 link, index, theirs = await asyncio.wait_for(hellos.get(), left)
             except TimeoutError:
                 if time.monotonic() >= end:
-                    fault = f"Within {seconds:.0f} s did not start: {self._names(missing)}."
+                    fault = f"Did not start within {seconds:.0f} s: {self._names(missing)}."
                     break
                 logging.info("Waiting for %s.", self._names(missing))
                 continue
@@ -185,7 +188,7 @@ class Crew:
             raise ValueError(fault)
 
     async def _report(self, index: int, values: Mapping[str, str], end: float) -> None:
-        """Another worker: tells worker 0 that it is there, and hears what is wrong."""
+        """Another worker: reports to worker 0, and receives errors from it."""
         logging.info("Reporting to worker 0 (%s).", self.hosts[0])
         seconds = end - time.monotonic()
         while time.monotonic() < end:
@@ -201,10 +204,10 @@ class Crew:
                     return
                 link.writer.close()
             await asyncio.sleep(0.2)
-        raise ValueError(f"Within {seconds:.0f} s did not start: {self._names([0])}.")
+        raise ValueError(f"Did not start within {seconds:.0f} s: {self._names([0])}.")
 
     async def _listener(self, hear: Any, end: float) -> asyncio.Server:
-        """Listens at worker 0's own address, as TF_CONFIG names it, and nowhere else."""
+        """Listens only at worker 0's own address in TF_CONFIG."""
         name, port = _split(self.hosts[0])
         while True:
             try:
@@ -214,14 +217,14 @@ class Crew:
                 # A pod's name may be known only seconds after its start.
                 if not isinstance(error, socket.gaierror) or time.monotonic() > end:
                     raise ValueError(
-                        f"Port {port}, that of this worker in TF_CONFIG, cannot be used at {name}: "
-                        f"{error.strerror}. Give a port that no other run uses, and name this "
-                        f"machine by an address that it has itself."
+                        f"Port {port} of this worker in TF_CONFIG cannot be used at {name}: "
+                        f"{error.strerror}. Give a port that no other run uses, and an address "
+                        f"that belongs to this machine."
                     ) from error
                 await asyncio.sleep(0.2)
 
     async def _listen(self, index: int) -> None:
-        """Waits for what a worker says until it leaves."""
+        """Reads a worker's messages until it leaves."""
         while message := await self._links[index].read():
             self._told = message.get("silent", self._told)
             if "lost" in message:
@@ -235,7 +238,7 @@ class Crew:
             self._lose(index, f"failed: {message['left']}")
 
     async def _beat(self) -> None:
-        """Gives signs of life, but not to the silent: nobody empties their connection."""
+        """Sends signs of life, but not to silent workers, because they do not read them."""
         while True:
             silent = self._silent()
             for index, link in self._links.items():
@@ -244,16 +247,17 @@ class Crew:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _silent(self) -> list[int]:
-        """Returns the workers that have not been heard of, the longest first, here or by worker 0.
+        """Returns the silent workers, as known here or to worker 0, the longest silent first.
 
-        That alone is no error: TensorFlow keeps the interpreter's lock, for minutes as it starts.
+        Silence alone is not an error: TensorFlow holds the interpreter's lock for minutes as it
+          starts.
         """
         latest = time.monotonic() - SILENT_SECONDS
         heard = {index: link.heard for index, link in list(self._links.items())}
         return sorted((i for i in heard if heard[i] < latest), key=heard.__getitem__) or self._told
 
     def _lose(self, index: int, how: str) -> None:
-        """Tells the others who is lost, before they miss this worker, and ends it soon."""
+        """Tells the others which worker is lost, before they miss this one, and ends it soon."""
         if self._loss:
             return
         self._loss = f"Worker {index} of {len(self.hosts)} ({self.hosts[index]}) {how}"
@@ -265,7 +269,7 @@ class Crew:
 
     def _end(self) -> NoReturn:
         with self._ending:  # Both threads may come here; the second waits for the end.
-            remedy = "Start all workers again: they go on from the newest checkpoint."
+            remedy = "Restart all workers: they resume from the newest checkpoint."
             print(f"ERROR: {self._loss} {remedy}", file=sys.stderr, flush=True)
             sys.stdout.flush()
             # Not sys.exit: TensorFlow would wait for the one that is gone.
@@ -280,8 +284,8 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
     """Holds the roll call, and ends this process if another worker dies inside the block.
 
     Args:
-      distribution: that of `TrainingConfig`; other than multi_worker nothing is done.
-      values: what all workers must have alike, by name.
+      distribution: that of `TrainingConfig`; only multi_worker has any effect.
+      values: settings that all workers must share, by name.
 
     Raises:
       ValueError: if a worker does not start in time, or has other values.
@@ -305,10 +309,10 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
 
 
 def own_address(hosts: list[str]) -> str:
-    """Returns the address of worker 0's name, of several an IPv4 one.
+    """Returns the address of worker 0's name, preferably an IPv4 one.
 
-    Debian gives a machine's own name the address 127.0.1.1, which no other machine reaches: then it
-    is the address from which this machine would speak to another worker.
+    Debian gives a machine's own name the address 127.0.1.1, which other machines cannot reach; in
+    that case this is the address from which this machine would connect to another worker.
     """
     name, port = _split(hosts[0])
     known = sorted(socket.getaddrinfo(name, port), key=lambda entry: entry[0])

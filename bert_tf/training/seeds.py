@@ -1,4 +1,4 @@
-"""Several runs that differ in their seed alone: mean and spread."""
+"""Mean and spread of several runs that differ only in their seed."""
 
 import json
 import pathlib
@@ -29,14 +29,14 @@ def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float
 
 
 def write_summary(folder: pathlib.Path, results: dict[int, dict[str, float]]) -> None:
-    """Writes seeds.json and logs a line a metric; nothing without results."""
+    """Writes seeds.json and logs one line per metric; does nothing without results."""
     if not any(results.values()):
         return
     summary = summarize(results)
     with atomic_write(folder / "seeds.json") as file:
         json.dump({"seeds": results, "summary": summary}, file, indent=2)
         file.write("\n")
-    logging.info("Over %d seeds (mean ± standard deviation, least to most):", len(results))
+    logging.info("Over %d seeds (mean ± standard deviation, minimum to maximum):", len(results))
     for name, row in summary.items():
         logging.info(
             "  %-24s %.4f ± %.4f  (%.4f to %.4f)",

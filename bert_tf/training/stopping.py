@@ -1,10 +1,10 @@
-"""Asked to stop: Ctrl-C, SIGTERM or SIGUSR1, wherever a run is just then.
+"""Stops a run on Ctrl-C, SIGTERM or SIGUSR1, in any phase.
 
-Schedulers give notice of a preemption by a signal: Kubernetes, systemd (Google's and Amazon's
-virtual machines at shutdown) and Slurm's grace time send SIGTERM, `sbatch --signal` whichever is
-named, often SIGUSR1. Both mean the same here: save, and end with `PREEMPTED`.
+Schedulers announce a preemption by a signal: Kubernetes, systemd (Google's and Amazon's virtual
+machines at shutdown) and Slurm's grace time send SIGTERM; `sbatch --signal` sends any signal, often
+SIGUSR1. Both mean the same here: save, and end with `PREEMPTED`.
 
-No TensorFlow: a signal must be caught before it is loaded.
+This module does not use TensorFlow, because signals must be caught before it is loaded.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ NOTICES = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Stopped(BaseException):
-    """The run was asked to stop and has saved what it must; `signal_number` says by what."""
+    """The run was stopped by the signal `signal_number` and has saved its state."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
@@ -30,12 +30,12 @@ class Stopped(BaseException):
 
     @property
     def exit_status(self) -> int:
-        """75 after a notice, 130 after Ctrl-C."""
+        """75 after SIGTERM or SIGUSR1, 130 after Ctrl-C."""
         return 130 if self.signal_number == signal.SIGINT else PREEMPTED
 
 
 class StopRequest:
-    """Notes the first signal of a `with` block, so that its work is finished in order.
+    """Records the first signal in a `with` block, so that the block can finish in order.
 
     Attributes:
       number: of the signal; 0 if none came.
@@ -65,16 +65,16 @@ class StopRequest:
 
 
 def stoppable(work: Callable[[], int]) -> int:
-    """Does the work of a program and returns its exit status, `PREEMPTED` after a notice.
+    """Does the work of a program and returns its exit status, `PREEMPTED` after a signal.
 
-    Where nothing notes it (`StopRequest`), while data are prepared say, a notice ends the work at
-    once: all files are written whole or not at all, so what was finished is kept.
+    Outside `StopRequest`, for example while data are prepared, a signal ends the work at once: all
+    files are written whole or not at all, so finished work is kept.
     """
     with _raised_notices():
         try:
             return work()
         except Stopped as stop:
-            logging.info("%s. What was finished is kept; the same command goes on.", stop)
+            logging.info("%s. Finished work is kept; run the same command again to resume.", stop)
             return stop.exit_status
 
 

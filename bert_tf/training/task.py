@@ -1,4 +1,4 @@
-"""What the trainer needs of a task: a model, its data, and its losses as sums."""
+"""The trainer's interface to a task: a model, its data, and its losses as sums."""
 
 from typing import Any, Protocol
 
@@ -16,9 +16,9 @@ class Task(Protocol):
     Attributes:
       model: called as `model(batch, training=True, dropout_seed=seed)`, returns a dict.
       loss_names: the sums whose ratios `total / weight` add up to the loss.
-      sum_names: every sum of `sums`, the losses among them, in the order of the reports.
+      sum_names: every sum of `sums`, including the losses, in the order of the reports.
 
-    A task whose step is another than `TrainStep` has it as `step_class`.
+    A task with a step other than `TrainStep` names it as `step_class`.
     """
 
     model: keras.Model
@@ -39,7 +39,7 @@ class Task(Protocol):
         """Returns the weight of each loss, known from the labels alone: float32 []."""
 
     def score(self, results: dict[str, float]) -> float:
-        """Returns how good an evaluation is; the checkpoint with the highest is the best."""
+        """Returns the score of an evaluation; the checkpoint with the highest score is the best."""
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics over the batch."""

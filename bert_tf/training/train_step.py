@@ -1,15 +1,15 @@
-"""One optimizer step, and many of them inside one graph call.
+"""One optimizer step, and many of them in one graph call.
 
-Losses are sums with weights. The weights depend on the labels alone, so their total over all
+Losses are sums with weights. The weights depend only on the labels, so their total over all
 replicas and micro-batches is known first; every micro-batch then divides its summed loss by that
-total, and its gradients are simply added: the result is the gradient of the whole batch, however
-it is cut.
+total, and its gradients are simply added: the result is the gradient of the whole batch, however it
+is split.
 
 XLA compiles the work of one replica. On one device that is the whole step; with several, it is
 the forward and backward pass of a micro-batch. The loop over micro-batches, the reduction and the
 update then stay outside: two replicas on one CPU, each in a compiled loop, wait for each other
-forever. Without XLA rows may have any length, another in every batch; on one device the update
-of each variable is compiled all the same: it then passes over the weights once.
+forever. Without XLA the length of rows may differ from batch to batch; on one device the update of
+each variable is still compiled, so that it passes over the weights only once.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ class ReplicaFunction:
     """A compiled function, traced once for each replica.
 
     A traced function holds the first caller's copies of the variables: replicas that shared one
-    would all read the first replica's.
+    function would all read the first replica's.
 
     Args:
       function: takes and returns tensors.
@@ -66,7 +66,7 @@ class ReplicaFunction:
 
 
 class LossScale:
-    """The dynamic loss scale of float16: halved on overflow, doubled after `PERIOD` good steps."""
+    """Dynamic loss scale for float16: halved on overflow, doubled after `PERIOD` good steps."""
 
     PERIOD = 2000
 
@@ -87,7 +87,7 @@ class LossScale:
 
 
 def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-    """Returns the dropout seed of one micro-batch: int32 [], a function of its arguments alone.
+    """Returns the dropout seed of one micro-batch: int32 [], a pure function of its arguments.
 
     Args:
       random_seed: the run's seed.
@@ -107,7 +107,7 @@ class TrainStep:
       optimizer: an optimizer of `bert_tf.optimization`, built.
       strategy: as made by `make_strategy`.
       random_seed: seed of dropout.
-      accumulation_steps: micro-batches a step; divides a replica's batch.
+      accumulation_steps: micro-batches per step; divides a replica's batch.
       jit_compile: compile with XLA.
       compile_parts: compile the parts of `fusion.py` alone.
       loss_scale: for float16.
@@ -153,7 +153,7 @@ class TrainStep:
     def __call__(
         self, iterator: Iterator, first_step: tf.Tensor, num_steps: tf.Tensor
     ) -> tf.Tensor:
-        """Takes `num_steps` batches and does a step with each.
+        """Runs `num_steps` steps, each with the next batch.
 
         Args:
           iterator: of batches as `distribute` deals them.
@@ -161,7 +161,7 @@ class TrainStep:
           num_steps: int32 [].
 
         Returns:
-          float32 [num_steps, len(self.columns)], a row a step.
+          float32 [num_steps, len(self.columns)], one row per step.
         """
         rows = tf.TensorArray(tf.float32, num_steps, element_shape=[len(self.columns)])
         for index in tf.range(num_steps):
@@ -199,7 +199,7 @@ class TrainStep:
         """Adds gradients and sums over this replica's micro-batches.
 
         Returns:
-          The gradients of the loss scaled, dense, one a trainable variable; and float32
+          The gradients of the scaled loss, dense, one per trainable variable; and float32
           [2 * sums]: all totals, then all weights.
         """
         count = self.accumulation_steps
@@ -255,7 +255,7 @@ class TrainStep:
         """Updates, unless float16 gradients overflowed or the guard objects.
 
         Returns:
-          The gradient norm, 0 or not finite where the update was left out, and with a guard
+          The gradient norm, 0 or not finite if the update was skipped, and with a guard
           `loss_limit` and `is_good`; all float32 [].
         """
         total = tf.add_n([tf.reduce_sum(g) for g in map(self._local, gradients)])

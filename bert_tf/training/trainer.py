@@ -1,4 +1,4 @@
-"""The loop: steps, logs, evaluations, checkpoints; stopped and resumed at will."""
+"""The training loop: steps, logs, evaluations, checkpoints; can stop and resume at any time."""
 
 import contextlib
 import functools
@@ -50,10 +50,10 @@ CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answ
 
 
 class Samples(Protocol):
-    """What a run shows of itself beside numbers."""
+    """Samples that a run shows in addition to numbers."""
 
     def note(self, step: int) -> None:
-        """Makes and keeps what is to be shown of a step."""
+        """Makes and keeps the sample of a step."""
 
     def report(self) -> list[str]:
         """Returns lines to read at the end."""
@@ -67,15 +67,15 @@ class Trainer:
       optimizer: built on the model's trainable variables.
       strategy: the one under whose scope both were made.
       config: the loop's numbers.
-      num_train_steps: optimizer steps of the whole run; with a clock it is found out.
+      num_train_steps: optimizer steps of the whole run; with a clock it is determined later.
       random_seed: seed of dropout.
-      progress: what reports the rate.
+      progress: reports the rate.
       data_fingerprint: changes with the training examples; kept in the checkpoints.
-      clock: says which step is the last, where a run has a budget of minutes.
-      samples: is told the step of each evaluation while training.
+      clock: decides which step is the last, if the run has a time limit.
+      samples: notified of the step of each evaluation during training.
 
     Attributes:
-      baseline: returns the results of somebody who looks at nothing, to show beside evaluations.
+      baseline: returns the results of a trivial baseline, to compare evaluations with.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Trainer:
         self._stop: StopRequest | None = None
 
     def restore(self) -> bool:
-        """Takes up the newest checkpoint of the run directory; true if there was one.
+        """Restores the newest checkpoint of the run directory; true if there was one.
 
         Changes nothing in the directory: another process may be training there.
         """
@@ -158,9 +158,9 @@ class Trainer:
         """Trains from the current step to the last.
 
         Raises:
-          ValueError: if the checkpoint is of other training examples.
+          ValueError: if the checkpoint was trained on other examples.
           Stopped: after SIGTERM, SIGUSR1 or Ctrl-C, with the state saved.
-          FloatingPointError: at a loss that is not finite or jumps, if that is to end the run, or
+          FloatingPointError: at a loss that is not finite or jumps, if the policy is to stop, or
             after too many of them; nothing after it is saved.
           OSError: if a checkpoint cannot be written.
         """
@@ -202,7 +202,7 @@ class Trainer:
         self._stop = None
 
     def is_finished(self) -> bool:
-        """True after the last step, or where early stopping ends the run."""
+        """True after the last step, or if early stopping ends the run."""
         return self.step >= self.num_train_steps or self._is_no_better()
 
     def _is_no_better(self) -> bool:
@@ -215,10 +215,10 @@ class Trainer:
         return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
     def save(self) -> None:
-        """Begins to write a checkpoint of the current step, unless it is there already.
+        """Starts writing a checkpoint of the current step, unless it exists already.
 
         Raises:
-          OSError: if the one before could not be written.
+          OSError: if the previous one could not be written.
         """
         if self.is_chief and not self.directory.has(self.step):
             self.log.flush()
@@ -236,7 +236,7 @@ class Trainer:
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.
 
-        Averaged weights, where the optimizer keeps any, are those that are evaluated.
+        If the optimizer keeps averaged weights, these are evaluated.
         """
         size, steps = self.config.eval_batch_size, self.config.max_eval_steps
         data = self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
@@ -250,10 +250,10 @@ class Trainer:
         return ratios(values, self.task.sum_names, self.task.loss_names)
 
     def leave_if_stopped(self) -> None:
-        """Leaves an evaluation while training, which is made again when the run goes on.
+        """Abandons an evaluation during training if asked to stop; the resumed run repeats it.
 
         Raises:
-          Stopped: if asked to; its checkpoint is written. Of several hosts none leaves alone.
+          Stopped: if asked to; its checkpoint is written. With several hosts, none stops alone.
         """
         if self._stop and self._stop.number and worker_of(self.strategy)[1] == 1:
             raise Stopped(self._stop.number)
@@ -266,10 +266,11 @@ class Trainer:
             path = self.config.output_dir
             vocab_file = find_vocabulary(path) or f"{path}/{VOCABULARY_FILES[0]}"
             raise ValueError(
-                f"{path} was trained on other examples (fingerprint {before}) than the input now "
-                f"gives ({self.data_fingerprint}): were input files added, changed or removed? "
-                f"Restore them, or give another --output_dir with --init_checkpoint={path} and "
-                f"--vocab_file={vocab_file} to train on from its weights."
+                f"{path} was trained on other examples (fingerprint {before}) than those of the "
+                f"current input ({self.data_fingerprint}): were input files added, changed or "
+                f"removed? Restore them, or give another --output_dir with "
+                f"--init_checkpoint={path} and "
+                f"--vocab_file={vocab_file} to continue from its weights."
             )
 
     def _evaluation_is_due(self) -> bool:
@@ -305,7 +306,7 @@ class Trainer:
     def distribute(
         self, make_dataset: Callable[[int, int], tf.data.Dataset], num_parts: int = 1
     ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Deals batches to replicas, as `distribute`, in packed rows if that is asked for.
+        """Distributes batches to replicas, in packed rows if requested.
 
         Args:
           make_dataset: see `distribute`.
@@ -315,7 +316,7 @@ class Trainer:
         return distribute(self.strategy, make_dataset, pack if self.config.pack_rows else None)
 
     def _run_call(self, iterator: Iterator, scalars: Scalars | None) -> bool:
-        """Does the steps of one graph call and reports them; false if the run must go back."""
+        """Runs the steps of one graph call and reports them; false if the run must rewind."""
         num_steps = self._steps_of_call()
         start = time.monotonic()
         with self.progress.timed("step_seconds"):
@@ -348,9 +349,9 @@ class Trainer:
             self.progress.show(self.step, ratios(row, self.task.sum_names, self.task.loss_names))
 
     def _plan(self) -> None:
-        """Lets the clock say which step is to be the last.
+        """Lets the clock decide which step is the last.
 
-        All hosts reckon with the seconds of the chief, and so come to the same plan and rates.
+        All hosts use the chief's seconds, so that they make the same plan and use the same rates.
         """
         if not self.clock:
             return
@@ -373,7 +374,7 @@ class Trainer:
         )
 
     def _steps_of_call(self) -> int:
-        """Returns how many steps fit in a call: to the next save or evaluation at most."""
+        """Returns the number of steps for a call: at most to the next save or evaluation."""
         ends = [self.num_train_steps, *map(self._next, self._boundaries())]
         most = min(self.config.iterations_per_loop, min(ends) - self.step)
         if end := self._stage.end:
@@ -399,7 +400,7 @@ class Trainer:
             ""
             if self.config.on_bad_loss == "stop"
             else (
-                f" --on_bad_loss={self.config.on_bad_loss} was of no use "
+                f" --on_bad_loss={self.config.on_bad_loss} did not help "
                 f"{self.config.max_bad_losses} times."
             )
         )
@@ -422,7 +423,7 @@ class Trainer:
             self._take_up_files()
 
     def _take_up_files(self) -> None:
-        """Brings what lies beside the checkpoint back to its step."""
+        """Resets the files beside the checkpoint to its step."""
         state = self._loop_state
         metrics, evaluations, events = self._line_files()
         marks = {path: state.get("marks", {}).get(path.name) for path in self._line_files()}
@@ -436,7 +437,7 @@ class Trainer:
         return self.log.path, self.directory.path / EVALUATIONS, self.bad_steps.path
 
     def _beside(self, results: dict[str, float]) -> str:
-        """Returns what an evaluation is to be compared with: the best so far, and the baseline."""
+        """Returns text that compares an evaluation with the best so far and the baseline."""
         lines = read_metrics(self.directory.path / EVALUATIONS)
         best = max(lines, key=self.task.score)
         if best["step"] == self.step:
@@ -468,7 +469,7 @@ class Trainer:
 
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:
-    """Adds a line to eval_metrics.jsonl, in the place of an earlier one of the same step."""
+    """Adds a line to eval_metrics.jsonl, replacing an earlier one of the same step."""
     lines = [line for line in read_metrics(path / EVALUATIONS) if line["step"] != step]
     lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
     with atomic_write(path / EVALUATIONS) as file:

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Trains on several nodes under Slurm, a task on each, which has all of its GPUs:
+# Trains on several nodes under Slurm, with one task per node, which uses all of its GPUs:
 #
 #   sbatch configs/cluster/slurm.sh bert_tf.run_pretraining --flagfile=configs/base.flags \
 #     --input_file=/shared/text/*.txt --output_dir=/shared/runs/base
 #
-# from the repository. Input and run directory lie on a file system that all nodes share. Each task
-# gets SIGTERM two minutes before its time is over: it saves and ends with 75, and the job queues
-# again. After the loss of a worker (69; 137 where it was killed) all start again here.
+# Run it from the repository. Input and run directory must be on a file system that all nodes share.
+# Each task gets SIGTERM two minutes before the time limit: it saves and ends with 75, and the job is
+# requeued. After the loss of a worker (69; 137 if it was killed) the script restarts all workers.
 #SBATCH --job-name=bert_tf
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

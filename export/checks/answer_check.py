@@ -1,4 +1,4 @@
-"""Answers of a SavedModel beside those of the model in Python, to odd texts among others."""
+"""Compares a SavedModel's answers with those of the model in Python, also to odd texts."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Runs SavedModels in another process: TensorFlow alone, or TensorFlow's C library alone.
+"""Runs SavedModels in another process: with only TensorFlow, or only its C library.
 
 The process is this file as a program, with nothing of the project but `c_api.py` beside it:
 

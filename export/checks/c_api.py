@@ -1,4 +1,4 @@
-"""SavedModels in TensorFlow's C library, where TensorFlow Serving's own loader stands too.
+"""Runs SavedModels in TensorFlow's C library, with the same loader as TensorFlow Serving.
 
 Nothing of TensorFlow's Python is loaded: a model that runs here needs no Python. The libraries are
 those of the wheels: libtensorflow_cc.so.2, and for operations of tensorflow-text one of its own.

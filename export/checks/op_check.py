@@ -1,4 +1,4 @@
-"""Operations of a SavedModel: whether a server has them.
+"""Checks that a server has the operations of a SavedModel.
 
 TensorFlow Serving is built with TensorFlow's own operations and with those of tensorflow-text, of
 which older releases have fewer. It has no Python, so what calls Python cannot run there.

@@ -1,4 +1,4 @@
-"""What a SavedModel on disk is, read from its files alone: nothing of it is loaded or run."""
+"""Describes a SavedModel from its files, without loading or running it."""
 
 import dataclasses
 import pathlib
@@ -111,7 +111,7 @@ def read_meta_graph(folder: pathlib.Path) -> Any:
     path = folder / "saved_model.pb"
     if not path.is_file():
         raise ValueError(
-            f"{folder} has no saved_model.pb; give the folder of a version, as serving/sst2/1."
+            f"{folder} has no saved_model.pb; give the folder of a version, such as serving/sst2/1."
         )
     stored = saved_model_pb2.SavedModel()
     try:

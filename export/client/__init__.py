@@ -1,1 +1,1 @@
-"""What the serving client speaks: the protocol, REST, gRPC, files of rows."""
+"""The parts of the serving client: the protocol, REST, gRPC, files of rows."""

@@ -30,7 +30,7 @@ class GrpcTransport:
     def __init__(self, server: str, model: str, version: int) -> None:
         if "//" in server or ":" not in server:
             raise ValueError(
-                f"server is {server!r}, expected HOST:PORT for --grpc, as localhost:8500."
+                f"server is {server!r}, expected HOST:PORT for --grpc, for example localhost:8500."
             )
         options = [
             ("grpc.max_receive_message_length", protocol.MAX_ANSWER_BYTES),

@@ -1,4 +1,4 @@
-"""What TensorFlow Serving's models take, and the errors of both ways to ask them."""
+"""Inputs of TensorFlow Serving's models, and the errors of both protocols."""
 
 import re
 from typing import Any

@@ -66,7 +66,7 @@ class RestTransport:
         parts = urllib.parse.urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
-                f"server is {server!r}, expected http://HOST:PORT, as a rule port 8501."
+                f"server is {server!r}, expected http://HOST:PORT, usually with port 8501."
             )
         self._server = server
         self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(model, '')}"
@@ -105,7 +105,7 @@ class RestTransport:
                 for key, spec in sorted(specs.items())
             }
         except (KeyError, TypeError, ValueError):
-            message = f"{self._server} gave other outputs than its metadata say: {one_line(answer)}"
+            message = f"{self._server} returned unexpected outputs: {one_line(answer)}"
             raise ServingError(message, "INTERNAL") from None
 
     def _ask(self, method: str, url: str, seconds: float, body: bytes | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Files of texts as batches of inputs, and outputs as JSON."""
+"""Reads files of texts as batches of inputs, and writes outputs as JSON."""
 
 import base64
 import json

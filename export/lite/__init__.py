@@ -1,1 +1,1 @@
-"""LiteRT files: conversion, judgement, use."""
+"""LiteRT files: conversion, evaluation, use."""

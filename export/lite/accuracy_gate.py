@@ -1,4 +1,4 @@
-"""Compares a LiteRT file with the float32 model that it was made from, before it gets its name.
+"""Compares a LiteRT file with its float32 model before the file is published.
 
 A file passes if it is not implausibly small, all its numbers are finite, and it loses no more
 points of the task's metric than allowed; without examples to judge by, if its answers to sample

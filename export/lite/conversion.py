@@ -1,4 +1,4 @@
-"""Conversion to LiteRT (TFLite): a model of ids in one file that needs no TensorFlow to run.
+"""Converts a model to LiteRT (TFLite): one file for ids that runs without TensorFlow.
 
     input_word_ids, input_mask, input_type_ids  int32 [B, T], any B and T
       -> the outputs of the kind, see `OUTPUTS`, float32
@@ -58,7 +58,7 @@ def check_kind(kind: str) -> None:
     """Raises ValueError if a kind has no LiteRT form."""
     if kind not in OUTPUTS:
         raise ValueError(
-            f"{kind} has no LiteRT form; expected one of {', '.join(OUTPUTS)}. "
+            f"{kind} cannot be converted to LiteRT; expected one of {', '.join(OUTPUTS)}. "
             f"export.saved_model serves it."
         )
 
@@ -93,7 +93,9 @@ def convert(
     if text_input:
         check_text_input(served, form)
     if form == "int8" and not calibration:
-        raise ValueError("int8 needs texts to measure ranges on, and there are none.")
+        raise ValueError(
+            "int8 needs texts to measure ranges on, but there are none; give --calibration_file."
+        )
     with tempfile.TemporaryDirectory() as folder:
         bias = INT8_PADDING_BIAS if form == "int8" else layout.PADDING_BIAS
         with _operations_of_litert(served.model, bias):
@@ -149,7 +151,7 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
       ValueError: of poolings whose operations LiteRT lacks.
     """
     if pooling not in ("cls", "max", "mean"):
-        raise ValueError(f"The pooling is {pooling}; a LiteRT file has cls, max or mean.")
+        raise ValueError(f"The pooling is {pooling}; a LiteRT file supports cls, max or mean.")
     if pooling == "cls":
         return sequence[:, 0]  # [B, D]
     is_real = tf.expand_dims(tf.cast(input_mask, tf.float32), 2)  # [B, T, 1]

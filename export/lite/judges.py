@@ -1,4 +1,4 @@
-"""What a LiteRT file is judged by: the examples and the metric that its model was evaluated with.
+"""The examples and metric by which a LiteRT file is scored: those of its model's evaluation.
 
 Readers, rows and metrics are those of the fine-tuning programs; what they were told stands in the
 run's run.flags. A LiteRT model answers with probabilities; their logarithms serve as scores.
@@ -134,7 +134,7 @@ def _judge_texts(
     else:
         return None
     if bare := [example.source for example in examples if example.label is None]:
-        raise ValueError(f"{bare[0]}: no label to judge by; label it, or leave it out.")
+        raise ValueError(f"{bare[0]}: no label to score with; label it, or leave it out.")
     values = classification.label_array(examples, served.labels, kind)
     made = classification.make_examples(
         examples, values, kind, tokenizer, served.max_seq_length, given.long_texts
@@ -172,7 +172,7 @@ def _judge_answers(served: Any, file: str, tokenizer: Tokenizer) -> Judge:
     questions = read_squad(file, False, served.version_2)
     made = squad.make_examples(questions, tokenizer, served.max_seq_length, config)
     if not made.is_labelled:
-        raise ValueError(f"{file} has no answers to judge by.")
+        raise ValueError(f"{file} has no answers to score with; give another --eval_file.")
     return Judge(file, squad.SquadTask(*_UNUSED, config=config), made)
 
 

@@ -1,4 +1,4 @@
-"""Texts inside a LiteRT file: a tokenizer of tensorflow-text's LiteRT kernels, and dense rows.
+"""Adds a tokenizer to a LiteRT file, with tensorflow-text's LiteRT kernels.
 
 texts [B] -> FastBertTokenizer -> [CLS] pieces [SEP], int32 [B, T], T the longest of them
 

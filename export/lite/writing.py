@@ -1,4 +1,4 @@
-"""Writes a LiteRT file of a trained model: converted, judged, and only then given its name."""
+"""Writes a LiteRT file of a trained model: converts it, scores it, and only then publishes it."""
 
 import dataclasses
 import pathlib
@@ -86,8 +86,8 @@ def check_same_pieces(path: pathlib.Path) -> None:
         difference = float(np.abs(found[name] - values).max())
         if not difference <= 1e-5 * float(np.abs(values).max()):
             raise ValueError(
-                f"Its own tokenizer changes {name} of sample texts by {difference:.2g}; this "
-                f"vocabulary is not for --text_input. No file was written."
+                f"The tokenizer in the file changes {name} of sample texts by {difference:.2g}; "
+                f"--text_input does not work with this vocabulary. No file was written."
             )
 
 

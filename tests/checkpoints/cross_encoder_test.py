@@ -85,7 +85,7 @@ def test_names_that_are_resolved_bring_activation_and_length(
 
 
 def test_a_model_without_one_label_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no cross-encoder: .* has none"):
+    with pytest.raises(ValueError, match="is not a cross-encoder: .* received none"):
         read_cross_encoder(
             shared_data("fixtures", "families", "sentence_transformers", "mean_normalize")
         )

@@ -156,7 +156,7 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("positions/roformer_masked_lm", {"num_attention_heads": 16}, "make it even"),
         ("positions/roformer_masked_lm", {"max_position_embeddings": 9}, "embed_positions.weight"),
         ("modernbert/masked_lm", {"layer_types": ["full_attention"] * 6}, "layer_types is .*n = 3"),
-        ("modernbert/masked_lm", {"local_attention": 500}, "local_attention 500 sees further"),
+        ("modernbert/masked_lm", {"local_attention": 500}, "local_attention 500 reaches beyond"),
         ("modernbert/masked_lm", {"global_attn_every_n_layers": 0}, "_layers is 0, expected at le"),
         ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
         ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),
@@ -403,10 +403,10 @@ def test_a_vocabulary_of_byte_bpe_is_not_exchanged(tmp_path):
     assert adapt(checkpoint, vocab_file=str(same)).vocab == checkpoint.vocab
     other = make_checkpoint("masked_lm").vocab
     other.write(tmp_path / "vocab.txt")
-    with pytest.raises(ValueError, match="only one of WordPiece is exchanged"):
+    with pytest.raises(ValueError, match="only a WordPiece vocabulary can be replaced"):
         adapt(checkpoint, vocab_file=str(tmp_path / "vocab.txt"))
     (tmp_path / "words.txt").write_text("word\n")
-    with pytest.raises(ValueError, match="no vocabulary of WordPiece"):
+    with pytest.raises(ValueError, match="no WordPiece vocabulary"):
         adapt(checkpoint, added_words_file=str(tmp_path / "words.txt"))
 
 

@@ -150,7 +150,7 @@ def test_labels_are_lines(tmp_path):
     made = dataclasses.replace(made, labels=labels)
     write_checkpoint(made, tmp_path / "model", "google")
     assert read_checkpoint(tmp_path / "model").labels == labels
-    with pytest.raises(ValueError, match="more than a line"):
+    with pytest.raises(ValueError, match="contains a line break"):
         write_checkpoint(
             dataclasses.replace(made, labels=("a", "b\nc", "d")), tmp_path / "other", "bert_tf"
         )

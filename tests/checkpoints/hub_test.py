@@ -107,20 +107,22 @@ def test_without_an_answer_the_cache_is_all_there_is(server: HubServer, monkeypa
     nobody = "http://127.0.0.1:9"
     monkeypatch.setattr(constants, "ENDPOINT", nobody)
     assert hub.local_path(NAME).name == REVISION
-    assert f"{nobody} does not answer: download config.json" in fails("hf://org/other")
+    assert f"{nobody} does not answer: on another machine, download config.json" in fails(
+        "hf://org/other"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
         ("hf://org/none", "check the name"),
-        ("hf://org/gated", "agree to its terms"),
+        ("hf://org/gated", "accept its terms"),
         (f"{NAME}@v9", "no such branch, tag or commit"),
         (f"{NAME}@", "expected hf://org/name"),
         (f"{NAME}/model.safetensors", "expected hf://org/name"),
         ("hf://", "expected hf://org/name"),
-        ("hf://org/a--b", "no name of a model"),
-        ("hf://org/images", "none of it a model's"),
+        ("hf://org/a--b", "not a valid model name"),
+        ("hf://org/images", "expected the files of a model"),
         ("kaggle://keras/bert", "expected kaggle://OWNER/MODEL"),
     ],
 )
@@ -192,7 +194,9 @@ def test_a_preset_of_keras_hub_is_read_by_its_name(tiny, tmp_path, monkeypatch):
             weight for weight in expected.weights if "seq_relationship" not in weight
         }
     assert load_tokenizer(variation / version).vocab == expected.vocab
-    assert "Kaggle does not answer: download it" in fails("kaggle://keras/bert/keras/other/1")
+    assert "Kaggle does not answer: on another machine, download it" in fails(
+        "kaggle://keras/bert/keras/other/1"
+    )
     with pytest.raises(ValueError, match="bert_base_en_uncased"):
         hub.local_path("keras_hub://bert_base_klingon")
 

@@ -141,7 +141,7 @@ def test_arrays_that_are_not_plain(tmp_path):
     ):
         with h5py.File(path, "w") as file:
             file.create_dataset(name, **arguments)
-        with pytest.raises(ValueError, match="x.weights.h5 .*(no plain array|its arrays have)"):
+        with pytest.raises(ValueError, match="x.weights.h5 .*(not a plain array|its arrays have)"):
             read_checkpoint(path)
 
 
@@ -168,7 +168,7 @@ def test_all_arrays_together_are_bounded_before_one_is_read(tmp_path, monkeypatc
 
 def test_files_that_are_no_bert(tmp_path):
     (tmp_path / "x.weights.h5").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="x.weights.h5 is no readable Keras weights file"):
+    with pytest.raises(ValueError, match="x.weights.h5 is not a readable Keras weights file"):
         read_checkpoint(tmp_path / "x.weights.h5")
     _, folder = write(tmp_path, "encoder with pooler", 4)
     path = tmp_path / "preset" / "config.json"
@@ -182,7 +182,7 @@ def test_files_that_are_no_bert(tmp_path):
     path.write_text(json.dumps(values))
     weights = tmp_path / "preset" / "model.weights.h5"
     weights.write_bytes(weights.read_bytes()[:500])
-    with pytest.raises(ValueError, match="model.weights.h5 is no readable Keras weights file"):
+    with pytest.raises(ValueError, match="model.weights.h5 is not a readable Keras weights file"):
         read_checkpoint(folder)
     relu = make_checkpoint("encoder with pooler", 5, hidden_act="relu")
     with pytest.raises(ValueError, match="keras-hub has no BERT with hidden_act relu"):

@@ -138,7 +138,9 @@ def test_frozen_models_are_loaded_too(path, made):
 
 
 def test_a_run_does_not_begin_in_somebodys_folder(path, tmp_path):
-    with pytest.raises(ValueError, match="holds a model that no run made; give it as --init_check"):
+    with pytest.raises(
+        ValueError, match="holds a model that is not a run; give it as --init_check"
+    ):
         check_output_dir(path)
     (tmp_path / "model" / "run.flags").write_text("")
     check_output_dir(path)

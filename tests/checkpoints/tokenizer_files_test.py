@@ -71,7 +71,7 @@ def test_a_casing_that_contradicts_the_vocabulary(folder):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"unk_token": "<unk>"}, "unk_token is '<unk>', but .* only has '.UNK.'"),
+        ({"unk_token": "<unk>"}, "unk_token is '<unk>', but .* only supports '.UNK.'"),
         ({"cls_token": {"content": "<s>"}}, "cls_token is '<s>'"),
         ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),

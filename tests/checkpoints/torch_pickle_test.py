@@ -223,7 +223,7 @@ ODD = {
     "no dict": (b"].", "dict of tensors in it, received list"),
     "inner state dict": (state_dict({"model": SIX[2:-1]}), "'model' in it is a dict"),
     "number": (state_dict({"epoch": number(3)}), "'epoch' in it is int"),
-    "more than there is": (b"\x86.", "more than it has"),
+    "more than there is": (b"\x86.", "more values than it has"),
     "no mark": (b"t.", "IndexError"),
     "odd items": (b"}(" + text("a") + b"u.", "zip"),
     "nothing remembered": (b"h\x00.", "KeyError"),
@@ -305,10 +305,10 @@ def test_other_files_are_refused(tmp_path):
     path = tmp_path / "f"
     old_form = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2)
     for content, message in {
-        old_form: "old form, of torch before 1.6",
+        old_form: "old format of torch before 1.6",
         b"version https://git-lfs.github.com/spec/v1\noid": "git lfs pull",
-        b"": "no zip file",
-        pickle.dumps({}): "no zip file, it begins with b'.x80.x04",
+        b"": "not a zip file",
+        pickle.dumps({}): "not a zip file: it begins with b'.x80.x04",
     }.items():
         path.write_bytes(content)
         assert_refused(path, message)
@@ -344,7 +344,7 @@ def test_sizes_and_checksums_of_the_zip_are_compared(tmp_path):
     content = path.read_bytes()
     assert restate(content, 24, 24) == content
     for stated, message in {
-        (2**31, 2**31): "claim .* bytes, the whole file has",
+        (2**31, 2**31): "claim .* bytes, but the whole file has",
         (28, 28): "CRC|Overlapped",  # newer versions of Python see that entries overlap
         (20, 20): "CRC",
         (24, 2**31): "'model/data/0' in it is compressed",
@@ -433,7 +433,7 @@ def test_equals_torch_bit_for_bit(tmp_path, torch, dtype, protocol):
     assert weights["view"].strides[0] == 2 * weights["view"].itemsize
 
     torch.save(saved, tmp_path / "f", _use_new_zipfile_serialization=False)
-    assert_refused(tmp_path / "f", "old form, of torch before 1.6")
+    assert_refused(tmp_path / "f", "old format of torch before 1.6")
 
 
 def test_bits_of_every_bfloat16_are_those_of_torch(tmp_path, torch):

@@ -96,9 +96,9 @@ def test_tfrecord():
     [
         (b"\x89PNG\r\n\x1a\n\x00\x00", "f.bin is neither text nor TFRecords"),
         ("text".encode("utf-16"), "iconv -f UTF-16"),
-        (b'[\n  {"text": 1}\n]', "one object a line"),
-        (b'{\n  "text": 1\n}', "one object a line"),
-        (b'[{"text": 1}]', "one object a line"),
+        (b'[\n  {"text": 1}\n]', "one object per line"),
+        (b'{\n  "text": 1\n}', "one object per line"),
+        (b'[{"text": 1}]', "one object per line"),
     ],
 )
 def test_errors(data, message):

@@ -322,7 +322,7 @@ def test_not_json(tmp_path):
     check_error(write(tmp_path / "c", good + "[1]\n"), "line 2", "no field 'text'", "list")
     check_error(write(tmp_path / "d", good + '{"text": 7}\n'), "line 2", "int")
     check_error(write(tmp_path / "f", good + '{"text": ' * 100_000), "line 2", "not JSON")
-    check_error(write(tmp_path / "e", '[\n{"text": "a"}\n]'), "one object a line")
+    check_error(write(tmp_path / "e", '[\n{"text": "a"}\n]'), "one object per line")
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])

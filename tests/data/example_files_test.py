@@ -131,7 +131,7 @@ def damage(paths, how):
     [
         ("missing", r"x-3 is missing, but \S+x-0.manifest.json names it; copy or make"),
         ("truncated", r"x-1 has \d+ bytes, but \d+ according to \S+x-0.manifest.json"),
-        ("changed", r"x-2 is not the file that was made"),
+        ("changed", r"x-2 has changed since it was made"),
     ],
 )
 def test_a_file_that_is_not_as_made_is_named(data, how, message):
@@ -152,7 +152,7 @@ def test_files_that_are_made_already_are_compared_with_the_manifest(data, caplog
     damage(paths, "changed")
     assert write(data)[1]["files"] == manifest["files"]
     assert [path.read_bytes() for path in paths] == contents
-    assert "x-2" in caplog.text and "x-1" not in caplog.text.split("Not as")[1]
+    assert "x-2" in caplog.text and "x-1" not in caplog.text.split("do not match")[1]
 
 
 def test_damage_in_what_a_killed_run_has_left(data, monkeypatch, caplog):
@@ -211,7 +211,7 @@ def test_another_vocabulary_or_casing_is_named(data, tmp_path):
     Vocab(tuple(tokens)).write(tmp_path / "other.txt")
     with pytest.raises(ValueError, match=r"another vocabulary than \S+other.txt \(SHA-256"):
         use(data, vocab_file=f"{tmp_path}/other.txt")
-    with pytest.raises(ValueError, match="pass --do_lower_case=true, or make them again"):
+    with pytest.raises(ValueError, match="pass --do_lower_case=true, or make the examples again"):
         use(data, do_lower_case=False)
 
 

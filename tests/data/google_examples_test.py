@@ -81,7 +81,7 @@ def test_only_lines_takes_any_text(tmp_path):
     documents = read_google_documents(f"{tmp_path}/text", WordPiece(vocab, True), "lines")
     assert len(documents) == 1
     write_records(tmp_path / "records", encode_examples({"input_ids": np.ones((1, 8), int)}))
-    with pytest.raises(ValueError, match="records looks like tfrecord, .* one sentence a line"):
+    with pytest.raises(ValueError, match="records looks like tfrecord, .* one sentence per line"):
         read_google_documents(f"{tmp_path}/records", WordPiece(vocab, True))
 
 

@@ -45,7 +45,7 @@ def test_a_clean_corpus_has_no_finding(tmp_path):
 def test_copies_of_documents_and_lines(tmp_path, copies, severity):
     docs = documents(150)
     found = diagnose(tmp_path, docs + docs[:copies])
-    finding = found.get("Documents that stand in the corpus more than once")
+    finding = found.get("Documents that occur more than once in the corpus")
     assert (finding[0] if finding else None) == severity
     if severity == "SERIOUS":
         assert finding[1] == "17 % (30 of 180)"
@@ -102,7 +102,7 @@ def test_vocabulary_of_another_text(tmp_path):
     letters = [*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS)]
     found = diagnose(tmp_path, documents(150), letters)
     # 41 letters, 6 digits and a stop for 18 words.
-    assert found["A vocabulary that cuts words into small pieces"] == ("SERIOUS", "2.667")
+    assert found["A vocabulary that splits words into small pieces"] == ("SERIOUS", "2.667")
 
 
 @pytest.mark.parametrize(("is_cased", "lower"), [(True, True), (True, False), (False, False)])
@@ -150,6 +150,6 @@ def test_real_text_and_the_same_spoilt(tmp_path):
     assert "Casing does not agree" in diagnose(tmp_path, docs, cased.tokens)
     chinese = Vocab.read(shared_data("vocab", "bert-base-chinese-vocab.txt"))
     found = diagnose(tmp_path, docs, chinese.tokens)
-    assert found["A vocabulary that cuts words into small pieces"][0] == "WARNING"
+    assert found["A vocabulary that splits words into small pieces"][0] == "WARNING"
     spoilt = [text.encode().decode("cp1252", "replace").split("\n") for text in texts]
     assert diagnose(tmp_path, spoilt)["Wrongly decoded characters"][0] == "SERIOUS"

@@ -68,7 +68,7 @@ def test_padding(tmp_path):
     for name in ("input_ids", "input_mask", "segment_ids"):
         rows[name][:, 21:] = 0
     found = diagnose(tmp_path, rows)
-    assert list(found) == ["Padding"] and found["Padding"].measured == "34 % of all places"
+    assert list(found) == ["Padding"] and found["Padding"].measured == "34 % of all positions"
 
 
 @pytest.mark.parametrize("prob", [0.15, 0.2, 0.4])
@@ -121,11 +121,11 @@ def test_chance_is_no_finding(tmp_path):
     ("name", "place", "value", "fault"),
     [
         ("input_mask", 9, 0, "padding between pieces"),
-        ("input_ids", 0, 77, "[CLS] not at the front alone"),
-        ("input_ids", 9, CLS, "[CLS] not at the front alone"),
+        ("input_ids", 0, 77, "[CLS] elsewhere than at the front"),
+        ("input_ids", 9, CLS, "[CLS] elsewhere than at the front"),
         ("input_ids", 31, 77, "no [SEP] at the end"),
         ("input_ids", 20, SEP, "a pair without two [SEP]"),
-        ("segment_ids", 14, 1, "segments that change elsewhere than behind [SEP]"),
+        ("segment_ids", 14, 1, "segments that change elsewhere than after [SEP]"),
         ("input_ids", 9, MASK, "[MASK] where nothing is predicted"),
         ("input_ids", 9, 9999, "ids outside of the vocabulary"),
         ("masked_lm_positions", 4, 14, "predictions at [CLS], [SEP] or padding"),

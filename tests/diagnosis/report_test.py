@@ -43,7 +43,7 @@ def test_the_screen_shows_the_worst_first():
     assert "3 <of> 4; expected below 1 %" in text and "-> Do & say." in text
     assert text.endswith("10 findings: 1 serious, 9 warning.")
     assert all(len(line) <= 100 for line in text.splitlines())
-    assert screen([Diagnosis("x", "corpus")]).endswith("Nothing is wrong with what was looked at.")
+    assert screen([Diagnosis("x", "corpus")]).endswith("No problems found.")
 
 
 def test_the_page_is_whole_and_needs_nothing_else():

@@ -51,7 +51,7 @@ def test_what_is_wrong_is_said(tagger, tmp_path) -> None:
     _, folder = tagger
     with pytest.raises(ValueError, match="takes text; received 2"):
         ask(folder / "1", ["a", "b"])
-    with pytest.raises(ValueError, match="takes ids; give the model of texts"):
+    with pytest.raises(ValueError, match="takes ids; give the text model"):
         ask(ids_folder(folder) / "1", ["a"])
     with pytest.raises(ValueError, match=f"{tmp_path} has no saved_model.pb; give a folder"):
         ask(tmp_path, ["a"])

@@ -394,7 +394,7 @@ def test_program() -> None:
     assert name_folder(["check", "--model_dir=b", "c"]) == ["check", "--model_dir=b", "c"]
     done = run_program("serving/none/1")
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith("ERROR: serving/none/1 is no folder")
+    assert done.stderr.startswith("ERROR: serving/none/1 is not a folder")
 
 
 @pytest.mark.slow

@@ -387,7 +387,7 @@ def test_sample_texts_show_a_wrong_model(tmp_path, broken):
 
 def test_kinds_without_a_form_are_refused(tmp_path):
     message = refuse(request_of(tmp_path, model_folder("fill_mask"), no_gate=True))
-    assert message.startswith("fill_mask has no LiteRT form")
+    assert message.startswith("fill_mask cannot be converted to LiteRT")
 
 
 def test_missing_runtime_is_named(monkeypatch):

@@ -166,7 +166,7 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.flags").write_text("--output_dir=run\n")
-    with pytest.raises(ValueError, match="without a finished checkpoint"):
+    with pytest.raises(ValueError, match="without a complete checkpoint"):
         load(str(folder))
 
 

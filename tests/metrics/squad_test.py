@@ -64,7 +64,7 @@ def test_version_1_counts_a_missing_prediction_as_zero(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         assert squad.evaluate_v1(dataset, {"a": "dog"}) == {"exact_match": 50.0, "f1": 50.0}
     assert "1 of 2 questions have no prediction" in caplog.text
-    assert "being b." in caplog.text
+    assert "the first is b." in caplog.text
 
 
 def test_version_2_without_odds() -> None:

@@ -117,7 +117,7 @@ def test_what_is_no_batch_of_texts_is_refused():
         preprocessor([1, 2])
     with pytest.raises(ValueError, match=r"string of shape \(\), .*a batch of texts, not a single"):
         preprocessor("a")
-    with pytest.raises(ValueError, match=r"shape \(2, 1\).* go into second_texts"):
+    with pytest.raises(ValueError, match=r"shape \(2, 1\).* as second_texts"):
         preprocessor((["a"], ["b"]))
     with pytest.raises(ValueError, match=r"texts: received \['a', None\], expected strings"):
         preprocessor(["a", None])

@@ -55,7 +55,7 @@ def test_classify(tmp_path, is_pair, long_texts):
     logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(shares, expected["probabilities"], atol=2e-6)
-    with pytest.raises(ValueError, match="gives classes, and no number"):
+    with pytest.raises(ValueError, match="predicts classes, not a number"):
         model.score(TEXTS[:1])
 
 
@@ -87,7 +87,7 @@ def test_several_labels_and_numbers(tmp_path):
     number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
     logits = number.predict(TEXTS[:2], verbose=0)
     assert number.score(TEXTS[:2]) == [float(logits[0, 0]), float(logits[1, 0])]
-    with pytest.raises(ValueError, match="gives a number, and no class"):
+    with pytest.raises(ValueError, match="predicts a number, not a class"):
         number.classify(TEXTS)
 
 
@@ -290,7 +290,7 @@ def test_choices_are_learned(tmp_path):
 def test_a_missing_head_is_named_with_the_remedy(tmp_path):
     folder = write_model(tmp_path / "m", "encoder")
     for kind in (BertSpanLabeler, BertMultipleChoice):
-        with pytest.raises(ValueError, match="missing .*new_head=True starts with a new head"):
+        with pytest.raises(ValueError, match="missing .*new_head=True to start with a new head"):
             kind.from_pretrained(folder)
 
 
@@ -311,8 +311,8 @@ RIVER = {"text": "river", "answer_start": 3}
         (TAGGER, "fit", ([["a", None]], [["no", "no"]]), r"texts\[0\]\[1\] is None"),
         (TAGGER, "tag", (["a", None],), r"texts\[1\] is None"),
         (TAGGER, "tag", ("a text",), "texts is the string"),
-        (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not stand in its"),
-        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not stand at character 3"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not occur in its"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not occur at character 3"),
         (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] is missing"),
         (ANSWERER, "answer", (QUESTION, []), "contexts is empty"),
         (ANSWERER, "answer", (QUESTION * 2, CONTEXT), "2 questions and 1 contexts"),

@@ -106,7 +106,9 @@ def test_compile_overrides(folder, tmp_path):
     model = start_model(folder)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy"])
-    with pytest.raises(ValueError, match="learning_rate=1.0 is for a model that nobody compiled"):
+    with pytest.raises(
+        ValueError, match="learning_rate=1.0 is for a model that has not been compiled"
+    ):
         model.fit(TEXTS, NAMES, learning_rate=1.0)
     before = model.predict(TEXTS, verbose=0)
     history = model.fit(TEXTS, NAMES, verbose=0).history
@@ -249,7 +251,7 @@ def test_weights_and_numbers_that_do_not_fit(folder):
     model = start_model(folder)
     with pytest.raises(ValueError, match="1 values of sample_weight for 48 texts"):
         model.fit(TEXTS, NAMES, class_weight={NAMES[0]: 2.0}, sample_weight=[3.0])
-    with pytest.raises(ValueError, match="label_kind='number' has one label, not 3"):
+    with pytest.raises(ValueError, match="label_kind='number' needs num_labels=1, received 3"):
         BertClassifier(model.config, num_labels=3, label_kind="number")
 
 
@@ -367,8 +369,8 @@ def model(folder):
         ((["a", "b"], ["c"]), ["good", "bad"], "2 first texts and 1 second texts"),
         (["a", "b"], ["good"], "1 values of y for 2 texts"),
         (["a", "b"], None, "received no labels"),
-        (np.zeros((2, 8), np.int32), [0, 1], r"texts\[0\] is \[0, 0.*Ids go in as a dict"),
-        ([[2, 5, 3]], [0], "Ids go in as a dict"),
+        (np.zeros((2, 8), np.int32), [0, 1], r"texts\[0\] is \[0, 0.*Pass ids as a dict"),
+        ([[2, 5, 3]], [0], "Pass ids as a dict"),
         ({"input_word_ids": np.zeros((1, 8))}, [0], "lacks input_mask, input_type_ids"),
         ("a text", ["good"], "texts is the string 'a text'"),
     ],
@@ -391,7 +393,7 @@ def test_datasets_of_another_form_are_named(model):
         with pytest.raises(ValueError, match=message):
             model.fit(data)
     nameless = BertClassifier(model.config, 2, preprocessor=model.preprocessor)
-    with pytest.raises(ValueError, match="names as labels"):
+    with pytest.raises(ValueError, match="labels of the dataset are names"):
         nameless.fit(make((TEXTS, NAMES)).batch(4))
 
 
@@ -399,7 +401,7 @@ def test_a_model_of_ids_takes_no_texts(folder):
     model = start_model(folder, preprocessor=None)
     assert model.preprocessor is None and not model.bert.unpad
     for texts in (TEXTS, np.array(TEXTS), (TEXTS, TEXTS)):
-        with pytest.raises(ValueError, match="no preprocessor, so it takes ids alone"):
+        with pytest.raises(ValueError, match="no preprocessor, so it takes only ids"):
             model.fit(texts, NAMES)
         with pytest.raises(ValueError, match="no preprocessor"):
             model.classify(texts)

@@ -137,11 +137,11 @@ def test_configuration_names_the_schedule(options, kind):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decay_power": 0.5}, "decay_power=0.5 has no effect on the linear schedule"),
+        ({"decay_power": 0.5}, "decay_power=0.5 has no effect with learning_rate_schedule linear"),
         ({"end_learning_rate": 0.1}, "end_learning_rate=0.1 has no effect"),
         (
             {"learning_rate_schedule": "cosine", "num_cooldown_steps": 9},
-            "num_cooldown_steps=9 has no effect on the cosine",
+            "num_cooldown_steps=9 has no effect with learning_rate_schedule cosine",
         ),
         (
             {
@@ -150,7 +150,7 @@ def test_configuration_names_the_schedule(options, kind):
                 "num_warmup_steps": 50,
                 "num_train_steps": 100,
             },
-            "num_warmup_steps 50 and num_cooldown_steps 60 are more than num_train_steps 100",
+            "num_warmup_steps 50 and num_cooldown_steps 60 add up to more than num_train_steps 100",
         ),
     ],
 )

@@ -150,8 +150,9 @@ def write_keras(folder: pathlib.Path) -> pathlib.Path:
 def test_a_keras_file_answers_as_what_it_was_made_from(tmp_path):
     folder = make_model(tmp_path, "multi_label")
     predictor = bert_tf.load(write_keras(folder), kind="multi_label")
-    assert predictor.labels == ("0", "1", "2")
-    expected = bert_tf.load(folder).probabilities(TEXTS)
+    made = bert_tf.load(folder)
+    assert predictor.labels == made.labels
+    expected = made.probabilities(TEXTS)
     found = predictor.probabilities(TEXTS)
     assert_same([list(r.values()) for r in found], [list(r.values()) for r in expected])
     assert bert_tf.load(folder / "mine.keras").kind == "classifier"
@@ -185,7 +186,7 @@ def test_what_is_no_model_is_told(tmp_path):
         with pytest.raises(ValueError, match=f"{name} does not exist"):
             bert_tf.load(tmp_path / name)
     (tmp_path / "bad.keras").write_bytes(b"PK\x03\x04")
-    with pytest.raises(ValueError, match="bad.keras is no readable Keras model"):
+    with pytest.raises(ValueError, match="bad.keras is not a readable Keras model"):
         bert_tf.load(tmp_path / "bad.keras")
     (tmp_path / "bad.tflite").write_bytes(b"TFL3")
     with pytest.raises(ValueError, match="bad.tflite was not written by export.tflite"):
@@ -208,7 +209,7 @@ def test_a_head_a_device_and_threads_that_are_not_there(tmp_path):
         bert_tf.load(folder, kind="encoder")
     with pytest.raises(ValueError, match="device is 'gpu:7'; this machine has .*CPU:0"):
         bert_tf.load(folder, device="gpu:7")
-    with pytest.raises(ValueError, match="num_threads is 63, but TensorFlow computes already"):
+    with pytest.raises(ValueError, match="num_threads is 63, but TensorFlow is already running"):
         bert_tf.load(folder, num_threads=63)
     with pytest.raises(ValueError, match="pair is for classifier"):
         bert_tf.load(folder, pair=True)
@@ -354,7 +355,7 @@ def test_other_models_of_keras(tmp_path):
     write_checkpoint(made, tmp_path / "pretrained", "bert_tf")
     bert_tf.BertPretrainer.from_pretrained(tmp_path / "pretrained").save(tmp_path / "pairs.keras")
     both = (
-        bert_tf.load(tmp_path / name, kind="next_sentence").probabilities([("the a", "b")])
+        bert_tf.load(tmp_path / name, kind="next_sentence").score([("the a", "b")])
         for name in ("pretrained", "pairs.keras")
     )
     assert_same(*both)

@@ -134,7 +134,7 @@ def test_embeddings_are_one_array():
         ([("a", "b")], r"texts\[0\] is \('a', 'b'\), expected a string; .* single texts"),
         (["a", "\ud800"], r"texts\[1\]: character 0 is a lone surrogate"),
         ([b"a"], r"texts\[0\] is b'a'"),
-        ({"text": ["a"], "label": ["b"]}, r"texts is a table; take one column"),
+        ({"text": ["a"], "label": ["b"]}, r"texts is a table; pass one of its columns"),
     ],
 )
 def test_what_is_no_text_is_named(texts, message):

@@ -74,7 +74,7 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
             "build_index",
             {"output_dir": tmp_path, "input_file": "x", "init_checkpoint": "m", "add": "true"}
             | {"dtype": "int8"},
-            "--dtype is that of the index with --add",
+            "--dtype is fixed by the index with --add",
         ),
     ):
         done = run(program, **values)

@@ -27,7 +27,7 @@ def test_report_of_classes_by_hand():
         "weighted        0.4524  0.4286  0.4000        7\n"
         "accuracy     0.4286\n"
         "\n\n"
-        "Confusion matrix, a row a true class, a column a predicted one:\n"
+        "Confusion matrix (rows: true classes, columns: predicted classes):\n"
         "                         a          bee  neutral_one\n"
         "            a            1            2            1\n"
         "          bee            1            1            0\n"

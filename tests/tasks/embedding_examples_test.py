@@ -55,7 +55,7 @@ def test_scores_of_pairs_and_margins(tmp_path):
         ({"query": "x", "positive": "  "}, ["positive is '  '", "expected a text"]),
         ({"query": 3, "positive": "y"}, ["query is 3"]),
         ({"query": "x", "positives": []}, ["no positive"]),
-        ({"query": "x", "positive": "y", "negative": "y"}, ["'y' is a negative and also"]),
+        ({"query": "x", "positive": "y", "negative": "y"}, ["'y' is both a negative and"]),
         ({"query": "x", "positive": "y", "score": "high"}, ["score is 'high'", "number"]),
         ({"query": "x", "positive": "y", "score": "nan"}, ["score is 'nan'"]),
         (

@@ -128,7 +128,7 @@ def test_microsofts_files(tmp_path, caplog):
         "test": ['"u'],
     }
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "none of GLUE's dev set" in caplog.text
+    assert "not a GLUE dev score" in caplog.text
     caplog.clear()
 
     write(tmp_path / "dev_ids.tsv", "1\t11", "3\t13", "2\t99")
@@ -175,7 +175,7 @@ def test_errors_of_reading(tmp_path):
     with pytest.raises(ValueError, match="no column 'label'.*is this the dev set of GLUE's RTE"):
         read_glue(GLUE["rte"], str(tmp_path), "dev")
     write(path, head)
-    with pytest.raises(ValueError, match=f"^{tmp_path}: RTE's dev holds no row"):
+    with pytest.raises(ValueError, match=f"^{tmp_path}: RTE's dev has no rows"):
         read_glue(GLUE["rte"], str(tmp_path), "dev")
     looked = f"looked for {tmp_path}/test.tsv, {tmp_path}/RTE/test.tsv. "
     with pytest.raises(ValueError, match=f"no file of RTE's test; {looked}"):
@@ -193,7 +193,7 @@ def test_names_of_tasks():
     assert [task.name for task in GLUE.values()] == list(GLUE)
     assert glue_task("SST-2") is glue_task("sst2") is glue_task(" sst_2") is GLUE["sst-2"]
     assert glue_task("stsb") is GLUE["sts-b"] and glue_task("CoLA") is GLUE["cola"]
-    with pytest.raises(ValueError, match="'snli' is none of GLUE's tasks: cola, sst-2"):
+    with pytest.raises(ValueError, match="'snli' is not a GLUE task; expected one of cola, sst-2"):
         glue_task("snli")
 
 

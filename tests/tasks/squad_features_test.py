@@ -226,14 +226,14 @@ def test_skips_and_counts_answers_that_are_elsewhere(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ([qa(), qa()], "a.json, question q: a second question of this id"),
-        ([qa(start=11), qa()], "question q: a second question of this id"),
-        ([], "no question that can be used"),
+        ([qa(), qa()], "a.json, question q: a second question has this id"),
+        ([qa(start=11), qa()], "question q: a second question has this id"),
+        ([], "no usable question"),
         (["q"], r"data\[0\].paragraphs\[0\]: received 'q', expected an object with 'id'"),
         ([{"question": "?"}], r"data\[0\].paragraphs\[0\]: no 'id'"),
         ([qa(question=3)], "question q: 'question' is 3, expected a str"),
         ([qa(answers=None)], "question q: 'answers' is None, expected a list"),
-        ([qa(answers=[])], "question q: no answer to be trained on"),
+        ([qa(answers=[])], "question q: no answer to train on"),
         ([qa(answers=[{"text": "mill"}])], "question q: no 'answer_start'"),
         ([qa(text=" ")], "answer ' ' at character 4 of a context of 15"),
         ([qa(start=12)], "answer 'mill' at character 12 of a context of 15"),

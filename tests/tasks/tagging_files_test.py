@@ -236,7 +236,7 @@ def test_errors_of_conllu(tmp_path, text, options, message):
 def test_missing_files(tmp_path):
     with pytest.raises(ValueError, match="No file matches"):
         read_tagged(tmp_path / "a")
-    with pytest.raises(ValueError, match="No file is named"):
+    with pytest.raises(ValueError, match="No file is given"):
         read_tagged(" , ")
     with pytest.raises(IsADirectoryError):
         read_tagged(tmp_path)
@@ -340,7 +340,7 @@ def test_tags_that_are_not_looked_at(tmp_path, text):
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        ([["O", "O"]], "has 2 sentences, and tags of 1 are given"),
+        ([["O", "O"]], "has 2 sentences, but there are tags for 1"),
         ([["O", "O"], ["O", "O"]], "sentence at line 4: 2 tags, expected 1"),
         ([["O", "O"], ["a b"]], "sentence at line 4: tag 'a b'"),
         ([["O", "O"], [""]], "sentence at line 4: tag ''"),

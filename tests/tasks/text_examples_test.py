@@ -148,12 +148,12 @@ def test_ids_are_places():
 
 
 def test_unknown_labels_are_counted():
-    message = "^f line 1: label 'x' is none of the known ones, 'a', 'b'; 2 of 4 rows"
+    message = "^f line 1: label 'x' is not one of the known labels, 'a', 'b'; 2 of 4 rows"
     with pytest.raises(ValueError, match=message):
         label_ids(labelled("a", "x", None, "y"), ("a", "b"))
     with pytest.raises(ValueError, match=message):
         label_rows(labelled("a|b", "b|x|y", "", "x"), ("a", "b"))
-    with pytest.raises(ValueError, match="known ones, '0', .*, '9' and 2 more; 1 of 1 rows"):
+    with pytest.raises(ValueError, match="known labels, '0', .*, '9' and 2 more; 1 of 1 rows"):
         label_ids(labelled("12"), [str(number) for number in range(12)])
 
 

@@ -165,7 +165,7 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path, policy, dies_at):
 def test_too_many_end_the_run(tmp_path, policy):
     task = ToyTask(DROPPING, nan_from_step=6)
     trainer = make_trainer(tmp_path, task, jit_compile=False, on_bad_loss=policy, max_bad_losses=2)
-    message = f"not a finite number at step .*ckpt-5.*--on_bad_loss={policy} was of no use 2 times"
+    message = f"not a finite number at step .*ckpt-5.*--on_bad_loss={policy} did not help 2 times"
     with pytest.raises(FloatingPointError, match=message):
         trainer.train()
     assert [event["done"] for event in events(tmp_path)] == [policy, policy, "stop"]

@@ -122,7 +122,7 @@ def test_all_name_the_one_that_is_killed_or_stopped(three, victim, number, error
         status, line = ended(worker, seconds=10)
         assert status == 69
         assert line.startswith(f"ERROR: Worker {victim} of 3 ({hosts[victim]}) {how}")
-        assert line.endswith("Start all workers again: they go on from the newest checkpoint.")
+        assert line.endswith("Restart all workers: they resume from the newest checkpoint.")
 
 
 TRAINING = """
@@ -180,9 +180,9 @@ def test_other_flags_are_refused_everywhere():
 def test_missing_workers_are_named_everywhere(monkeypatch):
     monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 1.0)
     hosts = hosts_of(4)
-    missing = f"Within 1 s did not start: worker 1 ({hosts[1]}), worker 3 ({hosts[3]})."
+    missing = f"Did not start within 1 s: worker 1 ({hosts[1]}), worker 3 ({hosts[3]})."
     assert call_roll(hosts, {0: {}, 2: {}}) == [missing, missing]
-    missing = f"Within 1 s did not start: worker 0 ({hosts[0]})."
+    missing = f"Did not start within 1 s: worker 0 ({hosts[0]})."
     assert call_roll(hosts, {1: {}}) == [missing]
 
 
@@ -215,16 +215,16 @@ def test_a_stranger_at_the_end_leaves_no_trace(monkeypatch, caplog):
         while not can_connect(hosts[0]):
             time.sleep(0.02)
         with socket.create_connection(("localhost", int(hosts[0].split(":")[1]))):
-            assert "did not start" in called.result()[0]
+            assert "Did not start" in called.result()[0]
     assert "Exception" not in caplog.text
 
 
 def test_a_port_that_cannot_be_used_is_said():
     port = free_ports(1)[0]
     with socket.create_server(("", port)):
-        with pytest.raises(ValueError, match=f"Port {port}, that of this worker in TF_CONFIG"):
+        with pytest.raises(ValueError, match=f"Port {port} of this worker in TF_CONFIG"):
             Crew([f"localhost:{port}", "localhost:1"], 0, {})
-    with pytest.raises(ValueError, match="an address that it has itself"):
+    with pytest.raises(ValueError, match="an address that belongs to this machine"):
         Crew(["192.0.2.1:2222", "192.0.2.2:2222"], 0, {})
 
 

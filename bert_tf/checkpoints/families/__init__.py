@@ -1,4 +1,4 @@
-"""Families of encoders in Hugging Face's folders: a file and a line here for each."""
+"""Families of encoders in Hugging Face folders; each has a file, and a line here."""
 
 from bert_tf.checkpoints.checkpoint import HEADS
 from bert_tf.checkpoints.families.bert import BERT
@@ -22,13 +22,13 @@ FAMILIES: dict[str, Family] = {
 
 
 def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:
-    """Returns the family that a structure with these heads, of `HEADS`, is of; None: of none."""
+    """Returns the family that can hold a structure with these heads; None if there is none."""
     families = FAMILIES.values()
     return next((f for f in families if not f.refusal(config, heads)), None)
 
 
 def made_by_tasks(config: ModelConfig) -> tuple[str, ...]:
-    """Returns the starts of names of encoder weights that no pre-training of the family makes.
+    """Returns the prefixes of encoder weights that the family's pre-training does not make.
 
     BERT's next-sentence prediction trains the pooler. In the others it belongs to the head of each
     task, and a model that is only pre-trained has none.

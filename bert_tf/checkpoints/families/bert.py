@@ -1,4 +1,4 @@
-"""BERT: post-norm blocks, learned positions, segments, a pooler that pre-training makes."""
+"""BERT: post-norm blocks, learned positions, segments, a pre-trained pooler."""
 
 import pathlib
 from typing import Any

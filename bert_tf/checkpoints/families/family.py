@@ -1,4 +1,4 @@
-"""What a family of encoders is to Hugging Face's folders, and how one says what it can hold."""
+"""Describes a family of encoders in Hugging Face folders, and what it can hold."""
 
 import dataclasses
 import pathlib
@@ -30,19 +30,19 @@ class Family:
     """One family: its configuration and its names of weights, in both directions.
 
     Args:
-      title: what messages call it.
+      title: its name in messages.
       model_type: its name in a config.json.
-      prefix: what the encoder's names begin with; those of a bare encoder lack it.
+      prefix: prefix of the encoder's weight names; a bare encoder lacks it.
       classes: the classes of transformers by purpose: encoder, masked_lm, pretrained (masked_lm and
         next_sentence), next_sentence, classifier, multiple_choice, tagger, squad.
       read_config: makes our configuration from a config.json; raises ValueError for what we do not
         compute. The path is for messages.
-      write_config: returns the fields of a config.json that say the same.
-      rows: returns the table of weights for so many layers and a purpose.
-      copies: weights that are tied to others, which stand beside them in some files.
+      write_config: returns the corresponding fields of a config.json.
+      rows: returns the table of weights for a number of layers and a purpose.
+      copies: copies of tied weights, which some files contain.
       refusal: returns why it cannot hold a configuration with these heads; "" if it can.
       constants: tensors in its files that follow from the configuration.
-      pretrains_pooler: whether the pooler comes from pre-training; else it starts with each task.
+      pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
     """
 
     title: str
@@ -101,8 +101,8 @@ def expect(values: dict[str, Any], path: pathlib.Path, **allowed: Any) -> None:
     for key, value in allowed.items():
         if values.get(key) is not None and values[key] != value:
             raise ValueError(
-                f"{path}: {key} is {values[key]!r}, expected {value!r}, the only one that this "
-                "toolkit computes."
+                f"{path}: {key} is {values[key]!r}, expected {value!r}, the only one that bert_tf "
+                f"supports."
             )
 
 

@@ -27,8 +27,8 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, rotary_value=False)
     if "RoFormerForMultipleChoice" in (json_field(values, "architectures", list, path) or []):
         raise ValueError(
-            f"{path}: RoFormerForMultipleChoice scores the last place of a row, padding or not; "
-            "this toolkit has no such head. Take the encoder and train a new one."
+            f"{path}: RoFormerForMultipleChoice scores the last position of a row, padding or not; "
+            f"bert_tf has no such head. Use the encoder and train a new head."
         )
     config = read_fields(
         values,

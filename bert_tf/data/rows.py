@@ -1,21 +1,14 @@
-"""Tokenized examples with labels in memory, and batches of them.
+"""Tokenized examples with labels in memory, without TensorFlow; `row_batches.py` deals them out.
 
-    texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [B, T], ...
-
-A training batch is a pure function of (seed, step), as in pre-training: nothing is shuffled in a
-buffer, and a run resumes at any step. Evaluation takes each row once, long ones first, so that
-rows of like length share a batch.
+texts [N] of any length --gather, pad to the batch's longest--> input_word_ids [B, T], ...
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.data.example_order import place_examples
-from bert_tf.data.mapping import map_in_order
 from bert_tf.text.packing import PackedText
 
 NO_LABEL = -1
@@ -133,81 +126,6 @@ class Rows:
         }
 
 
-def training_batches(
-    rows: Rows, batch_size: int, start_step: int, seed: int, buckets: Sequence[int], shares: Shares
-) -> tf.data.Dataset:
-    """Returns an endless dataset of `Rows.batch`, each epoch in an order of its own.
-
-    Args:
-      rows: what to train on.
-      batch_size: B of the global batch.
-      start_step: number of the first batch.
-      seed: of the order.
-      buckets: lengths that batches are padded to, ascending; see `length_buckets`.
-      shares: which rows of each batch are made.
-    """
-
-    def choose(step: int) -> tuple[np.ndarray, int]:
-        places = np.arange(step * batch_size, (step + 1) * batch_size)
-        row_ids, _ = place_examples(places, len(rows), seed)
-        return row_ids, int(rows.lengths[row_ids].max())
-
-    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
-    return _batches(rows, steps, choose, batch_size, buckets, shares)
-
-
-def evaluation_batches(
-    rows: Rows,
-    batch_size: int,
-    max_steps: int,
-    buckets: Sequence[int],
-    shares: Shares = ALL,
-    is_filled: bool = True,
-) -> tf.data.Dataset:
-    """Returns every row once, the longest first, in at most `max_steps` batches (0: all).
-
-    Arguments are those of `training_batches`; `row_ids` tell which row is where. The last batch is
-    filled up with rows of weight 0 unless `is_filled` is false.
-    """
-    order = longest_first(rows)
-
-    def choose(step: int) -> tuple[np.ndarray, int]:
-        row_ids = order[step * batch_size : (step + 1) * batch_size]
-        return row_ids, int(rows.lengths[row_ids[0]])
-
-    num_steps = -(-len(rows) // batch_size)
-    steps = tf.data.Dataset.range(min(num_steps, max_steps) if max_steps else num_steps)
-    return _batches(rows, steps, choose, batch_size, buckets, shares, is_filled)
-
-
-def epoch_batches(
-    rows: Rows, batch_size: int, first_step: int, seed: int | None, buckets: Sequence[int]
-) -> tuple[tf.data.Dataset, int]:
-    """Returns an endless dataset of `Rows.batch` and the number of its batches an epoch.
-
-    Every epoch holds every row once, in an order of its own; its last batch may be smaller. That is
-    what Keras' `fit` takes for an epoch.
-
-    Args:
-      rows: what to train on.
-      batch_size: B.
-      first_step: number of the first batch.
-      seed: of the order; None for the order of the rows.
-      buckets: see `training_batches`.
-    """
-    num_steps = -(-len(rows) // batch_size)
-
-    def choose(step: int) -> tuple[np.ndarray, int]:
-        epoch, place = divmod(step, num_steps)
-        ids = np.arange(place * batch_size, min((place + 1) * batch_size, len(rows)))
-        if seed is not None:
-            ids, _ = place_examples(epoch * len(rows) + ids, len(rows), seed)
-        return ids, int(rows.lengths[ids].max())
-
-    steps = tf.data.Dataset.range(first_step, np.iinfo(np.int64).max)
-    return _batches(rows, steps, choose, batch_size, buckets, ALL, is_filled=False), num_steps
-
-
 def longest_first(rows: Rows) -> np.ndarray:
     """Returns the numbers of the rows by their length, int64 [N]: those of like length together."""
     return np.argsort(-rows.lengths, kind="stable")
@@ -228,44 +146,6 @@ def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = Fals
     else:
         lengths = list(range(LENGTH_STEP, max_seq_length, LENGTH_STEP))
     return [length for length in lengths if length < max_seq_length] + [max_seq_length]
-
-
-def _batches(
-    rows: Rows,
-    steps: tf.data.Dataset,
-    choose: Callable[[int], tuple[np.ndarray, int]],
-    batch_size: int,
-    buckets: Sequence[int],
-    shares: Shares,
-    is_filled: bool = True,
-) -> tf.data.Dataset:
-    """Makes the batches that `choose` names, each filled up to its size unless said otherwise."""
-    own = shares.rows(batch_size)
-    example = rows.batch(np.zeros([0], np.int64), len(own), buckets[-1])
-    is_long = {name: value.shape[-1] == buckets[-1] for name, value in example.items()}
-    is_long |= dict.fromkeys([*rows.labels, "row_ids", "example_weights"], False)
-
-    def make(step: np.ndarray) -> list[np.ndarray]:
-        row_ids, longest = choose(int(step))
-        length = next((bucket for bucket in buckets if bucket >= longest), buckets[-1])
-        mine = row_ids[own[own < len(row_ids)]]
-        num_rows = len(own) if is_filled else len(mine)
-        return list(rows.batch(mine, num_rows, length).values())
-
-    def static_shape(name: str) -> list[int | None]:
-        shape: list[int | None] = list(example[name].shape)
-        if not is_filled:
-            shape[0] = None
-        return [*shape[:-1], None] if is_long[name] and len(buckets) > 1 else shape
-
-    @tf.autograph.experimental.do_not_convert
-    def load(step: tf.Tensor) -> dict[str, tf.Tensor]:
-        types = [value.dtype for value in example.values()]
-        values = tf.numpy_function(make, [step], types)
-        named = zip(example, values, strict=True)
-        return {name: tf.ensure_shape(value, static_shape(name)) for name, value in named}
-
-    return map_in_order(steps, load)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

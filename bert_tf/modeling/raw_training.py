@@ -20,13 +20,8 @@ from absl import logging
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.data.columns import read_column
-from bert_tf.data.rows import (
-    Rows,
-    epoch_batches,
-    evaluation_batches,
-    length_buckets,
-    longest_first,
-)
+from bert_tf.data.row_batches import epoch_batches, evaluation_batches
+from bert_tf.data.rows import Rows, length_buckets, longest_first
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer

@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.data.rows import Rows, Shares, evaluation_batches, training_batches
+from bert_tf.data.row_batches import evaluation_batches, training_batches
+from bert_tf.data.rows import Rows, Shares
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.training.task import Batch
 

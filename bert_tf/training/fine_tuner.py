@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.rows import Rows, Shares, evaluation_batches
+from bert_tf.data.row_batches import evaluation_batches
+from bert_tf.data.rows import Rows, Shares
 from bert_tf.training.precision import compilation
 from bert_tf.training.task import Batch, Task
 from bert_tf.training.train_step import ReplicaFunction

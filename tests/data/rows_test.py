@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.rows import (
-    NO_LABEL,
-    Rows,
-    Shares,
-    epoch_batches,
-    evaluation_batches,
-    length_buckets,
-    training_batches,
-)
+from bert_tf.data.row_batches import epoch_batches, evaluation_batches, training_batches
+from bert_tf.data.rows import NO_LABEL, Rows, Shares, length_buckets
 from bert_tf.text.packing import PackedText
 
 ALONE = Shares()

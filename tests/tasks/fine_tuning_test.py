@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.data.rows import Rows, Shares, evaluation_batches, training_batches
+from bert_tf.data.row_batches import evaluation_batches, training_batches
+from bert_tf.data.rows import Rows, Shares
 from bert_tf.modeling.losses import weigh
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.text.packing import PackedText

@@ -150,6 +150,15 @@ class RetrieverConfig(FolderConfig):
     embedding_pooling: str = option(
         "", "Pooling of a model that has none of its own; empty: its own, else mean."
     )
+    embedding_type: str = option(
+        "dense",
+        "dense: a vector a text; splade: weights of the vocabulary's pieces by the masked-LM head.",
+        choices=("dense", "splade"),
+    )
+    query_regularizer: float = option(
+        5e-5, "With splade, factor of the FLOPS regularizer of queries.", lower=0.0
+    )
+    document_regularizer: float = option(3e-5, "The same of documents.", lower=0.0)
     query_prompt: str = option("", "Put before queries, instead of the model's own prompt.")
     document_prompt: str = option("", "Put before documents, instead of the model's own.")
     ignore_identical_ids: bool = option(

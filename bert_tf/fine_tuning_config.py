@@ -156,6 +156,18 @@ class RetrieverConfig(FolderConfig):
     embedding_pooling: str = option(
         "", "Pooling if the model does not define one; empty: the model's, else mean."
     )
+    embedding_type: str = option(
+        "dense",
+        "dense: one vector for each text; splade: weights of the vocabulary's pieces, made by the "
+        "masked-LM head.",
+        choices=("dense", "splade"),
+    )
+    query_regularizer: float = option(
+        5e-5, "With splade, factor of the FLOPS regularizer of queries.", lower=0.0
+    )
+    document_regularizer: float = option(
+        3e-5, "With splade, factor of the FLOPS regularizer of documents.", lower=0.0
+    )
     query_prompt: str = option("", "Prefix of queries, instead of the model's own prompt.")
     document_prompt: str = option("", "Prefix of documents, instead of the model's own.")
     ignore_identical_ids: bool = option(

@@ -43,9 +43,10 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    from bert_tf.fine_tuning import retriever, run
+    from bert_tf.fine_tuning import retriever, run, sparse_retriever
 
-    return run.run_program(retriever.Retriever(configs, files), configs)
+    programs = {"dense": retriever.Retriever, "splade": sparse_retriever.SparseRetriever}
+    return run.run_program(programs[configs.task.embedding_type](configs, files), configs)
 
 
 def main(_: list[str]) -> int:

@@ -10,6 +10,7 @@ from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search import trec
+from bert_tf.search.splade import SparseEncoder, SparseIndex
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
 from tests.tiny_model import write_tiny_model
@@ -266,3 +267,44 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     found = message(train_file="", data_dir=tmp_path / "beir")
     assert "train.tsv line 2" in found and "'d99'" in found
     assert not (folder / "refused").exists() or not list((folder / "refused").glob("model*"))
+
+
+@pytest.mark.slow
+def test_sparse_vectors_are_trained_saved_and_searched(folder):
+    given = flags_of(
+        folder,
+        "sparse",
+        embedding_type="splade",
+        train_file="",
+        data_dir=folder / "beir",
+        num_train_steps=60,
+        train_batch_size=8,
+        learning_rate=3e-3,
+        query_regularizer=1e-3,
+        document_regularizer=1e-3,
+        do_eval="true",
+    )
+    assert fine_tune(PROGRAM, **given) == 0
+    before = fine_tune(PROGRAM, **{**given, "do_train": "false", "output_dir": folder / "before"})
+    assert before == 0
+    results, untrained = read_results(folder / "sparse"), read_results(folder / "before")
+    assert results["ndcg@10"] > untrained["ndcg@10"]
+    # Another way to the same numbers: the run read as an encoder, dense products.
+    encoder = SparseEncoder.from_pretrained(folder / "sparse", max_seq_length=32)
+    rows = [json.loads(line) for line in (folder / "beir/corpus.jsonl").read_text().splitlines()]
+    documents = encoder.encode([row["text"] for row in rows])
+    assert results["pieces_per_document"] == pytest.approx(len(documents.pieces) / 32, abs=1e-4)
+    run = trec.read_run(folder / "sparse" / "run.trec")
+    queries = [json.loads(li) for li in (folder / "beir/queries.jsonl").read_text().splitlines()]
+    text = {row["_id"]: row["text"] for row in queries}
+    for query, found in run.items():
+        scores, places = SparseIndex(documents).search(encoder.encode([text[query]]), 32)
+        expected = {
+            rows[place]["_id"]: score for place, score in zip(*places, *scores, strict=True)
+        }
+        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-3)
+
+
+def test_flags_of_dense_embeddings_are_refused_with_splade(folder):
+    given = flags_of(folder, "refused", embedding_type="splade", query_prompt="query: ")
+    assert "--query_prompt is of dense embeddings" in refuse(PROGRAM, **given)

@@ -5,7 +5,6 @@ import functools
 import pathlib
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
@@ -164,7 +163,7 @@ class Retriever(Program):
         """Returns run.trec, the documents found in a collection, for `search.trec` and others."""
         if not isinstance(examples, RankingExamples):
             return {}
-        run = task.search(examples, np.stack(outputs["embedding"]))
+        run = task.search(examples, outputs)
         try:
             return {"run.trec": "".join(run_lines(run))}
         except ValueError as error:
@@ -210,19 +209,9 @@ def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.L
     Raises:
       ValueError: if --matryoshka_dims has a size that the model does not have.
     """
-    scale = task.loss_scale_factor
-    made: dict[str, losses.Loss] = {
-        "in_batch": functools.partial(losses.in_batch_negatives, scale=scale),
-        "symmetric": functools.partial(losses.in_batch_negatives, scale=scale, symmetric=True),
-        "cosent": functools.partial(losses.cosent, scale=scale),
-        "cosine": losses.cosine_similarity,
-        "triplet": functools.partial(
-            losses.triplet, margin=task.triplet_margin, distance=task.triplet_distance
-        ),
-        "margin_mse": losses.margin_mse,
-    }
+    loss = make_losses(task)[name]
     if not task.matryoshka_dims:
-        return made[name]
+        return loss
     sizes = numbers(task.matryoshka_dims, "--matryoshka_dims")
     factors = numbers(task.matryoshka_weights, "--matryoshka_weights") or [1.0] * len(sizes)
     wrong = [size for size in sizes if size != int(size) or not 1 <= size <= model.dimension]
@@ -235,7 +224,22 @@ def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.L
         raise ValueError(
             f"--matryoshka_weights has {len(factors)} numbers, --matryoshka_dims {len(sizes)}."
         )
-    return losses.matryoshka(made[name], [int(size) for size in sizes], factors)
+    return losses.matryoshka(loss, [int(size) for size in sizes], factors)
+
+
+def make_losses(task: RetrieverConfig) -> dict[str, losses.Loss]:
+    """Returns all losses by name, with what the flags say of them."""
+    scale = task.loss_scale_factor
+    return {
+        "in_batch": functools.partial(losses.in_batch_negatives, scale=scale),
+        "symmetric": functools.partial(losses.in_batch_negatives, scale=scale, symmetric=True),
+        "cosent": functools.partial(losses.cosent, scale=scale),
+        "cosine": losses.cosine_similarity,
+        "triplet": functools.partial(
+            losses.triplet, margin=task.triplet_margin, distance=task.triplet_distance
+        ),
+        "margin_mse": losses.margin_mse,
+    }
 
 
 def numbers(text: str, flag: str) -> list[float]:

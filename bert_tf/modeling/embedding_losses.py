@@ -34,15 +34,26 @@ def dot_products(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
 
 
 def candidate_scores(
-    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scale: float
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scale: float,
+    similarity: str = "cosine",
 ) -> tf.Tensor:
-    """Returns scaled cosines of each query with all documents of the batch, float32 [B, M * B].
+    """Returns scaled similarities of each query with the batch's documents, float32 [B, M * B].
 
     All positives come first, in the order of the queries, then all first negatives, and so on.
+
+    Args:
+      queries, documents, weights: see above.
+      scale: of the similarities.
+      similarity: cosine or dot.
     """
+    if similarity == "cosine":
+        queries, documents = l2_normalize(queries), l2_normalize(documents)
     size = tf.shape(documents)[-1]
-    candidates = tf.reshape(tf.transpose(l2_normalize(documents), [1, 0, 2]), [-1, size])
-    scores = scale * tf.matmul(l2_normalize(queries), candidates, transpose_b=True)
+    candidates = tf.reshape(tf.transpose(documents, [1, 0, 2]), [-1, size])
+    scores = scale * tf.matmul(queries, candidates, transpose_b=True)
     counts = tf.reshape(tf.transpose(weights), [-1]) > 0
     return tf.where(counts, scores, LOWEST)
 
@@ -55,19 +66,21 @@ def in_batch_negatives(
     *,
     scale: float = SCALE,
     symmetric: bool = False,
+    similarity: str = "cosine",
 ) -> WeightedSum:
     """The cross-entropy of finding one's positive among all documents of the batch.
 
     Args:
       queries, documents, weights: see above.
       scores: without effect.
-      scale: of the cosines, 1 / temperature.
+      scale: of the similarities, 1 / temperature.
       symmetric: whether half of the loss is that of finding the query of each positive.
+      similarity: cosine or dot.
 
     Reference: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
     MultipleNegativesRankingLoss.
     """
-    found = candidate_scores(queries, documents, weights, scale)
+    found = candidate_scores(queries, documents, weights, scale, similarity)
     losses = _ranking_losses(found)
     count = tf.shape(queries)[0]
     if symmetric:
@@ -82,9 +95,11 @@ def _ranking_losses(scores: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(scores, axis=-1) - tf.linalg.diag_part(scores)
 
 
-def in_batch_accuracy(queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
+def in_batch_accuracy(
+    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, similarity: str = "cosine"
+) -> WeightedSum:
     """Counts the queries whose positive scores highest of all documents of the batch."""
-    found = candidate_scores(queries, documents, weights, 1.0)
+    found = candidate_scores(queries, documents, weights, 1.0, similarity)
     places = tf.range(tf.shape(queries)[0], dtype=tf.int64)
     right = tf.cast(tf.equal(tf.argmax(found, axis=-1), places), tf.float32)
     return WeightedSum(tf.reduce_sum(right * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
@@ -195,3 +210,36 @@ def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) 
         return WeightedSum(tf.add_n(parts), sums[0].weight)
 
     return total
+
+
+def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
+    """Returns a loss with the FLOPS regularizer, which makes vectors sparse, added.
+
+    It is the sum over pieces of the square of their mean weight in the batch: what a search by
+    lists costs. Vectors are 0 and above.
+
+    Args:
+      loss: of this module.
+      query_factor, document_factor: of the regularizer of queries and documents.
+
+    Reference: Paria et al. 2020, "Minimizing FLOPs to Learn Efficient Sparse Representations",
+    equation 3; SpladeLoss. There the factors rise at the beginning of the run, here they do not.
+    """
+
+    def total(
+        queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+    ) -> WeightedSum:
+        found = loss(queries, documents, weights, scores)
+        size = tf.shape(documents)[-1]
+        flat = tf.reshape(documents, [-1, size]), tf.reshape(weights, [-1])
+        more = query_factor * _flops(queries, weights[:, 0]) + document_factor * _flops(*flat)
+        return WeightedSum(found.total + found.weight * more, found.weight)
+
+    return total
+
+
+def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of the squared means of each number, over rows with a weight."""
+    counts = tf.cast(weights > 0, tf.float32)
+    means = tf.linalg.matvec(vectors, counts, transpose_a=True) / tf.reduce_sum(counts)
+    return tf.reduce_sum(tf.square(means))

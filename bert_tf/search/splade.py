@@ -1,26 +1,18 @@
-"""SPLADE: a text as weights of the vocabulary's pieces, most of them 0, made by the MLM head.
-
-    logits [B, T, V] -> log(1 + relu) -> maximum over the pieces of the text -> [B, V]
-
-Unlike BM25 a text weighs pieces that it does not hold. Reference: Formal et al. 2021, "SPLADE v2:
-sparse lexical and expansion model for information retrieval".
-"""
+"""Texts as sparse vectors by a `BertSplade`, kept and searched by their pieces."""
 
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.modeling.models import BertPretrainer
+from bert_tf.modeling.splade import BertSplade
 from bert_tf.search.index import best
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
-
-BLOCK = 16  # pieces whose scores of the whole vocabulary are in memory at once, of each text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +32,16 @@ class SparseVectors:
     @classmethod
     def from_rows(cls, rows: Iterable[np.ndarray]) -> "SparseVectors":
         """Makes them of dense rows, float32 [V] each."""
-        kept = [(np.flatnonzero(row > 0).astype(np.int32), row) for row in rows]
-        starts = np.cumsum([0, *(len(places) for places, _ in kept)], dtype=np.int64)
-        pieces = np.concatenate([np.zeros([0], np.int32), *(places for places, _ in kept)])
-        weights = [row[places].astype(np.float32) for places, row in kept]
-        return cls(starts, pieces, np.concatenate([np.zeros([0], np.float32), *weights]))
+        kept = ((np.flatnonzero(row > 0).astype(np.int32), row) for row in rows)
+        return cls.from_pieces([(places, row[places].astype(np.float32)) for places, row in kept])
+
+    @classmethod
+    def from_pieces(cls, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> "SparseVectors":
+        """Makes them of the pieces, ascending, and the weights of each row."""
+        starts = np.cumsum([0, *(len(pieces) for pieces, _ in rows)], dtype=np.int64)
+        pieces = np.concatenate([np.zeros([0], np.int32), *(pieces for pieces, _ in rows)])
+        weights = np.concatenate([np.zeros([0], np.float32), *(weights for _, weights in rows)])
+        return cls(starts, pieces, weights)
 
     def row(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns pieces int32 [n] and weights float32 [n] of a row."""
@@ -56,7 +53,7 @@ class SparseEncoder:
     """Encodes texts with a masked LM that was trained as SPLADE.
 
     Args:
-      model: with the MLM head.
+      model: trained as SPLADE.
       tokenizer: of the model.
       max_seq_length: pieces a text is cut to.
       batch_size: texts computed at once.
@@ -67,7 +64,7 @@ class SparseEncoder:
 
     def __init__(
         self,
-        model: BertPretrainer,
+        model: BertSplade,
         tokenizer: Tokenizer,
         max_seq_length: int = 256,
         batch_size: int = 16,
@@ -81,7 +78,9 @@ class SparseEncoder:
         self.max_seq_length, self.batch_size = max_seq_length, batch_size
         names = ("input_word_ids", "input_mask", "input_type_ids")
         shape = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
-        self._compute = tf.function(self.weights, input_signature=[shape], autograph=False)
+        self._compute = tf.function(
+            lambda batch: model(batch, training=False), input_signature=[shape], autograph=False
+        )
 
     @classmethod
     def from_pretrained(cls, path: str | pathlib.Path, **sizes: int) -> Self:
@@ -92,41 +91,11 @@ class SparseEncoder:
         """
         checkpoint = read_checkpoint(path)
         checkpoint.check()
-        if "masked_lm" not in checkpoint.heads or checkpoint.vocab is None:
-            raise ValueError(
-                f"{path} has no masked-LM head, or no vocabulary; SPLADE needs both: it has the "
-                f"heads {list(checkpoint.heads)}."
-            )
-        model = BertPretrainer.from_checkpoint(
-            checkpoint, use_next_sentence=False, use_pooler=False
-        )
+        if checkpoint.vocab is None:
+            raise ValueError(f"{path} has no vocabulary; SPLADE needs one to encode texts.")
+        model = BertSplade.from_checkpoint(checkpoint)
         tokenizer = make_tokenizer(checkpoint.vocab, checkpoint.config.do_lower_case)
         return cls(model, tokenizer, **sizes)
-
-    def weights(self, batch: dict[str, Any], training: bool = False, seed: Any = None) -> Any:
-        """Returns the weights of all pieces, float32 [B, V], of rows of ids int32 [B, T].
-
-        Memory holds the scores of `BLOCK` pieces of each text.
-        """
-        mask = tf.cast(batch["input_mask"], tf.float32)
-        size, length = tf.unstack(tf.shape(mask))
-        encoded = self.model.bert(batch, training=training, dropout_seed=seed)["sequence_output"]
-        table = self.model.bert.embeddings.word_embeddings
-
-        def step(first: Any, highest: Any) -> tuple[Any, Any]:
-            places = tf.minimum(tf.range(first, first + BLOCK), length - 1)
-            positions = tf.tile(places[None], [size, 1])
-            logits = self.model.predictions(encoded, positions, table)  # [B, BLOCK, V]
-            real = tf.gather(mask, places, axis=1)[:, :, None]
-            return first + BLOCK, tf.maximum(highest, tf.reduce_max(logits * real, axis=1))
-
-        # log(1 + relu(x)) rises with x: of the maximum it is the maximum.
-        start = tf.constant(0), tf.zeros([size, self.model.config.vocab_size])
-        shapes = tf.TensorShape([]), tf.TensorShape([None, self.model.config.vocab_size])
-        _, highest = tf.while_loop(
-            lambda first, _: first < length, step, start, shape_invariants=shapes
-        )
-        return tf.math.log1p(highest)
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:
         """Returns the vectors of texts, in their order."""

@@ -12,7 +12,7 @@ from bert_tf.data.text_groups import TextGroups, group_batches
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
 from bert_tf.modeling.dropout import mix
-from bert_tf.modeling.embedder import INPUTS, BertEmbedder, pack_text, prompt_pieces
+from bert_tf.modeling.embedder import INPUTS, pack_text, prompt_pieces
 from bert_tf.modeling.embedding_losses import Loss, in_batch_accuracy
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.search.exact import top_k
@@ -167,6 +167,8 @@ def make_scored_examples(
 class EmbeddingTask(RowsTask):
     """A `BertEmbedder` with examples; arguments are those of `RowsTask`.
 
+    `tasks.splade` has the same of sparse vectors.
+
     Args:
       train_rows: `TextGroups`.
       loss: of `embedding_losses`; None if nothing is trained.
@@ -177,11 +179,12 @@ class EmbeddingTask(RowsTask):
     """
 
     step_class = CachedStep
-    model: BertEmbedder
+    similarity = "cosine"  # of in-batch losses
+    model: Any
 
     def __init__(
         self,
-        model: BertEmbedder,
+        model: Any,
         train_rows: TextGroups | None,
         *data: Any,
         loss: Loss | None = None,
@@ -235,7 +238,7 @@ class EmbeddingTask(RowsTask):
         weights = labels["document_weights"]
         found = {"loss": self.loss(queries, documents, weights, labels.get("scores"))}
         if self.is_ranking:
-            found["accuracy"] = in_batch_accuracy(queries, documents, weights)
+            found["accuracy"] = in_batch_accuracy(queries, documents, weights, self.similarity)
         return found
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
@@ -248,13 +251,11 @@ class EmbeddingTask(RowsTask):
 
     def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
         """Judges embeddings: ranking measures of a collection, correlations of scored pairs."""
-        vectors = np.stack(outputs["embedding"]).astype(np.float32)
         if isinstance(examples, ScoredExamples):
-            first, second = (vectors[examples.pairs[:, place]] for place in (0, 1))
-            found = similarities(first, second, self.model.embedding.similarity)
+            found = self.pair_similarities(examples.pairs, outputs)
             correlations = pearson_and_spearman(examples.scores, found)
             return {name: correlations[name] for name in ("pearson", "spearman")}
-        run = self.search(examples, vectors)
+        run = self.search(examples, outputs)
         return evaluate(
             run,
             examples.beir.qrels,
@@ -262,16 +263,29 @@ class EmbeddingTask(RowsTask):
             ignore_identical_ids=self.ignore_identical_ids,
         )
 
-    def search(self, examples: RankingExamples, vectors: np.ndarray) -> dict[str, dict[str, float]]:
-        """Returns the nearest documents of each query with their scores."""
+    def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
+        """Returns how like the texts of each pair of rows are, float64 [E]."""
+        vectors = np.stack(outputs["embedding"]).astype(np.float32)
+        first, second = (vectors[pairs[:, place]] for place in (0, 1))
+        return similarities(first, second, self.model.embedding.similarity)
+
+    def nearest(
+        self, examples: RankingExamples, outputs: Any, depth: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores and documents, both [Q, depth], the nearest first."""
+        vectors = np.stack(outputs["embedding"]).astype(np.float32)
         queries, documents = to_comparable(
             vectors[examples.query_rows],
             vectors[examples.document_rows],
             self.model.embedding.similarity,
         )
+        return top_k(queries, documents, depth)
+
+    def search(self, examples: RankingExamples, outputs: Any) -> dict[str, dict[str, float]]:
+        """Returns the nearest documents of each query with their scores."""
         names = list(examples.beir.documents)
         depth = min(len(names), DEPTH + self.ignore_identical_ids)
-        scores, rows = top_k(queries, documents, depth)
+        scores, rows = self.nearest(examples, outputs, depth)
         run = {}
         for i, query in enumerate(examples.beir.queries):
             found = dict(zip([names[row] for row in rows[i]], scores[i].tolist(), strict=True))

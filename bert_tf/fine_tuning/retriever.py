@@ -227,13 +227,20 @@ def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.L
     return losses.matryoshka(loss, [int(size) for size in sizes], factors)
 
 
-def make_losses(task: RetrieverConfig) -> dict[str, losses.Loss]:
-    """Returns all losses by name, with what the flags say of them."""
-    scale = task.loss_scale_factor
+def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, losses.Loss]:
+    """Returns all losses by name, with what the flags say of them.
+
+    Args:
+      task: the flags.
+      similarity: of the losses over a batch, cosine or dot.
+    """
+    in_batch = functools.partial(
+        losses.in_batch_negatives, scale=task.loss_scale_factor, similarity=similarity
+    )
     return {
-        "in_batch": functools.partial(losses.in_batch_negatives, scale=scale),
-        "symmetric": functools.partial(losses.in_batch_negatives, scale=scale, symmetric=True),
-        "cosent": functools.partial(losses.cosent, scale=scale),
+        "in_batch": in_batch,
+        "symmetric": functools.partial(in_batch, symmetric=True),
+        "cosent": functools.partial(losses.cosent, scale=task.loss_scale_factor),
         "cosine": losses.cosine_similarity,
         "triplet": functools.partial(
             losses.triplet, margin=task.triplet_margin, distance=task.triplet_distance

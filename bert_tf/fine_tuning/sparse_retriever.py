@@ -1,7 +1,6 @@
 """Sparse embeddings as a program: `Retriever` with SPLADE's model, loss and measures."""
 
 import dataclasses
-import functools
 import pathlib
 from typing import Any
 
@@ -75,7 +74,5 @@ def make_sparse_loss(name: str, task: RetrieverConfig) -> losses.Loss:
     """
     if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
         task = dataclasses.replace(task, loss_scale_factor=1.0)
-    loss = make_losses(task)[name]
-    if name in IN_BATCH:
-        loss = functools.partial(loss, similarity="dot")
+    loss = make_losses(task, "dot")[name]
     return losses.sparse(loss, task.query_regularizer, task.document_regularizer)

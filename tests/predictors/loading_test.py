@@ -362,6 +362,7 @@ def test_other_models_of_keras(tmp_path):
 
     write_checkpoint(make_checkpoint("squad", seed=5, **shape), tmp_path / "squad", "bert_tf")
     reading = {"version_2_with_negative": True, "null_score_diff_threshold": -1000.0}
+    reading |= {"max_query_length": 8, "doc_stride": 16}
     reader = bert_tf.BertSpanLabeler.from_pretrained(tmp_path / "squad", reading=reading)
     reader.save(tmp_path / "squad.keras")
     asked = (["the river?"] * 2, CONTEXTS[:2])

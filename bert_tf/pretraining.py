@@ -200,6 +200,7 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Any:
     return BertPretrainer(
         *(config, is_paired, training.recompute, use_pooler),
         sentence_order=configs.data.sentence_order,
+        objective=objective.objective,
     )
 
 

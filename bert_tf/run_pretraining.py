@@ -66,6 +66,9 @@ def read_configs() -> PretrainingConfigs:
         model = ModelConfig.read(training.bert_config_file, others=configs.model)
         configs = configs._replace(model=model)
     check_objective(configs)
+    if configs.objective.objective == "masked_diffusion":
+        masking = configs.masking.any_share(configs.data.max_seq_length)
+        configs = configs._replace(masking=masking)
     if data.sentence_order and not data.use_next_sentence:
         raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
     if data.added_words_file and not training.init_checkpoint:
@@ -78,13 +81,26 @@ def read_configs() -> PretrainingConfigs:
 
 def check_objective(configs: PretrainingConfigs) -> None:
     """Raises ValueError if the objective does not go with other flags."""
-    if configs.objective.objective != "replaced_tokens":
+    masking, objective = configs.masking, configs.objective.objective
+    if objective == "masked_diffusion":
+        together = {
+            "--do_whole_word_mask": masking.do_whole_word_mask,
+            "--span_length": masking.span_length,
+            f"--masking={masking.masking}": masking.masking != "dynamic",
+        }
+        for name, is_wrong in together.items():
+            if is_wrong:
+                raise ValueError(
+                    f"--objective=masked_diffusion draws single pieces anew each epoch; it does "
+                    f"not go with {name}: leave it out."
+                )
+    if objective != "replaced_tokens":
         return
     others = {
         "--use_next_sentence": (configs.data.use_next_sentence, "--use_next_sentence=false"),
         "--init_checkpoint": (configs.training.init_checkpoint, "no --init_checkpoint"),
         "--show_masks": (configs.data.show_masks, "no --show_masks"),
-        "--masking": (configs.masking.masking != "dynamic", "--masking=dynamic"),
+        "--masking": (masking.masking != "dynamic", "--masking=dynamic"),
         "--pack_rows": (configs.training.pack_rows, "--pack_rows=false"),
     }
     for name, (is_wrong, remedy) in others.items():

@@ -65,6 +65,7 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: what makes the inputs of raw texts; None for a model that takes ids alone.
       sentence_order: whether the labels of pairs say that they are swapped (ALBERT), not random.
+      objective: what is learned of masked pieces, `masked_lm` or `masked_diffusion`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
@@ -85,12 +86,13 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
         unpad: bool = False,
         preprocessor: BertPreprocessor | None = None,
         sentence_order: bool = False,
+        objective: str = "masked_lm",
         name: str = "bert_pretrainer",
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.objectives = make_objectives(use_next_sentence, sentence_order)
-        self.sentence_order = sentence_order
+        self.objectives = make_objectives(use_next_sentence, sentence_order, objective)
+        self.sentence_order, self.objective = sentence_order, objective
         if any(objective.needs_pooler for objective in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
         self.config, self.use_next_sentence = config, use_next_sentence
@@ -153,6 +155,7 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
             "use_pooler": self.bert.use_pooler,
             "unpad": self.bert.unpad,
             "sentence_order": self.sentence_order,
+            "objective": self.objective,
         }
 
     @classmethod

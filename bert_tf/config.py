@@ -476,6 +476,11 @@ class ObjectiveConfig(Config):
     discriminator_weight: float = option(
         50.0, "Factor of the replaced-token loss beside the generator's.", lower=0.0
     )
+    electra_reference_sampling: bool = option(
+        False,
+        "Draw positions with replacement, as google-research/electra: a piece may be drawn twice, "
+        "and where its fakes differ the mean of their numbers stands in the input.",
+    )
 
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")

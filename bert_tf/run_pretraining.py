@@ -10,6 +10,7 @@ import pathlib
 
 from bert_tf import config_flags
 from bert_tf.config import (
+    MaskingConfig,
     ModelConfig,
     OptimizerConfig,
     PretrainingConfigs,
@@ -83,17 +84,15 @@ def check_objective(configs: PretrainingConfigs) -> None:
     """Raises ValueError if the objective does not go with other flags."""
     masking, objective = configs.masking, configs.objective.objective
     if objective == "masked_diffusion":
-        together = {
-            "--do_whole_word_mask": masking.do_whole_word_mask,
-            "--span_length": masking.span_length,
-            f"--masking={masking.masking}": masking.masking != "dynamic",
-        }
-        for name, is_wrong in together.items():
-            if is_wrong:
-                raise ValueError(
-                    f"--objective=masked_diffusion draws single pieces anew each epoch; it does "
-                    f"not go with {name}: leave it out."
-                )
+        check_single_pieces("--objective=masked_diffusion", masking)
+    is_reference = configs.objective.electra_reference_sampling
+    if is_reference:
+        check_single_pieces("--electra_reference_sampling", masking)
+    if is_reference and (objective != "replaced_tokens" or masking.random_share):
+        raise ValueError(
+            "--electra_reference_sampling is google-research/electra's; give "
+            "--objective=replaced_tokens and --random_share=0, too."
+        )
     if objective != "replaced_tokens":
         return
     others = {
@@ -108,6 +107,21 @@ def check_objective(configs: PretrainingConfigs) -> None:
             raise ValueError(
                 f"--objective=replaced_tokens trains both towers from nothing on masks drawn anew, "
                 f"without sentence pairs or packed rows; it does not go with {name}: give {remedy}."
+            )
+
+
+def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
+    """Raises ValueError if a flag that draws pieces by itself meets one that says how to."""
+    others = {
+        "--do_whole_word_mask": masking.do_whole_word_mask,
+        "--span_length": masking.span_length,
+        f"--masking={masking.masking}": masking.masking != "dynamic",
+    }
+    for name, is_given in others.items():
+        if is_given:
+            raise ValueError(
+                f"{flag} draws single pieces anew each epoch; it does not go with {name}: leave "
+                "one of them out."
             )
 
 

@@ -93,15 +93,15 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
         super().__init__(name=name, **kwargs)
         self.objectives = make_objectives(use_next_sentence, sentence_order, objective)
         self.sentence_order, self.objective = sentence_order, objective
-        if any(objective.needs_pooler for objective in self.objectives) and not use_pooler:
+        if any(part.needs_pooler for part in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         with keras.name_scope("cls"):
-            for objective in self.objectives:
-                objective.build(self)
+            for part in self.objectives:
+                part.build(self)
         self.built = True
         self._texts = TextSide(None)
         self.preprocessor = preprocessor

@@ -17,7 +17,15 @@ OBJECTIVES: dict[str, type[Objective]] = {
 def make_objectives(
     use_next_sentence: bool, sentence_order: bool = False, of_pieces: str = "masked_lm"
 ) -> tuple[Objective, ...]:
-    """Makes the objectives of a run: of masked pieces, and of pairs, if there are any, one more."""
+    """Makes the objectives of a run: of masked pieces, and of pairs, if there are any, one more.
+
+    Raises:
+      ValueError: if `of_pieces` is neither masked_lm nor masked_diffusion.
+    """
+    if of_pieces not in ("masked_lm", "masked_diffusion"):
+        raise ValueError(
+            f"objective: received {of_pieces!r}, expected masked_lm or masked_diffusion."
+        )
     of_pairs = "sentence_order" if sentence_order else "next_sentence"
     names = [of_pieces, of_pairs] if use_next_sentence else [of_pieces]
     return tuple(OBJECTIVES[name]() for name in names)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
+from bert_tf.objectives import make_objectives
 from bert_tf.objectives.masked_diffusion import MaskedDiffusion
 from tests.data.masking_test import SEED, VOCAB, make_batch
 
@@ -132,3 +133,10 @@ def test_the_mean_is_that_of_a_share_from_0_to_1(many):
     found = weights * losses[np.take_along_axis(order, places, axis=1), counts]
     totals = found.sum(axis=1)
     assert abs(totals.mean() - expected) < 5 * totals.std() / math.sqrt(len(totals))
+
+
+def test_a_model_knows_its_objective():
+    (of_pieces,) = make_objectives(False, of_pieces="masked_diffusion")
+    assert isinstance(of_pieces, MaskedDiffusion)
+    with pytest.raises(ValueError, match="received 'diffusion', expected masked_lm or"):
+        make_objectives(False, of_pieces="diffusion")

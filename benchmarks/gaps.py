@@ -1,6 +1,6 @@
 """Gaps of 1, 2, 4 and 8 words in held-out text, filled in by models of different training.
 
-    python -m benchmarks.gaps --input_file=runs/bert_tf_cache/embedded-VERSION.txt runs/a runs/b
+    python -m benchmarks.gaps --input_file=runs/bert_tf_cache/embedded-0.1.0.txt runs/more runs/diffusion
 
 The gaps stand in the documents of --input_file that run_pretraining holds out of it, in rows of
 whole sentences, with two words at least on both sides; each has as many masks as pieces were taken
@@ -28,7 +28,9 @@ from bert_tf.data.preparation import split_documents
 from bert_tf.tasks.gap_filling import MaskedModel, mask_predict
 from bert_tf.tasks.mask_filling import read_model
 
-INPUT = flags.DEFINE_string("input_file", None, "Text that the models were trained on.", True)
+INPUT = flags.DEFINE_string(
+    "input_file", None, "Text that the runs were trained on.", required=True
+)
 COUNT = flags.DEFINE_integer("gaps", 300, "Gaps of each length, one in a row.")
 PIECES = flags.DEFINE_integer("pieces", 62, "Most pieces of a row, without [CLS] and [SEP].")
 ROUNDS = flags.DEFINE_integer("rounds", 10, "Of mask-predict.")

@@ -1,6 +1,6 @@
 """Gaps of 1, 2, 4 and 8 words in held-out text, filled in by models of different training.
 
-    python -m benchmarks.gaps --input_file=runs/bert_tf_cache/embedded-0.1.0.txt runs/more runs/diffusion
+    python -m benchmarks.gaps --input_file=runs/bert_tf_cache/embedded-0.1.0.txt runs/a runs/b
 
 The gaps stand in the documents of --input_file that run_pretraining holds out of it, in rows of
 whole sentences, with two words at least on both sides; each has as many masks as pieces were taken

@@ -453,8 +453,19 @@ class MaskingConfig(Config):
                 f"{self.masking} masks 80 % and takes any piece for 10 %."
             )
 
+    def any_share(self, max_seq_length: int) -> Self:
+        """Returns it with every share of masks, all [MASK], and room for whole rows."""
+        return dataclasses.replace(
+            self,
+            masked_lm_prob=0.0,
+            masked_lm_prob_to=1.0,
+            masked_share=1.0,
+            random_share=0.0,
+            max_predictions_per_seq=max_seq_length,
+        )
 
-OBJECTIVE_NAMES = ("masked_lm", "replaced_tokens")
+
+OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -463,8 +474,9 @@ class ObjectiveConfig(Config):
 
     objective: str = option(
         "masked_lm",
-        "masked_lm: BERT's; replaced_tokens: ELECTRA's, in which a small generator fills in masks "
-        "and the encoder finds the replaced pieces.",
+        "masked_lm: BERT's; masked_diffusion: the same with any share of a text masked; "
+        "replaced_tokens: ELECTRA's, in which a small generator fills in masks and the encoder "
+        "finds the replaced pieces.",
         choices=OBJECTIVE_NAMES,
     )
     generator_hidden_size: float = option(
@@ -475,6 +487,11 @@ class ObjectiveConfig(Config):
     )
     discriminator_weight: float = option(
         50.0, "Weight of the replaced-token loss relative to the generator's loss.", lower=0.0
+    )
+    electra_reference_sampling: bool = option(
+        False,
+        "Draw positions with replacement, as google-research/electra: a piece may be drawn twice, "
+        "and where its fakes differ the mean of their numbers stands in the input.",
     )
 
 
@@ -565,10 +582,20 @@ class OptimizerConfig(Config):
         lower=0.0,
         upper=1.0,
     )
+    electra_layer_rates: bool = option(
+        False,
+        "Of layerwise_lr_decay: the exponents of google-research/electra, 2 for the top layer and "
+        "one more for each below, where they begin with 1 otherwise.",
+    )
 
     def check(self) -> None:
         if not self.num_train_steps and not self.train_minutes:
             raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
+        if self.electra_layer_rates and self.layerwise_lr_decay == 1.0:
+            raise ValueError(
+                "electra_layer_rates has no effect without layerwise_lr_decay; give that, too "
+                "(0.8 for ELECTRA-Small and Base, 0.9 for Large), or leave it out."
+            )
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name, schedules in SCHEDULE_OPTIONS.items():
             value = getattr(self, name)

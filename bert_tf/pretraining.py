@@ -194,12 +194,16 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Any:
             with atomic_write(path) as file:
                 file.write(generator.to_json())
         weight = objective.discriminator_weight
-        return ElectraPretrainer(config, generator, weight, training.recompute)
+        return ElectraPretrainer(
+            *(config, generator, weight, training.recompute),
+            reference_sampling=objective.electra_reference_sampling,
+        )
     is_paired = configs.data.use_next_sentence
     use_pooler = is_paired or has_pooler(training.output_dir, start)
     return BertPretrainer(
         *(config, is_paired, training.recompute, use_pooler),
         sentence_order=configs.data.sentence_order,
+        objective=objective.objective,
     )
 
 

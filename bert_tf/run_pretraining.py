@@ -10,6 +10,7 @@ import pathlib
 
 from bert_tf import config_flags
 from bert_tf.config import (
+    MaskingConfig,
     ModelConfig,
     OptimizerConfig,
     PretrainingConfigs,
@@ -66,6 +67,9 @@ def read_configs() -> PretrainingConfigs:
         model = ModelConfig.read(training.bert_config_file, others=configs.model)
         configs = configs._replace(model=model)
     check_objective(configs)
+    if configs.objective.objective == "masked_diffusion":
+        masking = configs.masking.any_share(configs.data.max_seq_length)
+        configs = configs._replace(masking=masking)
     if data.sentence_order and not data.use_next_sentence:
         raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
     if data.added_words_file and not training.init_checkpoint:
@@ -80,13 +84,24 @@ def read_configs() -> PretrainingConfigs:
 
 def check_objective(configs: PretrainingConfigs) -> None:
     """Raises ValueError if the objective does not go with other flags."""
-    if configs.objective.objective != "replaced_tokens":
+    masking, objective = configs.masking, configs.objective.objective
+    if objective == "masked_diffusion":
+        check_single_pieces("--objective=masked_diffusion", masking)
+    is_reference = configs.objective.electra_reference_sampling
+    if is_reference:
+        check_single_pieces("--electra_reference_sampling", masking)
+    if is_reference and (objective != "replaced_tokens" or masking.random_share):
+        raise ValueError(
+            "--electra_reference_sampling is google-research/electra's; give "
+            "--objective=replaced_tokens and --random_share=0, too."
+        )
+    if objective != "replaced_tokens":
         return
     others = {
         "--use_next_sentence": (configs.data.use_next_sentence, "--use_next_sentence=false"),
         "--init_checkpoint": (configs.training.init_checkpoint, "no --init_checkpoint"),
         "--show_masks": (configs.data.show_masks, "no --show_masks"),
-        "--masking": (configs.masking.masking != "dynamic", "--masking=dynamic"),
+        "--masking": (masking.masking != "dynamic", "--masking=dynamic"),
         "--pack_rows": (configs.training.pack_rows, "--pack_rows=false"),
     }
     for name, (is_wrong, remedy) in others.items():
@@ -95,6 +110,21 @@ def check_objective(configs: PretrainingConfigs) -> None:
                 f"--objective=replaced_tokens trains both towers from scratch with dynamic masks, "
                 f"without sentence pairs or packed rows; it does not work with {name}: give "
                 f"{remedy}."
+            )
+
+
+def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
+    """Raises ValueError if a flag that draws pieces by itself meets one that says how to."""
+    others = {
+        "--do_whole_word_mask": masking.do_whole_word_mask,
+        "--span_length": masking.span_length,
+        f"--masking={masking.masking}": masking.masking != "dynamic",
+    }
+    for name, is_given in others.items():
+        if is_given:
+            raise ValueError(
+                f"{flag} draws single pieces anew each epoch; it does not go with {name}: leave "
+                "one of them out."
             )
 
 

@@ -46,6 +46,7 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_bool("pair", None, "Whether requests hold two texts; default: as in training.")
 flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
+flags.DEFINE_integer("rounds", 10, "Of mask-predict, of fill_mask.", lower_bound=1)
 flags.DEFINE_enum("pooling", "mean", ["cls", "mean", "max"], "Pooling of embeddings.")
 flags.DEFINE_bool("normalize", False, "Divide embeddings by their length.")
 flags.DEFINE_string("index", "", "Directory of bert_tf.build_index, which --kind=search searches.")
@@ -98,6 +99,7 @@ def given_options(kind: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     of_kind = {
         "top_k": ("fill_mask",),
+        "rounds": ("fill_mask",),
         "pooling": ("embeddings",),
         "normalize": ("embeddings",),
         "null_score_diff_threshold": ("question_answering",),

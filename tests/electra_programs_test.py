@@ -106,6 +106,13 @@ def test_what_does_not_go_together(folder):
         more = {"masked_share": 0.8, "random_share": 0.1} if name == "masking" else {}
         assert f"--{name}" in fail(pretrain(folder, "wrong", **{name: value}, **more))
     assert "masked_share 0.85" in fail(pretrain(folder, "wrong", masking="tf_text"))
+    theirs = {"electra_reference_sampling": "true"}
+    for more in ({"random_share": 0.1}, {"objective": "masked_lm"}):
+        assert "give --objective=replaced_tokens" in fail(
+            pretrain(folder, "wrong", **theirs, **more)
+        )
+    spans = pretrain(folder, "wrong", **theirs, span_length=3)
+    assert "does not go with --span_length" in fail(spans)
     assert "above 1 together" in fail(pretrain(folder, "wrong", random_share=0.5))
     assert not (folder / "wrong").exists()
 
@@ -132,6 +139,24 @@ def test_micro_batches_train_like_the_whole(folder):
         lines.append(read_metrics(folder / name / "metrics.jsonl")[-1])
     for key, value in lines[0].items():
         assert lines[1][key] == pytest.approx(value, rel=2e-4), key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["false", "true"])
+def test_two_devices_train_like_one(folder, reference):
+    """Losses of both towers, and what is drawn and found, of every step and of the evaluation."""
+    few = {"num_train_steps": 5, "log_steps": 1, "learning_rate": 1e-3, "num_warmup_steps": 0}
+    reports = []
+    for name, more in {"one": {}, "two": {"distribution": "mirrored", "num_devices": 2}}.items():
+        name = f"{name}_{reference}"
+        finish(pretrain(folder, name, **few, **more, electra_reference_sampling=reference))
+        results = (folder / name / "eval_results.txt").read_text().splitlines()
+        lines = read_metrics(folder / name / "metrics.jsonl")
+        reports.append([*lines, {k: float(v) for k, v in (r.split(" = ") for r in results)}])
+    assert len(reports[0]) == len(reports[1]) == 6
+    assert set(reports[0][0]) >= {"masked_lm_loss", "replaced_tokens_loss", "replaced_tokens_share"}
+    for one, two in zip(*reports, strict=True):
+        assert two == pytest.approx(one, rel=1e-5)
 
 
 @pytest.mark.slow

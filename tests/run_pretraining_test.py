@@ -140,6 +140,37 @@ def test_sentence_order_is_learned_under_its_own_name(folder):
 
 
 @pytest.mark.slow
+def test_any_share_of_a_text_is_masked_and_learned(one_device, folder):
+    """Masked diffusion, continued from a run of masked_lm; its unigram baseline is weighed, too."""
+    flags = {"objective": "masked_diffusion", "use_next_sentence": "false", "do_eval": "true"}
+    started = {"init_checkpoint": one_device[0], "pack_rows": "true"}
+    finish(pretrain(folder, "diffusion", **flags, num_train_steps=60))
+    finish(pretrain(folder, "continued", **flags, **started))
+    before, after = (read_metrics(folder / "diffusion/metrics.jsonl")[i] for i in (0, -1))
+    assert before["masked_lm_loss"] == pytest.approx(math.log(VOCAB_SIZE), rel=0.02)
+    assert after["masked_lm_loss"] < before["masked_lm_loss"] - 0.5
+    assert set(before) >= {"masked_lm_accuracy"} and "next_sentence_loss" not in before
+    first, last = (read_metrics(folder / "continued/metrics.jsonl")[i] for i in (0, -1))
+    assert last["masked_lm_loss"] < first["masked_lm_loss"] - 0.5 < before["masked_lm_loss"] - 0.5
+    record = (folder / "diffusion/run.flags").read_text()
+    assert "--max_predictions_per_seq=32\n" in record and "--masked_share=1.0\n" in record
+    results = (folder / "diffusion/eval_results.txt").read_text()
+    assert "unigram_masked_lm_loss = " in results
+    finish(pretrain(folder, "diffusion", **flags, num_train_steps=60))  # Goes on: is at its end.
+
+
+def test_masked_diffusion_draws_its_own_masks(folder):
+    for name, value in {
+        "do_whole_word_mask": "true",
+        "span_length": 3,
+        "masking": "static",
+    }.items():
+        done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
+        assert f"does not go with --{name}" in fail(done)
+    assert not (folder / "wrong").exists()
+
+
+@pytest.mark.slow
 def test_a_second_phase_starts_from_the_first(one_device, folder):
     first = read_metrics(one_device[0] / "metrics.jsonl")
     finish(

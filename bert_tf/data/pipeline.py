@@ -40,6 +40,7 @@ def pretraining_dataset(
     worker_index: int = 0,
     num_workers: int = 1,
     use_next_sentence: bool = True,
+    mask: Callable | None = None,
 ) -> tf.data.Dataset:
     """Returns the training batches of the steps from `start_step` on.
 
@@ -55,6 +56,7 @@ def pretraining_dataset(
       worker_index: which slice of each global batch is made, rows [w * B / W, (w + 1) * B / W).
       num_workers: W, divides batch_size.
       use_next_sentence: false sets all `next_sentence_weights` to 0.
+      mask: what masks the records, with the signature of `mask_batch`; None: what `masking` names.
 
     Returns:
       Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
@@ -72,7 +74,9 @@ def pretraining_dataset(
     if num_steps is None:
         num_steps = np.iinfo(np.int64).max - start_step
     steps = tf.data.Dataset.range(start_step, start_step + num_steps)
-    make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
+    make_batch = _batch_maker(
+        records, vocab, masking, max_seq_length, seed, use_next_sentence, mask
+    )
     return _map_steps(steps, gather, make_batch, len(rows), vocab.pad_id)
 
 
@@ -88,6 +92,7 @@ def evaluation_dataset(
     worker_index: int = 0,
     num_workers: int = 1,
     use_next_sentence: bool = True,
+    mask: Callable | None = None,
 ) -> tf.data.Dataset:
     """Returns every example once, in file order and with the masks of epoch 0.
 
@@ -105,7 +110,9 @@ def evaluation_dataset(
     num_steps = -(-len(records) // batch_size)
     if max_steps is not None:
         num_steps = min(num_steps, max_steps)
-    make_batch = _batch_maker(records, vocab, masking, max_seq_length, seed, use_next_sentence)
+    make_batch = _batch_maker(
+        records, vocab, masking, max_seq_length, seed, use_next_sentence, mask
+    )
     steps = tf.data.Dataset.range(num_steps)
     return _map_steps(steps, gather, make_batch, len(rows), vocab.pad_id)
 
@@ -179,11 +186,12 @@ def _batch_maker(
     max_seq_length: int,
     seed: int,
     use_next_sentence: bool,
+    mask: Callable | None,
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the function from serialized records, example ids and epochs to a batch."""
     form = describe_records(records)
+    mask = _choose_masking(form, masking, mask)
     check_form(records, form, max_seq_length, masking.max_predictions_per_seq)
-    mask = _choose_masking(form, masking)
 
     def make_batch(
         serialized: tf.Tensor, example_ids: tf.Tensor, epochs: tf.Tensor
@@ -205,8 +213,21 @@ def _batch_maker(
     return make_batch
 
 
-def _choose_masking(form: RecordForm, masking: MaskingConfig) -> Callable | None:
-    """Returns the masking function that the configuration names; None for masked records."""
+def _choose_masking(
+    form: RecordForm, masking: MaskingConfig, of_objective: Callable | None
+) -> Callable | None:
+    """Returns the objective's masking function, or the one that the configuration names.
+
+    Returns:
+      None for masked records.
+    """
+    if of_objective and form.is_masked:
+        raise ValueError(
+            "The records are masked already, and the objective draws masks of its own. Take raw "
+            "text, or records of create_pretraining_data --masking=dynamic."
+        )
+    if of_objective:
+        return of_objective
     if form.is_masked:
         if masking.masking != "static":
             logging.info(

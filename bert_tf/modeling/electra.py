@@ -116,6 +116,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
       generator: shape of the generator; None: `generator_config(config)`.
       discriminator_weight: of its loss beside the generator's.
       recompute, unpad: see `BertEncoder`.
+      reference_sampling: whether positions may be drawn more than once; see `ReplacedTokens`.
 
     Call arguments:
       inputs: dict with the encoder's inputs, masked; `masked_lm_positions` and `masked_lm_ids`
@@ -126,9 +127,10 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
       dict: `masked_lm_logits` float32 [B, P, V] of the generator, `replaced_logits` float32 [B, T],
       `is_replaced` float32 [B, T], 1 where the input differs from the text.
 
-    Differs from the original: positions are drawn without replacement (there about 1.4 of 128 are
-    drawn twice, and an unrelated piece stands in the input where two fakes meet); a fake is drawn
-    by one number a position, not one a piece of the vocabulary: the distribution is the same.
+    Differs from the original: without `reference_sampling` positions are drawn without replacement
+    (there about 1.4 of 128 are drawn twice, and an unrelated piece stands in the input where two
+    fakes meet); a fake is drawn by one number a position, not one a piece of the vocabulary: the
+    distribution is the same.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         discriminator_weight: float = 50.0,
         recompute: bool = False,
         unpad: bool = False,
+        reference_sampling: bool = False,
         name: str = "electra_pretrainer",
         **kwargs: Any,
     ) -> None:
@@ -151,7 +154,8 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
                 f"The generator is {generator.hidden_size} wide, the discriminator "
                 f"{config.hidden_size}; a generator is as wide at most."
             )
-        self.objectives = (MaskedLM(), ReplacedTokens(discriminator_weight))
+        self.objectives = (MaskedLM(), ReplacedTokens(discriminator_weight, reference_sampling))
+        self.reference_sampling = reference_sampling
         self.generator_config, self.discriminator_weight = generator, discriminator_weight
         self.generator = BertEncoder(
             *(generator, recompute, False, unpad),
@@ -172,7 +176,11 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         table = self.bert.embeddings.word_embeddings
         positions = inputs["masked_lm_positions"]
         logits = self.predictions(encoded["sequence_output"], positions, table)
-        fakes = draw_pieces(logits, uniforms(inputs["input_word_ids"], positions))
+        draws = positions
+        if self.reference_sampling:  # One position may have several fakes, each its own number.
+            slots = ops.arange(ops.shape(positions)[1], dtype="int32")
+            draws += slots * ops.shape(inputs["input_word_ids"])[1]
+        fakes = draw_pieces(logits, uniforms(inputs["input_word_ids"], draws))
         replaced, labels = put_in(inputs, fakes)
         found = super().call({**inputs, "input_word_ids": replaced}, training, seed)
         return {"masked_lm_logits": logits, "is_replaced": labels, **found}
@@ -182,6 +190,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             **super().get_config(),
             "generator": self.generator_config.to_dict(),
             "discriminator_weight": self.discriminator_weight,
+            "reference_sampling": self.reference_sampling,
         }
 
 
@@ -217,6 +226,9 @@ def draw_pieces(logits: Any, numbers: Any) -> Any:
 def put_in(inputs: dict[str, Any], fakes: Any) -> tuple[Any, Any]:
     """Puts fakes where pieces were masked, whether [MASK] or the piece itself stands there.
 
+    Of several fakes of one position the mean of their numbers is put there, rounded down: the
+    original's scatter_update (pretrain/pretrain_helpers.py).
+
     Args:
       inputs: see `ElectraPretrainer`.
       fakes: int32 [B, P].
@@ -230,9 +242,11 @@ def put_in(inputs: dict[str, Any], fakes: Any) -> tuple[Any, Any]:
 
     def at_positions(values: Any) -> Any:
         # In float32, which holds every id exactly; a scatter is slow under XLA.
-        return ops.cast(ops.einsum("bpt,bp->bt", chosen, ops.cast(values, "float32")), "int32")
+        sums = ops.einsum("bpt,bp->bt", chosen, ops.cast(values, "float32"))
+        return ops.cast(sums, "int32") // ops.maximum(counts, 1)
 
-    is_chosen = ops.sum(chosen, axis=1) > 0.5  # [B, T]
+    counts = ops.cast(ops.sum(chosen, axis=1), "int32")  # [B, T]
+    is_chosen = counts > 0
     fake, original = at_positions(fakes), at_positions(inputs["masked_lm_ids"])
     labels = ops.logical_and(is_chosen, ops.not_equal(fake, original))
     return ops.where(is_chosen, fake, ids), ops.cast(labels, "float32")

@@ -65,6 +65,7 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
+      objective: what is learned of masked pieces, `masked_lm` or `masked_diffusion`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
@@ -85,21 +86,22 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
         unpad: bool = False,
         preprocessor: BertPreprocessor | None = None,
         sentence_order: bool = False,
+        objective: str = "masked_lm",
         name: str = "bert_pretrainer",
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        self.objectives = make_objectives(use_next_sentence, sentence_order)
-        self.sentence_order = sentence_order
-        if any(objective.needs_pooler for objective in self.objectives) and not use_pooler:
+        self.objectives = make_objectives(use_next_sentence, sentence_order, objective)
+        self.sentence_order, self.objective = sentence_order, objective
+        if any(part.needs_pooler for part in self.objectives) and not use_pooler:
             raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
         self.config, self.use_next_sentence = config, use_next_sentence
         # Everything is built here, outside this model's own name scope: the names of the variables
         # then begin with bert/ and cls/, whatever this model is called.
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         with keras.name_scope("cls"):
-            for objective in self.objectives:
-                objective.build(self)
+            for part in self.objectives:
+                part.build(self)
         self.built = True
         self._texts = TextSide(None)
         self.preprocessor = preprocessor
@@ -153,6 +155,7 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
             "use_pooler": self.bert.use_pooler,
             "unpad": self.bert.unpad,
             "sentence_order": self.sentence_order,
+            "objective": self.objective,
         }
 
     @classmethod

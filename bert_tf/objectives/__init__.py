@@ -1,5 +1,6 @@
 """What pre-training learns: one class for each objective, in a file of its own."""
 
+from bert_tf.objectives.masked_diffusion import MaskedDiffusion
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.next_sentence import NextSentence
 from bert_tf.objectives.objective import Objective
@@ -7,13 +8,24 @@ from bert_tf.objectives.sentence_order import SentenceOrder
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "masked_lm": MaskedLM,
+    "masked_diffusion": MaskedDiffusion,
     "next_sentence": NextSentence,
     "sentence_order": SentenceOrder,
 }
 
 
-def make_objectives(use_next_sentence: bool, sentence_order: bool = False) -> tuple[Objective, ...]:
-    """Makes the objectives of a run: masked pieces, and of pairs, if there are any, one more."""
+def make_objectives(
+    use_next_sentence: bool, sentence_order: bool = False, of_pieces: str = "masked_lm"
+) -> tuple[Objective, ...]:
+    """Makes the objectives of a run: of masked pieces, and of pairs, if there are any, one more.
+
+    Raises:
+      ValueError: if `of_pieces` is neither masked_lm nor masked_diffusion.
+    """
+    if of_pieces not in ("masked_lm", "masked_diffusion"):
+        raise ValueError(
+            f"objective: received {of_pieces!r}, expected masked_lm or masked_diffusion."
+        )
     of_pairs = "sentence_order" if sentence_order else "next_sentence"
-    names = ["masked_lm", of_pairs] if use_next_sentence else ["masked_lm"]
+    names = [of_pieces, of_pairs] if use_next_sentence else [of_pieces]
     return tuple(OBJECTIVES[name]() for name in names)

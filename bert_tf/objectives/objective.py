@@ -6,6 +6,7 @@ A run learns several at once; its loss is the sum of theirs.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,12 @@ class Objective(abc.ABC):
       panels: title of each of its sums in plots, in the order of the reports. Sums whose names end
         in `_loss` are part of the training loss.
       needs_pooler: whether its head takes the pooled output.
+      mask_batch: what masks records in the place of `bert_tf.data.masking.mask_batch`, or None.
     """
 
     panels: dict[str, str]
     needs_pooler = False
+    mask_batch: Callable[..., Batch] | None = None
 
     @property
     def loss_names(self) -> tuple[str, ...]:

@@ -1,13 +1,17 @@
 """Replaced-token detection: which pieces of the input are not the text's own (ELECTRA)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.config import ModelConfig
+from bert_tf.config import MaskingConfig, ModelConfig
+from bert_tf.data import masking as masks
+from bert_tf.data.random_bits import random_bits, random_integers
 from bert_tf.modeling.losses import WeightedSum, weigh
 from bert_tf.objectives.objective import Batch, Objective
+from bert_tf.text.tokenization import AnyVocab
 
 
 class ReplacedTokens(Objective):
@@ -15,6 +19,7 @@ class ReplacedTokens(Objective):
 
     Args:
       factor: what the loss is multiplied with; it is reported so, as it enters the sum.
+      reference_sampling: whether masks are those of `mask_with_duplicates`.
     """
 
     panels = {
@@ -24,8 +29,9 @@ class ReplacedTokens(Objective):
         "replaced_tokens_share": "Replaced tokens: share of all pieces",
     }
 
-    def __init__(self, factor: float = 50.0) -> None:
+    def __init__(self, factor: float = 50.0, reference_sampling: bool = False) -> None:
         self.factor = factor
+        self.mask_batch = mask_with_duplicates if reference_sampling else None
 
     def build(self, model: Any) -> None:
         """Nothing: the model makes the head, which needs the generator beside it."""
@@ -54,3 +60,47 @@ class ReplacedTokens(Objective):
     ) -> dict[str, float]:
         """Nothing: what is replaced depends on the generator."""
         return {}
+
+
+def mask_with_duplicates(
+    batch: Mapping[str, tf.Tensor],
+    example_ids: tf.Tensor,
+    epochs: tf.Tensor,
+    *,
+    vocab: AnyVocab,
+    masking: MaskingConfig,
+    seed: int,
+) -> Batch:
+    """Draws positions with replacement, each with a decision of its own to become [MASK].
+
+    Args and result are those of `bert_tf.data.masking.mask_batch`, a pure function of (seed, epoch,
+    example), too; but positions stand in the order of the draws, and some stand there twice.
+
+    Reference: google-research/electra, pretrain/pretrain_helpers.py, mask.
+    """
+    word_ids, limit = batch["input_word_ids"], masking.max_predictions_per_seq
+    rows, length = (epochs[:, None], example_ids[:, None]), tf.shape(batch["input_word_ids"])[1]
+    candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
+    sizes = tf.reduce_sum(tf.cast(candidates, tf.float64), axis=1, keepdims=True)  # [B, 1]
+    rates = masks.draw_rates(rows, masking, seed)
+    counts = masks.count_predictions(batch["input_mask"], masking, rates)[:, None]
+    is_real = (tf.range(limit)[None] < counts) & (sizes > 0)  # [B, P]
+
+    draws = random_integers(random_bits(seed, *rows, masks.SELECT, tf.range(limit)[None]), 1 << 30)
+    numbers = tf.cast((tf.cast(draws, tf.float64) + 0.5) / (1 << 30) * sizes, tf.int32)
+    places = tf.where(candidates, tf.range(length), length)
+    positions = tf.gather(tf.sort(places, axis=1), numbers, batch_dims=1)  # [B, P]
+    positions = tf.where(is_real, positions, 0)
+    originals = tf.gather(word_ids, positions, batch_dims=1)
+
+    bits = random_bits(seed, *rows, masks.DECIDE, tf.range(limit)[None])
+    is_hidden = is_real & (random_integers(bits, 1000) < round(1000 * masking.masked_share))
+    hidden = tf.where(is_hidden, positions, -1)[..., None] == tf.range(length)  # [B, P, T]
+    masked = tf.where(tf.reduce_any(hidden, axis=1), vocab.mask_id, word_ids)
+    return {
+        **batch,
+        "input_word_ids": tf.ensure_shape(masked, word_ids.shape),
+        "masked_lm_positions": tf.ensure_shape(positions, [None, limit]),
+        "masked_lm_ids": tf.where(is_real, originals, 0),
+        "masked_lm_weights": tf.cast(is_real, tf.float32),
+    }

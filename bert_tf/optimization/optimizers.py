@@ -58,16 +58,20 @@ def decays(path: str) -> bool:
     return _NOT_DECAYED.search(path) is None
 
 
-def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
+def layer_rates(paths: Sequence[str], decay: float, like_electra: bool = False) -> list[float]:
     """Returns the factor of each variable's learning rate, smaller for lower layers.
 
     1 for pooler and heads, decay for the top layer, decay^2 for the one below it, and so on down to
-    the embeddings.
+    the embeddings and what projects them.
 
-    Differs from ELECTRA: its top layer has decay^2, counted from a head one deeper.
+    Args:
+      paths: of the variables.
+      decay: from each layer to the one below.
+      like_electra: google-research/electra's count (model/optimization.py, _get_layer_lrs), in
+        which the head is one deeper: decay^2 for the top layer, and one more for all below.
 
     Example: layer_rates(["bert/encoder/layer_0/x", "bert/encoder/layer_1/x", "cls/y"], 0.5) ==
-      [0.25, 0.5, 1.0].
+      [0.25, 0.5, 1.0], and [0.125, 0.25, 1.0] like ELECTRA.
 
     Reference: Clark et al. 2020 (ELECTRA), appendix B.
     """
@@ -77,10 +81,11 @@ def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
     def depth(path: str, match: re.Match | None) -> int:
         if match:
             return int(match[1]) + 1
-        return 0 if "/embeddings/" in path else num_layers + 1
+        is_table = "/embeddings/" in path or "/embeddings_project/" in path
+        return 0 if is_table else num_layers + 1 + like_electra
 
     depths = map(depth, paths, layers)
-    return [decay ** (num_layers + 1 - value) for value in depths]
+    return [decay ** (num_layers + 1 + like_electra - value) for value in depths]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -100,6 +105,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
       clip_norm: largest global norm of the gradients; 0 for no clipping.
       layerwise_lr_decay: factor of the learning rate from each layer to the one below; see
         `layer_rates`.
+      electra_layer_rates: whether its exponents are those of google-research/electra.
       clip_where: "after" the sum over replicas, or "before" it: each replica's own gradient.
       ema_decay: decay of the average of the weights; 0: no average.
 
@@ -125,11 +131,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         layerwise_lr_decay: float = 1.0,
         clip_where: str = "after",
         ema_decay: float = 0.0,
+        electra_layer_rates: bool = False,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.layerwise_lr_decay = layerwise_lr_decay
+        self.electra_layer_rates = electra_layer_rates
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
         self.clip_where, self.ema_decay = clip_where, ema_decay
@@ -144,7 +152,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         paths = [variable.path for variable in variables]
         is_matrix = _MATRIX_OF_LAYER.search if self.orthogonalizes else lambda _: None
         self._rules = [Rule(decays(path), is_matrix(path) is not None) for path in paths]
-        self._rates = layer_rates(paths, self.layerwise_lr_decay)
+        self._rates = layer_rates(paths, self.layerwise_lr_decay, self.electra_layer_rates)
         self._moments, self._squares = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
         self._averages = self.add_optimizer_variables(variables, AVERAGE) if self.ema_decay else []
 
@@ -347,6 +355,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "weight_decay_rate": self.weight_decay_rate,
             "clip_norm": self.clip_norm,
             "layerwise_lr_decay": self.layerwise_lr_decay,
+            "electra_layer_rates": self.electra_layer_rates,
             "clip_where": self.clip_where,
             "ema_decay": self.ema_decay,
         }
@@ -433,4 +442,5 @@ def build_optimizer(config: OptimizerConfig, schedule: Any = None) -> AdamWeight
         config.layerwise_lr_decay,
         config.clip_where,
         config.ema_decay,
+        config.electra_layer_rates,
     )

@@ -46,6 +46,7 @@ class PretrainingTask:
             "max_seq_length": data.max_seq_length,
             "seed": data.random_seed,
             "use_next_sentence": data.use_next_sentence,
+            "mask": next((o.mask_batch for o in self.objectives if o.mask_batch), None),
         }
 
     def train_dataset(

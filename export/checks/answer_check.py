@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.served.masks import MASK_PREDICT
 from bert_tf.served.model import IDS, Served
 from bert_tf.served.models import load
 from bert_tf.text.kinds import encode_with_masks
@@ -127,7 +128,14 @@ def python_answer(served: Served, stored: StoredModel, request: Request) -> dict
         name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
         for name, value in inputs.items()
     }
-    if "words" in tensors:
+    if request.signature == MASK_PREDICT:
+        takes_texts = set(tensors) == set(served.texts)
+        outputs = (
+            served.predict_texts(*tensors.values())  # type: ignore[attr-defined]
+            if takes_texts
+            else served.predict_ids(tensors)  # type: ignore[attr-defined]
+        )
+    elif "words" in tensors:
         outputs = served.from_words(tensors["words"])  # type: ignore[attr-defined]
     elif set(tensors) == set(IDS):
         outputs = served.from_ids(tensors)

@@ -17,10 +17,15 @@ import tensorflow as tf
 from bert_tf.served.entities import find_entities
 from bert_tf.served.model import Served
 from bert_tf.served.models import load
-from bert_tf.text.kinds import piece_texts
+from bert_tf.tasks.gap_filling import GAP, MaskedModel, fill_text
+from bert_tf.tasks.text_scores import score_words
+from bert_tf.text.kinds import MASK, piece_texts
+from bert_tf.text.tokenization import make_tokenizer
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
 
 MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
+NUM_FILLINGS = 3
+MOST_SCORED = 128  # Pieces of a text whose words are scored: the model is called for each.
 # They read texts of any length, in windows; the others cut them.
 IN_WINDOWS = ("tagger", "question_answering")
 NAMES = (
@@ -71,6 +76,7 @@ class DemoModel:
 
     def __init__(self, served: Served, name: str = "", in_graph: bool = False) -> None:
         self.kind, self._served, self._name = served.kind, served, name
+        self._masked: MaskedModel | None = None  # Made when it is first needed.
         in_python = served.from_texts
         self._answer = served.text_signatures()["serving_default"] if in_graph else in_python
 
@@ -146,6 +152,8 @@ class DemoModel:
             return {"entities": find_entities(self._served.labels, outputs, texts)}
         if self.kind == "embeddings":
             return {"similarity": cosines(outputs["embedding"])}
+        if self.kind == "fill_mask":
+            return self._fill_or_score(texts[0])
         if self.kind != "encoder":
             return {}
         masks = outputs["input_mask"].astype(bool)
@@ -160,6 +168,38 @@ class DemoModel:
             ],
             "sequence_output": [],  # Megabytes, which nobody reads.
         }
+
+    def _fill_or_score(self, text: str) -> dict[str, Any]:
+        """Fills in the masks and gaps of a text together, or says how likely its words are.
+
+        Returns:
+          `fillings`, dicts of `text` and `share`, the best first; `words`, dicts of `start`, `end`,
+          `probability` and `alternative`, of the known words of a text without mask or gap.
+        """
+        served = self._served
+        if self._masked is None:
+            tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
+            self._masked = MaskedModel(served.model, tokenizer)
+        length = len(self._masked.row(text))
+        if length > served.max_seq_length:
+            return {"fillings": [], "words": []}
+        if GAP.search(text) or MASK in text:
+            found = fill_text(self._masked, text, NUM_FILLINGS)
+            fillings = [{"text": one.text, "share": one.share} for one in found]
+            return {"fillings": fillings, "words": []}
+        if not 2 < length <= MOST_SCORED:
+            return {"fillings": [], "words": []}
+        words = [
+            {
+                "start": word.start,
+                "end": word.end,
+                "probability": math.exp(word.log_probability),
+                "alternative": word.alternative,
+            }
+            for word in score_words(self._masked, text)
+            if math.isfinite(word.log_probability)  # Of unknown words it is not.
+        ]
+        return {"fillings": [], "words": words}
 
 
 def check_inputs(inputs: Any, names: Sequence[str], lists: Sequence[str] = ()) -> list[list[str]]:

@@ -196,6 +196,17 @@ def test_masked_records_pass_through(tmp_path, v2):
     np.testing.assert_array_equal(batches["input_type_ids"].reshape(N, T), EXAMPLES["segment_ids"])
     for name, values in masked.items():
         np.testing.assert_array_equal(batches[name].reshape(N, P), values)
+    with pytest.raises(ValueError, match="are masked already, and the objective draws masks"):
+        evaluate(write(tmp_path, columns), 7, config, mask=lambda batch, *_, **__: batch)
+
+
+def test_an_objective_may_mask(records):
+    def label_examples(batch, example_ids, epochs, *, vocab, masking, seed):
+        return {**batch, "masked_lm_ids": tf.stack([example_ids, epochs], 1)}
+
+    batches = collect(train(records, 7, num_steps=6, mask=label_examples))
+    examples, epochs = batches["masked_lm_ids"].reshape(-1, 2).T
+    assert sorted(examples[:N]) == list(range(N)) and epochs.tolist() == [0] * N + [1] * N
 
 
 def test_next_sentence_prediction_can_be_off(records):

@@ -172,6 +172,23 @@ def test_a_click_puts_a_piece_into_its_mask(show) -> None:
     assert page.inner_text("#answer").startswith("Write [MASK]")
 
 
+def test_gaps_are_filled_in_and_unlikely_words_marked(show) -> None:
+    page = show("fill_mask", text="A [GAP:1-3] boat.", run=1)
+    assert texts_of(page, "#answer .name") == ["A sea boat."]
+    with answered(page):
+        page.click("#answer .bars button")
+    assert page.input_value("textarea") == "A sea boat."
+    page = show("fill_mask", text="In \U0001f600 Paris, <b>.", run=1)
+    assert texts_of(page, "#answer .unlikely") == ["Paris"]
+    assert page.get_attribute("#answer .unlikely", "title") == "0.1 %; rather: Rome"
+    with answered(page):
+        page.click("#answer .unlikely")
+    assert page.input_value("textarea") == "In \U0001f600 Rome, <b>."
+    assert "one to four pieces" in page.inner_text("#answer")
+    page = show("fill_mask", text="A [MASK] [MASK].", run=1)
+    assert texts_of(page, "#answer h3") == ["Mask 1", "Mask 2", "Whole texts"]
+
+
 def test_the_threshold_chooses_labels(show) -> None:
     page = show("multi_label", run=1)
     page.fill("#threshold", "0.7")

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import re
 import threading
 
 import numpy as np
@@ -123,9 +124,15 @@ def make_outputs(kind, texts):
             return {**{n: [v] for n, v in zip(names, found, strict=True)}, "score": [3.5]}
         case "fill_mask":
             count = text.count("[MASK]")
+            place = text.find("Paris")
+            word = {"start": place, "end": place + 5, "probability": 0.001, "alternative": "Rome"}
+            filled = {"text": re.sub(r"\[(MASK|GAP:.*?)\]", "sea", text), "share": 0.5}
+            has_hole = filled["text"] != text
             return {
                 "pieces": [[["river", "##s"]] * count],
                 "probabilities": [[[0.5, 0.25]] * count],
+                "fillings": [filled] if has_hole else [],
+                "words": [] if has_hole or place < 0 else [word],
             }
         case "next_sentence":
             return {"is_next": [0.25]}

@@ -2,15 +2,20 @@
 
 import base64
 import json
+import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.modeling.models import BertPretrainer
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, build_index
 from bert_tf.served.entities import find_entities
 from bert_tf.served.models import CLASSES, load
+from bert_tf.tasks.gap_filling import MaskedModel, fill_text
+from bert_tf.tasks.text_scores import score_words
+from bert_tf.text.wordpiece import WordPiece
 from export.page.model import DemoModel, as_json, check_inputs, cosines, load_model
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
@@ -47,6 +52,30 @@ def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind
     assert answer.keys() == stand_in.attention(inputs).keys()
     with pytest.raises(ValueError, match="Received 2 rows; attention is shown of one"):
         model.attention({name: ["a", "b"] for name in served.texts})
+
+
+def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
+    folder = write_model(tmp_path / "m", "fill_mask")
+    model = DemoModel(load(str(folder)))
+    network = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
+    masked = MaskedModel(network, WordPiece(model._served.vocab, True))
+    for text in ("the [MASK] river [MASK]", "the [GAP:1-2] river"):
+        outputs = model.answer({"text": [text]})["outputs"]
+        expected = [
+            (one.text, pytest.approx(one.share, abs=1e-5)) for one in fill_text(masked, text, 3)
+        ]
+        assert [(one["text"], one["share"]) for one in outputs["fillings"]] == expected
+        assert outputs["words"] == []
+    text = "\U0001f600 the river w5"
+    outputs = model.answer({"text": [text]})["outputs"]
+    words = score_words(masked, text)
+    assert words[0].log_probability == -math.inf  # Unknown: no word to say anything of.
+    assert [text[w["start"] : w["end"]] for w in outputs["words"]] == text.split()[1:]
+    for word, expected in zip(outputs["words"], words[1:], strict=True):
+        assert word["alternative"] == expected.alternative
+        assert math.log(word["probability"]) == pytest.approx(expected.log_probability, abs=1e-3)
+    with pytest.raises(ValueError, match="expected 1 <= first <= last"):
+        model.answer({"text": ["the [GAP:3-1] river"]})
 
 
 def test_documents_are_ordered_and_found(tmp_path) -> None:

@@ -16,14 +16,16 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
+from bert_tf.served.model import IDS
 from bert_tf.served.models import load
+from bert_tf.tasks.gap_filling import MaskedModel, fill_text
 from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.squad import make_examples
 from bert_tf.tasks.squad_answers import make_predictions
 from bert_tf.tasks.squad_features import SquadQuestion, pad_features
 from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
-from bert_tf.text.kinds import with_vocabulary
+from bert_tf.text.kinds import MASK, with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.wordpiece import WordPiece
@@ -229,6 +231,59 @@ def test_masks(tmp_path) -> None:
         assert (pieces[len(masks) :] == b"").all() and (values[len(masks) :] == 0).all()
 
 
+def check_mask_predict(folder, texts, rounds):
+    """The graph's fillings are those of `fill_text`, a text at a time."""
+    served = load(str(folder), max_seq_length=LENGTH, rounds=rounds)
+    found = {n: v.numpy() for n, v in served.predict_texts(tf.constant(texts)).items()}
+    model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
+    masked = MaskedModel(model, make_tokenizer(served.vocab, served.do_lower_case))
+    several = 0
+    for row, text in enumerate(texts):
+        pieces = [piece.decode() for piece in found["pieces"][row] if piece]
+        if MASK not in text:
+            assert found["text"][row].decode() == text and not pieces
+            assert found["log_probability"][row] == 0
+            continue
+        (filling,) = fill_text(masked, text, rounds=rounds)
+        several += len(filling.pieces) > 2
+        assert found["text"][row].decode() == filling.text
+        assert [piece.strip() for piece in pieces] == list(filling.pieces)
+        assert found["log_probability"][row] == pytest.approx(filling.log_probability, rel=1e-5)
+    assert several
+    return served
+
+
+MASKED = (
+    "the [MASK] river [MASK] a [MASK] [MASK]  b\u00a0[MASK]\u2009[MASK]!",
+    "[MASK]",
+    "no mask",
+    "",
+    "a[MASK][MASK]b c",
+    "[MASK] " * 20,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [1, 10])
+def test_rounds_of_mask_predict(tmp_path, rounds) -> None:
+    check_mask_predict(write_model(tmp_path / "m", "fill_mask"), MASKED, rounds)
+
+
+def test_mask_predict(tmp_path) -> None:
+    served = check_mask_predict(write_model(tmp_path / "m", "fill_mask"), MASKED, 3)
+    cut = served.predict_texts(tf.constant(["[MASK] " * 60]))
+    assert cut["text"].numpy()[0].count(b"[MASK]") == 60 - (LENGTH - 2)
+    assert served.predict_texts(tf.constant([], tf.string))["text"].shape == (0,)
+    signature = served.text_signatures()["mask_predict"]
+    batch = served.pack(tf.constant(MASKED[:1]))
+    row = served.id_signatures()["mask_predict"](*(batch[name] for name in IDS))
+    expected = served.predict_ids(batch)
+    for name, value in expected.items():
+        np.testing.assert_allclose(row[name], value, rtol=1e-5)
+    assert served.vocab.mask_id not in row["input_word_ids"].numpy()
+    assert signature(tf.constant(MASKED[:1]))["pieces"].shape == (1, 6)
+
+
 def test_next_sentence(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "next_sentence")
     served = load(str(folder), "next_sentence", max_seq_length=LENGTH)
@@ -294,6 +349,8 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
             expected = [candidate.probability for candidate in candidates]
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
     assert (found["pieces"][3:] == b"").all()
+    masked = ("The [MASK]  [MASK] stood on[MASK]", "[MASK] [MASK]", "no mask", "")
+    check_mask_predict(tmp_path / "m", masked, 2)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "tagger", "fill_mask", "embeddings"])

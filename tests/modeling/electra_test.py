@@ -212,6 +212,25 @@ def test_sums_of_replaced_tokens_by_hand():
         assert float(sums[name].weight) == weight, name
 
 
+@pytest.mark.parametrize("reference", [False, True])
+def test_draws_of_one_position_differ_with_reference_sampling(reference, monkeypatch):
+    numbers = []
+
+    def kept(logits, drawn):
+        numbers.append(np.asarray(drawn))
+        return draw_pieces(logits, drawn)
+
+    monkeypatch.setattr(electra, "draw_pieces", kept)
+    model = ElectraPretrainer(TINY, TINY, reference_sampling=reference)
+    ids = np.random.default_rng(3).integers(5, 50, [2, 12]).astype("int32")
+    inputs = {"input_word_ids": ids, "input_mask": 1 + 0 * ids, "input_type_ids": 0 * ids}
+    same = {f"masked_lm_{name}": 3 + 0 * ids[:, :6] for name in ("positions", "ids")}
+    model({**inputs, **same, "masked_lm_weights": np.ones([2, 6], "float32")})
+    assert [len(set(row)) for row in numbers[0]] == [6 if reference else 1] * 2
+    assert model.get_config()["reference_sampling"] == reference
+    assert (model.objectives[1].mask_batch is not None) == reference
+
+
 @pytest.mark.slow
 def test_keras_trains_and_loads_it(tmp_path):
     keras.utils.set_random_seed(1)

@@ -50,6 +50,29 @@ def test_layers_of_two_figures():
     np.testing.assert_allclose(layer_rates(names, 0.8), expected)
 
 
+def test_factors_of_google_research_electra():
+    """Its own table for three layers, 0.8 ** (3 + 2 - depth): /embeddings/ and /embeddings_project/
+    of depth 0, encoder/layer_0/ to layer_2/ of 1 to 3, task_specific/ of 5."""
+    names = (
+        "embeddings/x",
+        "embeddings_project/kernel",
+        *(f"encoder/layer_{i}/x" for i in range(3)),
+    )
+    paths = [*(f"bert/{name}" for name in names), "cls/classifier/kernel"]
+    theirs = [0.32768, 0.32768, 0.4096, 0.512, 0.64, 1.0]
+    np.testing.assert_allclose(layer_rates(paths, 0.8, like_electra=True), theirs)
+    ours = [0.4096, 0.4096, 0.512, 0.64, 0.8, 1.0]
+    np.testing.assert_allclose(layer_rates(paths, 0.8), ours)
+    config = OptimizerConfig(layerwise_lr_decay=0.8, electra_layer_rates=True)
+    optimizer = build_optimizer(config)
+    assert optimizer.get_config()["electra_layer_rates"]
+    model = BertClassifier(CONFIG, 2)
+    optimizer.build(model.trainable_variables)
+    assert min(optimizer._rates) == pytest.approx(0.32768)
+    with pytest.raises(ValueError, match="no effect without layerwise_lr_decay"):
+        OptimizerConfig(electra_layer_rates=True)
+
+
 def test_factors_stay_where_lower_layers_are_frozen():
     model = BertTokenClassifier(CONFIG, 2)
     freeze(model, 2)

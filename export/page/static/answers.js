@@ -5,6 +5,7 @@ import { bars, decimal, make, matrix, percent, scroller } from "./dom.js";
 
 const COLOURS = 8;
 const MASK = "[MASK]";
+const UNLIKELY = 0.01;
 
 // Each function takes {outputs, texts, card, put} and returns an element. `texts` holds the texts of
 // the request by name, lists of strings; put(text) writes a text into the first field and runs it.
@@ -115,7 +116,9 @@ function showSpan({ outputs, texts }) {
 
 function showMasks({ outputs, texts, put }) {
   const parts = texts.text[0].split(MASK);
-  if (parts.length === 1) return note(`Write ${MASK} where a word is to be filled in.`);
+  const rows = outputs.fillings.map(({ text, share }) => ({ name: text, value: share, onPick: () => put(text) }));
+  const whole = make("div", {}, make("h3", { text: "Whole texts" }), bars(rows, "Whole texts, the best first"));
+  if (parts.length === 1) return rows.length ? whole : showUnlikely(outputs.words, texts.text[0], put);
   // Puts a piece in the place of a mask; one that begins with ## joins the word before.
   const fillIn = (number, piece) => {
     const before = parts.slice(0, number + 1).join(MASK);
@@ -131,7 +134,24 @@ function showMasks({ outputs, texts, put }) {
   });
   const more = parts.length - 1 - masks.length;
   if (more > 0) masks.push(note(`${more} more stand where the text is cut.`));
+  if (parts.length > 2 && rows.length) masks.push(whole);
   return make("div", { class: "masks" }, ...masks);
+}
+
+// Marks the words of a text that the model did not expect; a click puts what it did in their place.
+function showUnlikely(words, text, put) {
+  const help = note(`Write ${MASK} where a word is to be filled in, [GAP:1-4] for one to four pieces.`);
+  if (!words.length) return help;
+  const characters = Array.from(text);
+  const marks = words.filter(({ probability }) => probability < UNLIKELY)
+    .map(({ start, end, probability, alternative }) => {
+      const onclick = () => put([...characters.slice(0, start), alternative, ...characters.slice(end)].join(""));
+      const title = `${percent(probability)}; rather: ${alternative}`;
+      return { start, end, mark: make("button", { type: "button", class: "unlikely", title, onclick }) };
+    });
+  const said = marks.length ? "Marked: words that the model gives less than 1 %; a click puts in what it would say." :
+    "The model gives each of these words 1 % or more.";
+  return make("div", {}, marked(text, marks), note(said), help);
 }
 
 function showNext({ outputs }) {

@@ -1,0 +1,75 @@
+"""Masked diffusion: a masked language model that learns to fill in any share of a text.
+
+    pieces of a row that may be masked       C
+    masked in the row, all as [MASK]         n, drawn evenly from 1, 2, ..., C
+    weight of each prediction                C / n, the inverse of the masked share
+    loss                                     sum of weight * cross-entropy / pieces of all rows
+
+The loss is, on average, a bound on the text's -log p in nats a piece, whichever order its pieces
+are filled in; its exponential bounds the perplexity.
+
+References: Sahoo et al. 2024 (MDLM); Nie et al. 2025 (LLaDA), section 2. Differs from both: they
+draw a share t from (0, 1] and mask each piece by itself with probability t, which makes n even on
+0, 1, ..., C, and weigh with 1 / t. Here n itself is drawn, as LLaDA does to judge likelihoods: the
+same mean, less variance, no row without a mask, and no weight above C. Special tokens stay.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf.config import MaskingConfig
+from bert_tf.data import masking as masks
+from bert_tf.data.random_bits import random_bits
+from bert_tf.objectives.masked_lm import MaskedLM
+from bert_tf.text.tokenization import AnyVocab
+
+
+class MaskedDiffusion(MaskedLM):
+    """The head and sums of `MaskedLM`; masks and weights are those of `mask_any_share`.
+
+    Its accuracy, too, counts each share of masks alike: that of a text half of which is masked, on
+    average.
+    """
+
+    panels = {
+        "masked_lm_loss": "Masked diffusion: bound on the loss (nats a piece)",
+        "masked_lm_accuracy": "Masked diffusion: accuracy over all shares of masks",
+    }
+
+    @staticmethod
+    def mask_batch(
+        batch: Mapping[str, tf.Tensor],
+        example_ids: tf.Tensor,
+        epochs: tf.Tensor,
+        *,
+        vocab: AnyVocab,
+        masking: MaskingConfig,
+        seed: int,
+    ) -> dict[str, tf.Tensor]:
+        """Masks any number of each row's pieces.
+
+        Args and result are those of `bert_tf.data.masking.mask_batch`, a pure function of (seed,
+        epoch, example), too, but for these: of `masking` nothing has an effect, there is room for T
+        predictions, and `masked_lm_weights` are C / n.
+        """
+        word_ids, length = batch["input_word_ids"], batch["input_word_ids"].shape[1]
+        masking = masking.any_share(length)
+        rows = (epochs[:, None], example_ids[:, None])
+        candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
+        sizes = tf.reduce_sum(tf.cast(candidates, tf.float64), axis=1)  # C, [B]
+        counts = tf.math.ceil(masks.draw_rates(rows, masking, seed) * sizes)  # n, [B]
+        keys = random_bits(seed, *rows, masks.SELECT, tf.range(length)[None])  # [B, T]
+        at_least_one = tf.maximum(tf.cast(counts, tf.int32), 1)
+        selected = masks.select_pieces(keys, candidates, at_least_one, length)
+        replaced = masks.replace_pieces(
+            word_ids,
+            masks.list_positions(selected, length),
+            rows,
+            vocab=vocab,
+            masking=masking,
+            seed=seed,
+        )
+        weights = tf.math.divide_no_nan(sizes, counts)[:, None]
+        replaced["masked_lm_weights"] *= tf.cast(weights, tf.float32)
+        return {**batch, **replaced}

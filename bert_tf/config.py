@@ -442,11 +442,37 @@ class MaskingConfig(Config):
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class TeacherConfig(Config):
+    """What is learned from another model (Hinton et al. 2015)."""
+
+    teacher: str = option(
+        "",
+        "Model to learn from, beside the labels or in their place: whatever --init_checkpoint "
+        "takes, with the student's vocabulary. Empty: none.",
+    )
+    learn_labels: bool = option(True, "Learn the labels, too; false: from the teacher alone.")
+    teacher_weight: float = option(
+        1.0,
+        "Factor of the loss to the teacher's scores or embeddings, beside the labels' 1.",
+        lower=0.0,
+    )
+    distillation_temperature: float = option(
+        2.0,
+        "What both models' scores are divided by; the loss is multiplied by its square.",
+        lower=0.01,
+    )
+
+    def check(self) -> None:
+        if not self.teacher and not self.learn_labels:
+            raise ValueError("learn_labels=false leaves nothing to learn; give a --teacher.")
+
+
 OBJECTIVE_NAMES = ("masked_lm", "replaced_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveConfig(Config):
+class ObjectiveConfig(TeacherConfig):
     """What pre-training learns."""
 
     objective: str = option(
@@ -464,6 +490,36 @@ class ObjectiveConfig(Config):
     discriminator_weight: float = option(
         50.0, "Factor of the replaced-token loss beside the generator's.", lower=0.0
     )
+    hidden_weight: float = option(
+        0.0,
+        "With a teacher as wide as the student: factor of 1 - cosine of both models' last hidden "
+        "states (DistilBERT).",
+        lower=0.0,
+    )
+    relation_weight: float = option(
+        0.0,
+        "Factor of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
+        lower=0.0,
+    )
+    relation_heads: int = option(
+        0,
+        "Heads that queries, keys and values are cut in for it; 0: as many as have 16 numbers of "
+        "the teacher.",
+        lower=0,
+    )
+    teacher_layer: int = option(
+        0, "Layer of the teacher whose relations are learned, from 1; 0: the last.", lower=0
+    )
+
+    def check(self) -> None:
+        super().check()
+        factors = self.teacher_weight, self.hidden_weight, self.relation_weight
+        if self.teacher and not any(factors):
+            raise ValueError(
+                "A --teacher, but teacher_weight, hidden_weight and relation_weight are all 0."
+            )
+        if not self.teacher and any(factors[1:]):
+            raise ValueError("hidden_weight and relation_weight need a --teacher.")
 
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")
@@ -585,6 +641,11 @@ class TrainingConfig(Config):
         "(prefix, folder or .zip), a Hugging Face folder, a keras-hub preset or .weights.h5, a "
         "Model Garden encoder; or a name on a hub: hf://org/name[@revision], "
         "keras_hub://preset, kaggle://handle.",
+    )
+    keep_layers: str = option(
+        "",
+        "Layers of --init_checkpoint to begin with, from 0, comma-separated: 0,2,5; the others are "
+        "dropped. Empty: all.",
     )
     may_miss: str = option(
         "",

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.config import Config, option
+from bert_tf.config import Config, TeacherConfig, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FolderConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(FolderConfig):
+class ClassifierConfig(FolderConfig, TeacherConfig):
     """What `run_classifier` adds."""
 
     task_name: str = option(
@@ -121,7 +121,7 @@ RETRIEVER_LOSSES = ("in_batch", "symmetric", "cosent", "cosine", "triplet", "mar
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrieverConfig(FolderConfig):
+class RetrieverConfig(FolderConfig, TeacherConfig):
     """What `run_retriever` adds."""
 
     train_split: str = option("train", "Split of the BEIR folder to train on.")
@@ -147,6 +147,11 @@ class RetrieverConfig(FolderConfig):
         "", "Sizes, say 384,128,64: the loss also of the first so many numbers of embeddings."
     )
     matryoshka_weights: str = option("", "Their weights, in their order; empty: 1 each.")
+    teacher_distance: str = option(
+        "squared",
+        "Distance of an embedding from the teacher's: squared, or 1 - cosine.",
+        choices=("squared", "cosine"),
+    )
     embedding_pooling: str = option(
         "", "Pooling of a model that has none of its own; empty: its own, else mean."
     )

@@ -24,13 +24,17 @@ class Objective(abc.ABC):
       panels: title of each of its sums in plots, in the order of the reports. Sums whose names end
         in `_loss` are part of the training loss.
       needs_pooler: whether its head takes the pooled output.
+      is_learned: whether its losses are part of the training loss, or just reported.
     """
 
     panels: dict[str, str]
     needs_pooler = False
+    is_learned = True
 
     @property
     def loss_names(self) -> tuple[str, ...]:
+        if not self.is_learned:
+            return ()
         return tuple(name for name in self.panels if name.endswith("_loss"))
 
     @abc.abstractmethod

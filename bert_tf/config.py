@@ -757,6 +757,10 @@ class TrainingConfig(Config):
     )
 
     def check(self) -> None:
+        if self.keep_layers and not self.init_checkpoint:
+            raise ValueError(
+                f"--keep_layers={self.keep_layers} are layers of an --init_checkpoint: none."
+            )
         if self.pack_rows and (self.use_tpu or self.distribution == "tpu"):
             raise ValueError(
                 "--pack_rows: the number of rows changes from batch to batch, and a TPU takes "

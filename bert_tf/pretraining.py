@@ -31,7 +31,7 @@ from bert_tf.modeling.electra import ElectraPretrainer, generator_config
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
-from bert_tf.objectives.distillation import Distillation
+from bert_tf.objectives.distillation import Distillation, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import recorded, write_run_record
@@ -147,7 +147,7 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     teacher = read_its_teacher(configs, start)
     prepared = prepare(configs, start, strategy)
     configs = configs._replace(training=choose_precision(configs.training))
-    configs = configs._replace(training=choose_sizes(configs, strategy))
+    configs = configs._replace(training=choose_sizes(configs, strategy, teacher))
     training = configs.training
     if training.do_eval and not prepared.eval_files:
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
@@ -339,10 +339,15 @@ def towers(configs: PretrainingConfigs) -> list[tuple[ModelConfig, int]]:
     return [(generator_config(configs.model, *sizes), predictions), (configs.model, 0)]
 
 
-def choose_sizes(configs: PretrainingConfigs, strategy: Any) -> TrainingConfig:
+def choose_sizes(
+    configs: PretrainingConfigs, strategy: Any, teacher: Checkpoint | None = None
+) -> TrainingConfig:
     """Returns the loop's configuration with the run's number of micro-batches."""
     training, length = configs.training, configs.data.max_seq_length
     parts = [activation_bytes(one, length, n, training.recompute) for one, n in towers(configs)]
+    if teacher:
+        predictions = configs.masking.max_predictions_per_seq
+        parts.append(kept_bytes(configs.objective, teacher.config, length, predictions))
     example = sum(parts)
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     return choose_micro_batches(training, example, strategy.num_replicas_in_sync, before)

@@ -129,6 +129,7 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     assert "another vocabulary than the student" in message(teacher=tmp_path / "small")
     two = write_table(tmp_path / "two.csv", [r for r in texts(48) if r["label"] != "so-so"])
     assert "has a head of 3 labels" in message(train_file=two)
+    assert "of kind class, the task has 3" in message(label_kind="several")
     assert "expected ascending numbers" in message(keep_layers="2")
     assert "does not exist" in message(teacher=tmp_path / "nowhere")
     assert not list((tmp_path / "run").glob("model*"))

@@ -14,6 +14,7 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import teacher_outputs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.modeling.models import BertClassifier
+from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
 from bert_tf.tasks.classification import (
     METRICS,
@@ -200,11 +201,12 @@ class Classifier(Program):
         teacher = read_teacher(path, ("classifier",), self.configs.data.max_seq_length)
         check_vocabularies(teacher, tokenizer.vocab, self.configs.model.do_lower_case)
         theirs, count = teacher.labels or labels, max(1, len(labels))
-        if teacher.num_labels != count or sorted(theirs) != sorted(labels):
+        kind = recorded_kind(folder_of(teacher)) or self.kind
+        if (kind, teacher.num_labels, sorted(theirs)) != (self.kind, count, sorted(labels)):
             raise ValueError(
                 f"--teacher={path} has a head of {teacher.num_labels} labels "
-                f"{list(teacher.labels)[:10]}, the task has {len(labels)} {list(labels)[:10]}: it "
-                "must be a model of the same task."
+                f"{list(teacher.labels)[:10]} of kind {kind}, the task has {len(labels)} "
+                f"{list(labels)[:10]} of kind {self.kind}: it must be a model of the same task."
             )
         model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
@@ -284,14 +286,19 @@ class Classifier(Program):
 
 def check_kind(source: str, kind: str) -> None:
     """Raises ValueError if a run was trained on labels of another kind."""
-    before, task = recorded(source, "label_kind"), recorded(source, "task_name")
-    if task:
-        before = "class" if glue_task(task).labels else "number"
+    before = recorded_kind(source)
     if before and before != kind:
         raise ValueError(
             f"{source} was trained with labels of kind {before}, not {kind}: leave --label_kind "
             f"and --task_name out, they are taken from the run."
         )
+
+
+def recorded_kind(source: str) -> str:
+    """Returns the kind of labels that a run directory was trained on; "" if it does not say."""
+    if task := recorded(source, "task_name"):
+        return "class" if glue_task(task).labels else "number"
+    return recorded(source, "label_kind")
 
 
 def log_lengths(made: TextExamples, max_seq_length: int) -> None:

@@ -85,6 +85,23 @@ def squared_distances(vectors: Any, teacher_vectors: Any) -> Any:
 EMBEDDING_DISTANCES = {"squared": squared_distances, "cosine": cosine_distances}
 
 
+def count_heads(config: ObjectiveConfig, teacher: ModelConfig) -> int:
+    """Returns the number of relation heads."""
+    return config.relation_heads or max(1, teacher.hidden_size // RELATION_HEAD_SIZE)
+
+
+def kept_bytes(
+    config: ObjectiveConfig, teacher: ModelConfig, length: int, predictions: int
+) -> float:
+    """Estimates what an example keeps for the backward pass beside the student's own.
+
+    Of scores [P, V] and of each of three relations [A, T, T] those of both models.
+    """
+    scores = 2 * predictions * teacher.vocab_size if config.teacher_weight else 0
+    relations = 6 * count_heads(config, teacher) * length**2 if config.relation_weight else 0
+    return 4.0 * (scores + relations)
+
+
 class Distillation(Objective):
     """What masked language modelling learns from a teacher, which reads the same masked pieces.
 
@@ -116,7 +133,7 @@ class Distillation(Objective):
             self.panels["hidden_states_loss"] = "Teacher's hidden states: 1 - cosine, weighted"
         if config.relation_weight:
             self.panels["relations_loss"] = "Teacher's attention relations: loss, weighted"
-        self.heads = config.relation_heads or max(1, shape.hidden_size // RELATION_HEAD_SIZE)
+        self.heads = count_heads(config, shape)
         widths = {"teacher": shape.hidden_size, "student": student.hidden_size}
         for name, width in widths.items() if config.relation_weight else ():
             if width % self.heads:

@@ -465,11 +465,37 @@ class MaskingConfig(Config):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class TeacherConfig(Config):
+    """What is learned from another model (Hinton et al. 2015)."""
+
+    teacher: str = option(
+        "",
+        "Model to learn from, beside the labels or in their place: whatever --init_checkpoint "
+        "takes, with the student's vocabulary. Empty: none.",
+    )
+    learn_labels: bool = option(True, "Learn the labels, too; false: from the teacher alone.")
+    teacher_weight: float = option(
+        1.0,
+        "Factor of the loss to the teacher's scores or embeddings, beside the labels' 1.",
+        lower=0.0,
+    )
+    distillation_temperature: float = option(
+        2.0,
+        "What both models' scores are divided by; the loss is multiplied by its square.",
+        lower=0.01,
+    )
+
+    def check(self) -> None:
+        if not self.teacher and not self.learn_labels:
+            raise ValueError("learn_labels=false leaves nothing to learn; give a --teacher.")
+
+
 OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveConfig(Config):
+class ObjectiveConfig(TeacherConfig):
     """What pre-training learns."""
 
     objective: str = option(
@@ -493,6 +519,36 @@ class ObjectiveConfig(Config):
         "Draw positions with replacement, as google-research/electra: a piece may be drawn twice, "
         "and where its fakes differ the mean of their numbers stands in the input.",
     )
+    hidden_weight: float = option(
+        0.0,
+        "With a teacher as wide as the student: factor of 1 - cosine of both models' last hidden "
+        "states (DistilBERT).",
+        lower=0.0,
+    )
+    relation_weight: float = option(
+        0.0,
+        "Factor of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
+        lower=0.0,
+    )
+    relation_heads: int = option(
+        0,
+        "Heads that queries, keys and values are cut in for it; 0: as many as have 16 numbers of "
+        "the teacher.",
+        lower=0,
+    )
+    teacher_layer: int = option(
+        0, "Layer of the teacher whose relations are learned, from 1; 0: the last.", lower=0
+    )
+
+    def check(self) -> None:
+        super().check()
+        factors = self.teacher_weight, self.hidden_weight, self.relation_weight
+        if self.teacher and not any(factors):
+            raise ValueError(
+                "A --teacher, but teacher_weight, hidden_weight and relation_weight are all 0."
+            )
+        if not self.teacher and any(factors[1:]):
+            raise ValueError("hidden_weight and relation_weight need a --teacher.")
 
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")
@@ -633,6 +689,11 @@ class TrainingConfig(Config):
         "Model Garden encoder; or a name on a hub: hf://org/name[@revision], "
         "keras_hub://preset, kaggle://handle.",
     )
+    keep_layers: str = option(
+        "",
+        "Layers of --init_checkpoint to begin with, from 0, comma-separated: 0,2,5; the others are "
+        "dropped. Empty: all.",
+    )
     may_miss: str = option(
         "",
         "Comma-separated prefixes of weight names that --init_checkpoint may lack; these weights "
@@ -747,6 +808,10 @@ class TrainingConfig(Config):
     )
 
     def check(self) -> None:
+        if self.keep_layers and not self.init_checkpoint:
+            raise ValueError(
+                f"--keep_layers={self.keep_layers} are layers of an --init_checkpoint: none."
+            )
         if self.pack_rows and (self.use_tpu or self.distribution == "tpu"):
             raise ValueError(
                 "--pack_rows: the number of rows changes from batch to batch, but a TPU needs "

@@ -25,6 +25,7 @@ FILE_FLAGS = (
     "checkpoint",
     "input",
     "model",
+    "teacher",
 )  # how names of flags with paths end
 
 # A program's --help shows the flags of its own module: those defined here belong to the caller.

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.config import Config, option
+from bert_tf.config import Config, TeacherConfig, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FolderConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(FolderConfig):
+class ClassifierConfig(FolderConfig, TeacherConfig):
     """Flags of `run_classifier`."""
 
     task_name: str = option(
@@ -125,7 +125,7 @@ RETRIEVER_LOSSES = ("in_batch", "symmetric", "cosent", "cosine", "triplet", "mar
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrieverConfig(FolderConfig):
+class RetrieverConfig(FolderConfig, TeacherConfig):
     """Flags of `run_retriever`."""
 
     train_split: str = option("train", "Split of the BEIR folder to train on.")
@@ -152,6 +152,11 @@ class RetrieverConfig(FolderConfig):
     )
     matryoshka_weights: str = option(
         "", "Weights of matryoshka_dims, in the same order; empty: 1 each."
+    )
+    teacher_distance: str = option(
+        "squared",
+        "Distance of an embedding from the teacher's: squared, or 1 - cosine.",
+        choices=("squared", "cosine"),
     )
     embedding_pooling: str = option(
         "", "Pooling if the model does not define one; empty: the model's, else mean."

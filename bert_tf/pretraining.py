@@ -21,14 +21,17 @@ from bert_tf.checkpoints.start import (
     read_start,
     starts_of_names,
 )
+from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, TrainingConfig
 from bert_tf.data.pipeline import raise_input_fault
 from bert_tf.data.preparation import prepare_pretraining_data
 from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.files import atomic_write, exclusive
 from bert_tf.modeling.electra import ElectraPretrainer, generator_config
+from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
+from bert_tf.objectives.distillation import Distillation, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import recorded, write_run_record
@@ -128,6 +131,7 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
         config_file=training.bert_config_file,
         vocab_file=data.vocab_file,
         added_words_file=data.added_words_file,
+        layers=training.keep_layers,
         may_miss=starts_of_names(training.may_miss),
         may_ignore=starts_of_names(training.may_ignore),
     )
@@ -140,9 +144,10 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
 
 def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Trainer:
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
+    teacher = read_its_teacher(configs, start)
     prepared = prepare(configs, start, strategy)
     configs = configs._replace(training=choose_precision(configs.training))
-    configs = configs._replace(training=choose_sizes(configs, strategy))
+    configs = configs._replace(training=choose_sizes(configs, strategy, teacher))
     training = configs.training
     if training.do_eval and not prepared.eval_files:
         raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
@@ -150,6 +155,8 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     configs = configs._replace(model=with_vocabulary(configs.model, vocab))
     model_config, data, masking, optimization, training, _ = configs
     check_vocabulary(len(vocab), model_config.vocab_size, prepared.vocab_file)
+    if teacher:
+        check_same_teacher(training.output_dir, teacher, is_chief(strategy))
     if training.do_train and is_chief(strategy):
         write_run_record(training.output_dir, vocab, *configs)
 
@@ -157,6 +164,9 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     keras.mixed_precision.set_global_policy(training.precision)
     with strategy.scope():
         model = make_model(configs, start)
+        if teacher:
+            add_teacher(model, teacher, configs)
+            teacher = None  # Its variables hold the weights now.
         schedule = build_schedule(optimization)
         optimizer = build_optimizer(optimization, schedule)
         optimizer.build(model.trainable_variables)
@@ -205,6 +215,41 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Any:
         sentence_order=configs.data.sentence_order,
         objective=objective.objective,
     )
+
+
+def read_its_teacher(configs: PretrainingConfigs, start: Checkpoint | None) -> Checkpoint | None:
+    """Reads the --teacher of a training, before data are prepared for hours; None without one.
+
+    Raises:
+      ValueError: if it cannot be read, or does not go with the student.
+    """
+    data, training, objective = configs.data, configs.training, configs.objective
+    if not (objective.teacher and training.do_train):
+        return None
+    heads = ("masked_lm",) if objective.teacher_weight else ()
+    teacher = read_teacher(objective.teacher, heads, data.max_seq_length)
+    vocab_file = vocabulary_of_weights(data, training, start)
+    if not vocab_file:
+        raise ValueError(
+            f"--teacher={objective.teacher}: the student needs the teacher's vocabulary, not one "
+            "trained on the text; give it as --vocab_file, or an --init_checkpoint that has it."
+        )
+    check_vocabularies(teacher, read_vocab(vocab_file), configs.model.do_lower_case)
+    return teacher
+
+
+def add_teacher(model: BertPretrainer, teacher: Checkpoint, configs: PretrainingConfigs) -> None:
+    """Lets a model learn from a teacher, too, or from it alone."""
+    options = {"use_pooler": False, "dtype": model.dtype_policy}
+    if configs.objective.teacher_weight:
+        made: Any = BertPretrainer(teacher.config, use_next_sentence=False, **options)
+    else:
+        made = BertEncoder(teacher.config, **options)
+    assign_checkpoint(made, teacher)
+    for objective in model.objectives:
+        objective.is_learned = configs.objective.learn_labels
+    distillation = Distillation(made, configs.model, configs.objective)
+    model.objectives = (*model.objectives, distillation)
 
 
 def make_samples(
@@ -298,10 +343,15 @@ def towers(configs: PretrainingConfigs) -> list[tuple[ModelConfig, int]]:
     return [(generator_config(configs.model, *sizes), predictions), (configs.model, 0)]
 
 
-def choose_sizes(configs: PretrainingConfigs, strategy: Any) -> TrainingConfig:
+def choose_sizes(
+    configs: PretrainingConfigs, strategy: Any, teacher: Checkpoint | None = None
+) -> TrainingConfig:
     """Returns the loop's configuration with the run's number of micro-batches."""
     training, length = configs.training, configs.data.max_seq_length
     parts = [activation_bytes(one, length, n, training.recompute) for one, n in towers(configs)]
+    if teacher:
+        predictions = configs.masking.max_predictions_per_seq
+        parts.append(kept_bytes(configs.objective, teacher.config, length, predictions))
     example = sum(parts)
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     return choose_micro_batches(training, example, strategy.num_replicas_in_sync, before)

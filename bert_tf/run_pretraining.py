@@ -101,6 +101,7 @@ def check_objective(configs: PretrainingConfigs) -> None:
         "--use_next_sentence": (configs.data.use_next_sentence, "--use_next_sentence=false"),
         "--init_checkpoint": (configs.training.init_checkpoint, "no --init_checkpoint"),
         "--show_masks": (configs.data.show_masks, "no --show_masks"),
+        "--teacher": (configs.objective.teacher, "no --teacher"),
         "--masking": (masking.masking != "dynamic", "--masking=dynamic"),
         "--pack_rows": (configs.training.pack_rows, "--pack_rows=false"),
     }

@@ -307,4 +307,4 @@ def test_sparse_vectors_are_trained_saved_and_searched(folder):
 
 def test_flags_of_dense_embeddings_are_refused_with_splade(folder):
     given = flags_of(folder, "refused", embedding_type="splade", query_prompt="query: ")
-    assert "--query_prompt is of dense embeddings" in refuse(PROGRAM, **given)
+    assert "--query_prompt is for dense embeddings" in refuse(PROGRAM, **given)

@@ -72,6 +72,44 @@ def resize_positions(checkpoint: Checkpoint, rows: int) -> Checkpoint:
     return dataclasses.replace(checkpoint, weights=weights, config=config)
 
 
+def keep_layers(checkpoint: Checkpoint, layers: str) -> Checkpoint:
+    """Drops all layers but some, in their order (Sanh et al. 2019, DistilBERT, section 3).
+
+    Args:
+      checkpoint: as read.
+      layers: numbers from 0, comma-separated.
+
+    Raises:
+      ValueError: if they are no ascending numbers of its layers, or cannot stand in other places.
+    """
+    config, source = checkpoint.config, checkpoint.source
+    count = config.num_hidden_layers
+    kept = [int(part) if part.strip().isdecimal() else -1 for part in layers.split(",")]
+    if kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
+        raise ValueError(
+            f"--keep_layers={layers}: expected ascending numbers from 0 to {count - 1}, the layers "
+            f"of {source}."
+        )
+    moved = [old for new, old in enumerate(kept) if config.is_local(new) != config.is_local(old)]
+    if moved or (config.block_type == "pre_norm" and kept[0]):
+        raise ValueError(
+            f"--keep_layers={layers}: in {source} layer {[*moved, kept[0]][0]} is made otherwise "
+            "than a layer in the place that it would get; keep layer 0 first, and local attention "
+            "where it is."
+        )
+    weights: Weights = {}
+    for name, weight in checkpoint.weights.items():
+        found = re.match(r"bert/encoder/layer_(\d+)/", name)
+        if found and int(found[1]) in kept:
+            name = f"bert/encoder/layer_{kept.index(int(found[1]))}/{name[found.end() :]}"
+        elif found:
+            continue
+        weights[name] = weight
+    logging.info("Layers %s of %d are kept.", ", ".join(map(str, kept)), count)
+    config = dataclasses.replace(config, num_hidden_layers=len(kept))
+    return dataclasses.replace(checkpoint, config=config, weights=weights)
+
+
 def attach_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
     """Gives a vocabulary to a checkpoint without one.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints.adapt import adapt, state_casing
+from bert_tf.checkpoints.adapt import adapt, keep_layers, state_casing
 from bert_tf.checkpoints.checkpoint import (
     Checkpoint,
     encoder_shapes,
@@ -44,6 +44,7 @@ def read_start(
     config_file: str = "",
     vocab_file: str = "",
     added_words_file: str = "",
+    layers: str = "",
     may_miss: Sequence[str] = (),
     may_ignore: Sequence[str] = (),
 ) -> Checkpoint:
@@ -56,6 +57,7 @@ def read_start(
       config_file: see `read_checkpoint`.
       vocab_file: see `adapt`.
       added_words_file: see `adapt`.
+      layers: see `keep_layers`; empty: all.
       may_miss: prefixes of names of weights that it may lack.
       may_ignore: prefixes of names in the files that may be left out.
 
@@ -65,6 +67,8 @@ def read_start(
     tower = "generator" if "masked_lm" in heads else "discriminator"
     checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
     checkpoint.check(may_ignore, may_miss)
+    if layers:
+        checkpoint = keep_layers(checkpoint, layers)
     if checkpoint.vocab is None:  # What is attached says it.
         given = {name: value for name, value in given.items() if name != "tokenizer"}
     config = merge(checkpoint.config, given, init_checkpoint, checkpoint.stated_casing is None)

@@ -218,7 +218,7 @@ def group_batches(
     """Returns an endless dataset of `TextGroups.batch`; arguments as `rows.training_batches`."""
     own = shares.rows(batch_size)
     example = groups.batch(np.zeros([0], np.int64), 0, len(own), (buckets[-1], buckets[-1]))
-    no_lengths = ("document_weights", "example_weights", "scores")
+    long_names = ("input_word_ids", "input_mask", "input_type_ids")
 
     def bucket(longest: int) -> int:
         return next((length for length in buckets if length >= longest), buckets[-1])
@@ -232,8 +232,8 @@ def group_batches(
 
     def static_shape(name: str) -> list[int | None]:
         shape: list[int | None] = list(example[name].shape)
-        is_long = name not in no_lengths and shape[-1] == buckets[-1] and "prompt" not in name
-        return [*shape[:-1], None] if is_long and len(buckets) > 1 else shape
+        is_long = name.endswith(long_names) and len(buckets) > 1
+        return [*shape[:-1], None] if is_long else shape
 
     @tf.autograph.experimental.do_not_convert
     def load(step: tf.Tensor) -> dict[str, Any]:

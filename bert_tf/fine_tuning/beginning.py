@@ -58,6 +58,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         ("pooler",) if program.needs_pooler else (),
         config_file=training.bert_config_file,
         vocab_file=data.vocab_file,
+        layers=training.keep_layers,
         may_miss=starts_of_names(training.may_miss),
         may_ignore=starts_of_names(training.may_ignore),
     )

@@ -7,11 +7,14 @@ import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.teacher import check_vocabularies, read_teacher
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.fine_tuning.teacher import teacher_outputs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.modeling.models import BertClassifier
+from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
 from bert_tf.tasks.classification import (
     METRICS,
@@ -45,6 +48,7 @@ class Classifier(Program):
     needs_pooler = True
     panels = {
         "loss": "loss",
+        "teacher_loss": "loss to the teacher",
         "accuracy": "accuracy",
         "f1": "F1",
         "macro_f1": "macro F1",
@@ -190,6 +194,27 @@ class Classifier(Program):
             return False
         return True
 
+    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+        """Adds `teacher_logits` float32 [N, C]."""
+        path, labels = self.configs.task.teacher, examples.labels
+        if not path:
+            return
+        teacher = read_teacher(path, ("classifier",), self.configs.data.max_seq_length)
+        check_vocabularies(teacher, tokenizer.vocab, self.configs.model.do_lower_case)
+        theirs, count = teacher.labels or labels, max(1, len(labels))
+        kind = recorded_kind(folder_of(teacher)) or self.kind
+        if (kind, teacher.num_labels, sorted(theirs)) != (self.kind, count, sorted(labels)):
+            raise ValueError(
+                f"--teacher={path} has a head of {teacher.num_labels} labels "
+                f"{list(teacher.labels)[:10]} of kind {kind}, the task has {len(labels)} "
+                f"{list(labels)[:10]} of kind {self.kind}: it must be a model of the same task."
+            )
+        model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        order = [theirs.index(label) for label in labels] or [0]
+        rows.labels["teacher_logits"] = logits[:, order]
+
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> ClassificationTask:
@@ -208,6 +233,7 @@ class Classifier(Program):
             kind=self.kind,
             labels=labels,
             metric_names=metrics,
+            teacher=self.configs.task,
         )
         task.best_metric = best
         if self.kind == "number" and data[0]:
@@ -261,14 +287,19 @@ class Classifier(Program):
 
 def check_kind(source: str, kind: str) -> None:
     """Raises ValueError if a run was trained on labels of another kind."""
-    before, task = recorded(source, "label_kind"), recorded(source, "task_name")
-    if task:
-        before = "class" if glue_task(task).labels else "number"
+    before = recorded_kind(source)
     if before and before != kind:
         raise ValueError(
             f"{source} was trained with labels of kind {before}, not {kind}: leave --label_kind "
             f"and --task_name out, because they are taken from the run."
         )
+
+
+def recorded_kind(source: str) -> str:
+    """Returns the kind of labels that a run directory was trained on; "" if it does not say."""
+    if task := recorded(source, "task_name"):
+        return "class" if glue_task(task).labels else "number"
+    return recorded(source, "label_kind")
 
 
 def log_lengths(made: TextExamples, max_seq_length: int) -> None:

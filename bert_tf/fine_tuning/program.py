@@ -104,6 +104,11 @@ class Program(abc.ABC):
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Writes the model's files of a run directory other than configuration and labels."""
 
+    def ask_teacher(  # noqa: B027
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
+        """Adds a teacher's outputs to the rows to train on, where the flags name a teacher."""
+
     def read_files(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
         """Returns `read(use, file)` of each file by use; one object where eval is predict."""
         made: dict[str, Any] = {}

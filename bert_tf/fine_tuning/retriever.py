@@ -10,8 +10,10 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write_embedding
+from bert_tf.checkpoints.teacher import check_vocabularies, read_teacher
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.teacher import teacher_outputs
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.embedder import BertEmbedder
@@ -46,6 +48,7 @@ class Retriever(Program):
     results_start = ""
     panels = {
         "loss": "loss",
+        "teacher_loss": "distance from the teacher",
         "accuracy": "positives found in the batch",
         "ndcg@10": "nDCG@10",
         "recall@100": "recall@100",
@@ -141,6 +144,34 @@ class Retriever(Program):
         task: RetrieverConfig = self.configs.task
         return read_embedding_examples(paths, flag, task.query_column, task.positive_column)
 
+    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+        """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""
+        path, own = self.configs.task.teacher, self.embedding
+        if not path:
+            return
+        teacher = read_teacher(path, (), self.configs.data.max_seq_length)
+        check_vocabularies(teacher, tokenizer.vocab, self.configs.model.do_lower_case)
+        given = teacher.embedding or dataclasses.replace(own, dense=())
+        sizes = (
+            given.dimension(teacher.config.hidden_size),
+            own.dimension(self.configs.model.hidden_size),
+        )
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"--teacher={path} embeds in {sizes[0]} numbers, the student in {sizes[1]}; give a "
+                "student of the same size, for example some of the teacher's layers."
+            )
+        if given.prompts != own.prompts:
+            raise ValueError(
+                f"--teacher={path} has the prompts {given.prompts}, the student {own.prompts}; "
+                "give it the same ones: --query_prompt, --document_prompt."
+            )
+        options: dict[str, Any] = {"use_pooler": False, "unpad": True, "dtype": "float32"}
+        model = BertEmbedder.from_checkpoint(teacher, embedding=given, **options)
+        rows = examples.train.rows.rows
+        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.labels["teacher_embedding"] = found
+
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> EmbeddingTask:
@@ -157,6 +188,7 @@ class Retriever(Program):
             is_ranking=is_trained and self.loss_name in IN_BATCH,
             best_metric="ndcg@10" if is_ranked else "spearman",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
+            teacher=self.configs.task,
         )
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Any) -> dict[str, str]:

@@ -124,6 +124,7 @@ class Run:
         model, data, optimization, training, tuning, _ = configs
         if training.do_train:
             check_same_run(training.output_dir, *configs)
+            self.program.ask_teacher(examples, tokenizer, strategy)
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
         # XLA compiles packed rows anew for each number of them: one length is enough.

@@ -18,7 +18,7 @@ from bert_tf.modeling.splade import BertSplade, check_head
 from bert_tf.tasks.embedding import RankingExamples
 from bert_tf.tasks.splade import SpladeTask
 
-REFUSED = ("embedding_pooling", "query_prompt", "document_prompt", "matryoshka_dims")
+REFUSED = ("embedding_pooling", "query_prompt", "document_prompt", "matryoshka_dims", "teacher")
 
 
 class SparseRetriever(Retriever):
@@ -34,7 +34,7 @@ class SparseRetriever(Retriever):
         """Checks that there is an MLM head, and takes the length of texts."""
         for name in REFUSED:
             if getattr(self.configs.task, name):
-                raise ValueError(f"--{name} is of dense embeddings; leave it out with splade.")
+                raise ValueError(f"--{name} is for dense embeddings; leave it out with splade.")
         if weights is not None:
             check_head(weights)
         data = self.configs.data

@@ -1,7 +1,7 @@
 """One label, one number or several labels for a text or a pair of texts (BERT section 4.1)."""
 
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -29,6 +29,7 @@ from bert_tf.modeling.losses import (
 )
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.run_record import recorded
 from bert_tf.tasks.text_examples import TextExample
 from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
@@ -101,6 +102,7 @@ class BertClassifier(Labelled):
                 f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
             )
         self.long_texts = long_texts
+        self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
@@ -195,12 +197,85 @@ class BertClassifier(Labelled):
             batch["example_weights"],
         )
 
-    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+    def task_loss(
+        self, x: Any, y: Any, outputs: Any, weights: Any, soft_losses: Any = None
+    ) -> WeightedSum:
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
         losses = LOSSES[self.label_kind](outputs, y)  # [B]
+        if soft_losses:
+            losses = soft_losses(x, outputs, losses)
         weights = ops.ones_like(losses) if weights is None else ops.cast(weights, losses.dtype)
         return weigh(losses, ops.reshape(weights, (-1,)))
+
+    def learn_from(
+        self,
+        teacher: "BertClassifier | None",
+        temperature: float = 2.0,
+        weight: float = 1.0,
+        learn_labels: bool = True,
+    ) -> None:
+        """Lets `fit` learn from what another classifier says of the same texts, too.
+
+            student.learn_from(teacher)
+            student.fit(texts, labels)
+
+        The teacher is not trained and not saved with the student. It is asked again in every epoch;
+        `run_classifier --teacher` asks once.
+
+        Args:
+          teacher: with the same vocabulary and labels; None: there is none any more.
+          temperature: what both models' scores are divided by; without effect on numbers.
+          weight: factor of the teacher's loss beside the labels' 1; see `soft_class_losses`.
+          learn_labels: whether the labels are learned, too; `fit` wants them in any case.
+
+        Raises:
+          ValueError: if the two do not go together.
+        """
+        self._soft_losses = None
+        self.train_function = None  # Keras' graph of a step, made for the loss before.
+        if teacher is None:
+            return
+        theirs, own = teacher.config, self.config
+        vocabularies = [m.preprocessor.vocab for m in (teacher, self) if m.preprocessor]
+        if (theirs.vocab_size, theirs.do_lower_case) != (own.vocab_size, own.do_lower_case) or (
+            len(vocabularies) == 2 and vocabularies[0] != vocabularies[1]
+        ):
+            raise ValueError("The teacher has another vocabulary; it would read other texts.")
+        is_same = (teacher.label_kind, teacher.labels) == (self.label_kind, self.labels)
+        if not is_same or teacher.num_labels != self.num_labels:
+            raise ValueError(
+                f"The teacher has the labels {list(teacher.known_labels)[:10]} of kind "
+                f"{teacher.label_kind}, the student {list(self.known_labels)[:10]} of kind "
+                f"{self.label_kind}; they must be the same."
+            )
+        losses = SOFT_LOSSES[self.label_kind]
+
+        # A function: what Keras finds in an attribute becomes a part of the model.
+        def soft_losses(x: Any, outputs: Any, own_losses: Any) -> Any:
+            if self.jit_compile:
+                teacher.bert.leave_out_padding(False)  # XLA wants fixed shapes.
+            taught = weight * losses(outputs, ops.stop_gradient(teacher(x)), temperature)
+            return taught + own_losses if learn_labels else taught
+
+        self._soft_losses = soft_losses
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """See `RawTraining`; `evaluate` knows no teacher."""
+        soft_losses = self._soft_losses
+        if not training or soft_losses is None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not self._has_own_loss:
+            raise ValueError("learn_from needs the model's own loss; give none to compile.")
+        loss = self.task_loss(x, y, y_pred, sample_weight, soft_losses)
+        return self._aggregate_additional_loss(sum(self.losses, loss.mean()))
 
     @property
     def default_metrics(self) -> Any:

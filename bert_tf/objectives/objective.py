@@ -26,14 +26,18 @@ class Objective(abc.ABC):
         in `_loss` are part of the training loss.
       needs_pooler: whether its head takes the pooled output.
       mask_batch: what masks records in the place of `bert_tf.data.masking.mask_batch`, or None.
+      is_learned: whether its losses are part of the training loss, or just reported.
     """
 
     panels: dict[str, str]
     needs_pooler = False
+    is_learned = True
     mask_batch: Callable[..., Batch] | None = None
 
     @property
     def loss_names(self) -> tuple[str, ...]:
+        if not self.is_learned:
+            return ()
         return tuple(name for name in self.panels if name.endswith("_loss"))
 
     @abc.abstractmethod

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import TeacherConfig
 from bert_tf.metrics import classification, regression
 from bert_tf.modeling.losses import (
     WeightedSum,
@@ -15,6 +16,7 @@ from bert_tf.modeling.losses import (
     several_losses,
     weigh,
 )
+from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.text_examples import TextExample, label_ids, label_rows, label_values
 from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples
@@ -76,6 +78,7 @@ class ClassificationTask(RowsTask):
       kind: `class`, `number` or `several`.
       labels: names of the classes; empty for numbers.
       metric_names: what is reported; the first names the best checkpoint.
+      teacher: how rows with `teacher_logits` are learned.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class ClassificationTask(RowsTask):
         kind: str,
         labels: Sequence[str],
         metric_names: Sequence[str],
+        teacher: TeacherConfig | None = None,
         **keywords: Any,
     ) -> None:
         super().__init__(*arguments, **keywords)
@@ -93,6 +97,9 @@ class ClassificationTask(RowsTask):
         self.best_metric = self.metric_names[0]
         if kind == "class":
             self.sum_names = ("loss", "accuracy")
+        self.teacher = teacher or TeacherConfig()
+        if self.train_rows and "teacher_logits" in self.train_rows.labels:
+            self.sum_names = (*self.sum_names, "teacher_loss")
 
     def _losses(self, batch: Batch, logits: Any) -> Any:
         """Returns the loss of each row, float32 [B]."""
@@ -100,9 +107,16 @@ class ClassificationTask(RowsTask):
         return losses[self.kind](logits, batch[LABEL_NAMES[self.kind]])
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Returns the loss and, with classes, the right answers."""
-        weights = batch["example_weights"]
-        sums = {"loss": weigh(self._losses(batch, outputs), weights)}
+        """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
+        weights, losses, sums = batch["example_weights"], self._losses(batch, outputs), {}
+        if "teacher_logits" in batch:
+            config = self.teacher
+            soft = SOFT_LOSSES[self.kind](
+                outputs, batch["teacher_logits"], config.distillation_temperature
+            )
+            sums["teacher_loss"] = weigh(soft, weights)
+            losses = config.teacher_weight * soft + (losses if config.learn_labels else 0.0)
+        sums["loss"] = weigh(losses, weights)
         if self.kind == "class":
             real = tf.cast(weights > 0, tf.float32)
             sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)

@@ -9,12 +9,14 @@ import tensorflow as tf
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.data.rows import Rows, Shares
 from bert_tf.data.text_groups import TextGroups, group_batches
+from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
 from bert_tf.modeling.dropout import mix
 from bert_tf.modeling.embedder import INPUTS, pack_text, prompt_pieces
 from bert_tf.modeling.embedding_losses import Loss, in_batch_accuracy
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.modeling.losses import WeightedSum, weigh
+from bert_tf.objectives.distillation import EMBEDDING_DISTANCES
 from bert_tf.search.exact import top_k
 from bert_tf.tasks.beir import Beir
 from bert_tf.tasks.embedding_examples import EmbeddingExample
@@ -27,6 +29,7 @@ from bert_tf.training.task import Batch
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100", "accuracy@1")
 DEPTH = 100  # documents of a run
 SIDES = ("query", "document")
+TEACHERS = tuple(f"{side}/teacher_embedding" for side in SIDES)
 
 
 class TextPacker:
@@ -176,6 +179,7 @@ class EmbeddingTask(RowsTask):
         of those found is reported, too.
       best_metric: names the best checkpoint.
       ignore_identical_ids: see `metrics.ranking.evaluate`.
+      teacher: how texts with a `teacher_embedding` are learned.
     """
 
     step_class = CachedStep
@@ -191,6 +195,7 @@ class EmbeddingTask(RowsTask):
         is_ranking: bool = True,
         best_metric: str = "ndcg@10",
         ignore_identical_ids: bool = False,
+        teacher: RetrieverConfig | None = None,
     ) -> None:
         super().__init__(model, train_rows, *data)  # type: ignore[arg-type]
         self.groups = train_rows
@@ -200,6 +205,10 @@ class EmbeddingTask(RowsTask):
             self.sum_names = ("loss", "accuracy")
         has_scores = train_rows is not None and bool(train_rows.scores)
         self.label_names = ("document_weights", *(["scores"] if has_scores else []))
+        self.teacher = teacher or RetrieverConfig()
+        if train_rows is not None and "teacher_embedding" in train_rows.rows.labels:
+            self.sum_names = (*self.sum_names, "teacher_loss")
+            self.label_names += ("example_weights", *TEACHERS)
 
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
@@ -237,9 +246,27 @@ class EmbeddingTask(RowsTask):
             raise ValueError("The task has no loss.")
         weights = labels["document_weights"]
         found = {"loss": self.loss(queries, documents, weights, labels.get("scores"))}
+        if "teacher_loss" in self.sum_names:
+            found |= self._with_teacher(found["loss"], embeddings, labels)
         if self.is_ranking:
             found["accuracy"] = in_batch_accuracy(queries, documents, weights, self.similarity)
         return found
+
+    def _with_teacher(
+        self, loss: WeightedSum, embeddings: Embeddings, labels: Batch
+    ) -> dict[str, WeightedSum]:
+        """Returns the mean distance of all texts from the teacher, and the loss with it."""
+        distance = EMBEDDING_DISTANCES[self.teacher.teacher_distance]
+        weights = labels["example_weights"], labels["document_weights"]
+        sides = zip(embeddings, TEACHERS, weights, strict=True)
+        parts = [weigh(distance(own, labels[name]), weight) for own, name, weight in sides]
+        taught = WeightedSum(*(tf.add_n(list(values)) for values in zip(*parts, strict=True)))
+        factor = self.teacher.teacher_weight
+        if not self.teacher.learn_labels:
+            return {"teacher_loss": taught, "loss": taught._replace(total=factor * taught.total)}
+        # The loss of a batch is one number: its own mean and the teacher's are added up.
+        total = loss.total + factor * taught.mean() * loss.weight
+        return {"teacher_loss": taught, "loss": loss._replace(total=total)}
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Not called: the loss is that of `batch_sums`."""

@@ -9,6 +9,7 @@ from bert_tf.checkpoints.adapt import (
     adapt,
     add_words,
     exchange_vocabulary,
+    keep_layers,
     read_words,
     resize_positions,
 )
@@ -110,3 +111,34 @@ def test_all_at_once_and_without_a_vocabulary(made, tmp_path):
     received.check()
     assert received.vocab.tokens[1] == "cab" and received.config.max_position_embeddings == 12
     assert_same(adapt(made), made)
+
+
+def test_kept_layers_move_down_and_nothing_else_changes():
+    made = make_checkpoint("pretrained", 1, num_hidden_layers=11)
+    kept = keep_layers(made, "0, 2,10")
+    kept.check()
+    assert kept.config == dataclasses.replace(made.config, num_hidden_layers=3)
+    for name, weight in kept.weights.items():
+        for new, old in ((1, 2), (2, 10)):
+            name = name.replace(f"/layer_{new}/", f"/layer_old_{old}/")
+        before = made.weights[name.replace("layer_old_", "layer_")]
+        np.testing.assert_array_equal(weight, before)
+    dropped = [name for name in made.weights if "/layer_" in name]
+    assert len(made.weights) - len(kept.weights) == len(dropped) * 8 // 11
+
+
+@pytest.mark.parametrize("layers", ["", "1,0", "0,0", "11", "-1", "a", "0,,1"])
+def test_layers_that_cannot_be_kept(layers):
+    made = make_checkpoint("pretrained", 1, num_hidden_layers=11)
+    with pytest.raises(ValueError, match="expected ascending numbers from 0 to 10"):
+        keep_layers(made, layers)
+
+
+@pytest.mark.parametrize("layers", ["1,2", "0,1,3"])
+def test_layers_that_are_made_otherwise_in_another_place(layers):
+    """The first of the pre-norm form has no LayerNorm; every third sees all pieces."""
+    changes = {"num_hidden_layers": 6, "block_type": "pre_norm", "local_attention": 4}
+    made = make_checkpoint("encoder", 1, max_position_embeddings=16, **changes)
+    with pytest.raises(ValueError, match=f"layer {layers[-1] if layers[0] == '0' else 1} is made"):
+        keep_layers(made, layers)
+    keep_layers(made, "0,1,2,3").check()

@@ -1,0 +1,80 @@
+"""The model that another one learns from: read, compared with the student, known again."""
+
+import hashlib
+import json
+import os
+import pathlib
+
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import Checkpoint, listed
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.files import atomic_write, read_json
+from bert_tf.text.tokenization import AnyVocab
+
+RECORD = "teacher.json"
+
+
+def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Checkpoint:
+    """Reads a --teacher, which must have these heads and be made for rows of this length.
+
+    Raises:
+      ValueError: if it cannot be read, or lacks one.
+    """
+    tower = "generator" if "masked_lm" in heads else "discriminator"
+    teacher = read_checkpoint(path, tower=tower)
+    teacher.check()
+    missing = [head for head in heads if head not in teacher.heads]
+    if missing:
+        raise ValueError(
+            f"--teacher={path} has none of what is to be learned{listed('missing', missing)} its "
+            f"heads are {', '.join(teacher.heads) or 'none'}."
+        )
+    if max_seq_length > teacher.config.longest_row:
+        raise ValueError(
+            f"--max_seq_length={max_seq_length} is above the {teacher.config.longest_row} "
+            f"positions of --teacher={path}."
+        )
+    return teacher
+
+
+def check_vocabularies(teacher: Checkpoint, vocab: AnyVocab, do_lower_case: bool) -> None:
+    """Raises ValueError unless the teacher reads the same pieces as the student."""
+    of_teacher, of_student = teacher.config.do_lower_case, do_lower_case
+    if teacher.vocab != vocab or of_teacher != of_student:
+        sizes = [len(one) if one else "no" for one in (teacher.vocab, vocab)]
+        raise ValueError(
+            f"--teacher={teacher.source} has another vocabulary than the student ({sizes[0]} and "
+            f"{sizes[1]} pieces, do_lower_case {of_teacher} and {of_student}): it would read other "
+            "texts. Start the student from a model with the teacher's vocabulary, or give that as "
+            "--vocab_file."
+        )
+
+
+def weights_digest(teacher: Checkpoint) -> str:
+    """Returns a digest that changes with any weight."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(teacher.weights.items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def check_same_teacher(folder: str | os.PathLike, teacher: Checkpoint, is_chief: bool) -> str:
+    """Notes the teacher in a run directory; returns its digest.
+
+    Raises:
+      ValueError: if the run began with another one.
+    """
+    path, digest = pathlib.Path(folder, RECORD), weights_digest(teacher)
+    has_begun = any(path.parent.glob("model.ckpt-*.index"))
+    before = read_json(path).get("weights") if has_begun and path.exists() else digest
+    if before != digest:
+        raise ValueError(
+            f"{folder} began with other weights of its teacher ({before}) than {teacher.source} "
+            f"has now ({digest}): restore them, or give another --output_dir."
+        )
+    if is_chief:
+        with atomic_write(path) as file:
+            json.dump({"teacher": teacher.source, "weights": digest}, file)
+    return digest

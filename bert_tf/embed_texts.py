@@ -10,12 +10,14 @@ are then put together to be searched.
 
 import pathlib
 import time
-import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.data.checksums import file_crc
 from bert_tf.files import exclusive
 from bert_tf.search.bulk import (
     Job,
@@ -72,7 +74,10 @@ def main(_: list[str]) -> None:
     check_flags()
 
     from bert_tf.search.embedding import stated_similarity
+    from bert_tf.search.qdrant import qdrant_client, write_qdrant
 
+    if QDRANT.value:
+        qdrant_client()  # an error now, not when all is embedded
     job, similarity = make_job(
         INPUT.value,
         training.init_checkpoint,
@@ -84,20 +89,22 @@ def main(_: list[str]) -> None:
     )
     if INDEX.value or QDRANT.value:
         similarity = SIMILARITY.value or stated_similarity(similarity)
+    if INDEX.value:
+        check_index(job)
     folder = pathlib.Path(job.folder)
     with exclusive(folder / ".lock") as is_ours:
         if not is_ours:
             raise ValueError(f"Another process writes {folder}; wait for its end.")
         job.open()
-        names, count = embed(job)
-        if INDEX.value:
-            write_index(job, names, count, similarity)
+        counts = read(job)
+        is_made = INDEX.value and check_index(job, sum(counts.values()))
+        embed(job, counts)
+        if INDEX.value and not is_made:
+            write_index(job, list(counts), similarity)
         if QDRANT.value:
-            from bert_tf.search.qdrant import write_qdrant
-
-            version = f"{zlib.crc32(repr(job).encode()):08x}"
-            made = batches(job, names, TEXTS.value)
-            write_qdrant(QDRANT.value, COLLECTION.value, version, made, similarity)
+            version = file_crc(folder / "job.json")
+            made = batches(job, list(counts), TEXTS.value)
+            count = write_qdrant(QDRANT.value, COLLECTION.value, version, made, similarity)
             logging.info("%s: %d points in %s.", QDRANT.value, count, COLLECTION.value)
 
 
@@ -117,26 +124,35 @@ def check_flags() -> None:
             raise ValueError(f"--{name}_options needs --runner={name}.")
 
 
-def embed(job: Job) -> tuple[list[str], int]:
-    """Makes what is not there yet; returns the names of all shards, and the number of documents."""
+def run_step(step: Any, job: Job, keys: Sequence[Any]) -> Iterator[Any]:
     options = {"beam": BEAM.value, "spark": SPARK.value}.get(RUNNER.value, "")
-    how = (flags.FLAGS.num_workers, options)
+    return run(RUNNER.value, step, job, keys, flags.FLAGS.num_workers, options)
+
+
+def read(job: Job) -> dict[str, int]:
+    """Reads what is not read yet; returns the documents in each shard."""
     start = time.monotonic()
-    for _ in run(RUNNER.value, read_file, job, range(len(job.inputs)), *how):
+    for _ in run_step(read_file, job, range(len(job.inputs))):
         pass
     counts = job.shards()
     total = sum(counts.values())
     if not total:
         raise ValueError(f"--input_file={INPUT.value} holds no document.")
     check_ids(job, list(counts))
-    todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
     logging.info(
-        "%d documents of %d files in %d shards, read in %.0f s; %d to embed.",
-        *(total, len(job.inputs), len(counts), time.monotonic() - start, todo),
+        "%d documents of %d files in %d shards, read in %.0f s.",
+        *(total, len(job.inputs), len(counts), time.monotonic() - start),
     )
+    return counts
+
+
+def embed(job: Job, counts: dict[str, int]) -> None:
+    """Embeds the shards that are not there yet."""
+    todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
+    logging.info("%d documents to embed.", todo)
     start = last = time.monotonic()
     done = 0
-    for made in run(RUNNER.value, embed_shard, job, list(counts), *how):
+    for made in run_step(embed_shard, job, list(counts)):
         done, now = done + int(made), time.monotonic()
         if RUNNER.value == "local" and now - last >= SECONDS_BETWEEN_LINES and done:
             last, rate = now, done / (now - start)
@@ -146,19 +162,34 @@ def embed(job: Job) -> tuple[list[str], int]:
         raise OSError(f"{job.vectors(lost[0])} has vanished; give the same command again.")
     seconds = time.monotonic() - start
     logging.info("%s: %d texts in %.0f s (%.1f/s).", job.folder, todo, seconds, todo / seconds)
-    return list(counts), total
 
 
-def write_index(job: Job, names: list[str], count: int, similarity: str) -> None:
-    """Puts the shards together to an index, unless that is done."""
-    from bert_tf.search.index import Manifest, build_index
+def check_index(job: Job, count: int | None = None) -> bool:
+    """True if the index is there already.
+
+    Args:
+      job: whose model must have made it.
+      count: documents it must have; None: any.
+
+    Raises:
+      ValueError: if something else is there.
+    """
+    from bert_tf.search.index import Manifest
 
     folder = pathlib.Path(INDEX.value)
-    if (folder / "manifest.json").exists():
-        manifest = Manifest.read(folder)
-        if (manifest.model, sum(manifest.segments)) == (job.model, count):
-            logging.info("%s has %d documents of this model already.", folder, count)
-            return
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    manifest = Manifest.read(folder) if (folder / "manifest.json").exists() else None
+    if manifest and manifest.model == job.model and count in (None, sum(manifest.segments)):
+        return True
+    raise ValueError(f"{folder} exists already, and is no index of these documents; name another.")
+
+
+def write_index(job: Job, names: list[str], similarity: str) -> None:
+    """Puts the shards together to an index."""
+    from bert_tf.search.index import build_index
+
+    folder = pathlib.Path(INDEX.value)
     manifest = build_index(
         folder,
         batches(job, names, TEXTS.value),
@@ -169,6 +200,7 @@ def write_index(job: Job, names: list[str], count: int, similarity: str) -> None
         pooling=job.pooling,
     )
     size = sum(size for size, _ in manifest.files.values()) / 1e6
+    count = sum(manifest.segments)
     logging.info("%s: an index of %d documents, %.1f MB.", folder, count, size)
 
 

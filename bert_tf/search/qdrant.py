@@ -4,6 +4,7 @@ The documents go into a collection of their own, and the name that is searched i
 changes when all of them are there: until then it shows what it showed.
 """
 
+import types
 import typing
 import uuid
 from collections.abc import Iterable, Sequence
@@ -36,13 +37,10 @@ def write_qdrant(
       ValueError: if the client is not installed, there is no document, or `name` is itself a
         collection.
     """
-    try:
-        from qdrant_client import QdrantClient, models
-    except ImportError:
-        raise ValueError(
-            "Qdrant's client is not installed: pip install 'bert_tf[qdrant]', or qdrant-client."
-        ) from None
-    client = QdrantClient(url=target) if "://" in target else QdrantClient(path=target)
+    library = qdrant_client()
+    models = library.models
+    place = {"url" if "://" in target else "path": target}
+    client = library.QdrantClient(**place)
     try:
         if name in [one.name for one in client.get_collections().collections]:
             raise ValueError(f"{name!r} is itself a collection of {target}; give another name.")
@@ -72,6 +70,21 @@ def write_qdrant(
     finally:
         client.close()
     return count
+
+
+def qdrant_client() -> types.ModuleType:
+    """Returns Qdrant's library.
+
+    Raises:
+      ValueError: if it is not installed.
+    """
+    try:
+        import qdrant_client
+    except ImportError:
+        raise ValueError(
+            "Qdrant's client is not installed: pip install 'bert_tf[qdrant]', or qdrant-client."
+        ) from None
+    return qdrant_client
 
 
 def _points(batch: "Batch", part: slice) -> dict[str, list]:

@@ -1,6 +1,8 @@
 """Whole runs of embed_texts: one machine, Beam, Spark and killed ones write the same bytes."""
 
+import functools
 import importlib.util
+import os
 import pathlib
 import random
 import shutil
@@ -21,7 +23,6 @@ from tests.search.programs_test import write_corpus
 from tests.tiny_model import write_tiny_model
 
 NEEDS = {"local": (), "beam": ("apache_beam",), "spark": ("pyspark", "pandas", "pyarrow")}
-IN_MEMORY = {"beam_options": "--runner=FnApiRunner"}
 
 
 def need(runner: str) -> None:
@@ -106,7 +107,7 @@ def test_runners_write_the_same_bytes(
     for lost in ("vectors-00001-00002.npy", "texts-00002-00000.jsonl"):
         (tmp_path / "out" / lost).unlink()
     printed = finish(start("embed_texts", **flags))
-    assert "60 documents of 3 files in 15 shards" in printed and "; 4 to embed." in printed
+    assert "60 documents of 3 files in 15 shards" in printed and " 4 documents to em" in printed
     assert contents(tmp_path / "out") == expected
 
 
@@ -114,14 +115,14 @@ def test_runners_write_the_same_bytes(
 def test_ten_kills_leave_the_same_bytes(
     given: dict[str, object], whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    flags = {**given, "num_workers": 2, "output_dir": tmp_path / "out"}
+    flags = {**given, "output_dir": tmp_path / "out"}
     flags["index_dir"] = tmp_path / "out.index"
     draw, seen = random.Random(2), []
     waited_for = ["texts-*.jsonl", *["vectors-*.npy"] * 8, "../.out.index.building"]
     for pattern in waited_for:
         process = start("embed_texts", **flags)
         before = len(list(tmp_path.glob(f"out/{pattern}")))
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
         while len(list(tmp_path.glob(f"out/{pattern}"))) <= before and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.001)
@@ -181,49 +182,91 @@ def test_an_engine_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, run
         list(run(runner, print, None, [1]))  # type: ignore[arg-type]
 
 
+def test_qdrant_that_is_missing_is_named_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    flags = {"init_checkpoint": "m", "output_dir": tmp_path / "x", "input_file": "a"}
+    assert "pip install 'bert_tf[qdrant]'" in fail(run_program("embed_texts", **flags, qdrant="q"))
+
+
+@pytest.fixture(scope="module")
+def saved(
+    given: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, np.ndarray]]:
+    """A SavedModel, and texts with their vectors by the model that it was made of."""
+    folder, model = tmp_path_factory.mktemp("saved"), given["init_checkpoint"]
+    flags = {"model_dir": model, "output_dir": folder / "s", "kind": "embeddings"}
+    finish(run_program("export.saved_model", **flags))
+    texts = ["abc de", "f", "a b c d e f g h a b c"]
+    vectors = BertEmbedder.from_checkpoint(read_checkpoint(str(model))).encode(texts)
+    return str(folder / "s" / "1"), dict(zip(texts, vectors, strict=True))
+
+
+def check(found: list, wanted: dict[str, np.ndarray]) -> None:
+    assert sorted(text for text, _ in found) == sorted(wanted)
+    for text, vector in found:
+        np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
+
+
 @pytest.mark.slow
-def test_a_saved_model_embeds_in_beam(given: dict[str, object], tmp_path: pathlib.Path) -> None:
+def test_a_saved_model_embeds_in_beam(
+    saved: tuple[str, dict[str, np.ndarray]], tmp_path: pathlib.Path
+) -> None:
     need("beam")
     import apache_beam as beam
-    from apache_beam.ml.inference.base import RunInference
+    from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
     from apache_beam.ml.rag.types import EmbeddableItem
     from apache_beam.ml.transforms.base import MLTransform
     from apache_beam.testing.util import assert_that
 
     from bert_tf.search.beam_embedding import SavedModelEmbeddings, SavedModelHandler
 
-    texts = ["abc de", "f", "a b c d e f g h a b c"]
-    model = given["init_checkpoint"]
-    saved = {"model_dir": model, "output_dir": tmp_path / "s", "kind": "embeddings"}
-    finish(run_program("export.saved_model", **saved))
-    path = str(tmp_path / "s" / "1")
-    expected = BertEmbedder.from_checkpoint(read_checkpoint(str(model))).encode(texts)
-    wanted = dict(zip(texts, expected, strict=True))
-
-    def check(pairs: list) -> None:
-        assert sorted(text for text, _ in pairs) == sorted(texts)
-        for text, vector in pairs:
-            np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
-
+    path, wanted = saved
+    is_right = functools.partial(check, wanted=wanted)
     with beam.Pipeline("FnApiRunner") as pipeline:
-        keyed = beam.ml.inference.base.KeyedModelHandler(SavedModelHandler(path, 2))
-        found = pipeline | beam.Create([(text, text) for text in texts]) | RunInference(keyed)
-        assert_that(found, check)
+        keyed = KeyedModelHandler(SavedModelHandler(path, 2))
+        found = pipeline | beam.Create([(text, text) for text in wanted]) | RunInference(keyed)
+        assert_that(found, is_right)
     with beam.Pipeline("FnApiRunner") as pipeline:
-        items = pipeline | beam.Create([EmbeddableItem.from_text(text) for text in texts])
+        items = pipeline | beam.Create([EmbeddableItem.from_text(text) for text in wanted])
         transform = MLTransform(write_artifact_location=str(tmp_path / "artifacts"))
         found = items | transform.with_transform(SavedModelEmbeddings(path))
         pairs = found | beam.Map(lambda item: (item.content.text, item.dense_embedding))
-        assert_that(pairs, check)
+        assert_that(pairs, is_right)
     with beam.Pipeline("FnApiRunner") as pipeline:
-        rows = pipeline | beam.Create([{"of": text, "text": text} for text in texts])
+        rows = pipeline | beam.Create([{"of": text, "text": text} for text in wanted])
         transform = MLTransform(write_artifact_location=str(tmp_path / "artifacts2"))
         found = rows | transform.with_transform(SavedModelEmbeddings(path, columns=["text"]))
-        assert_that(found | beam.Map(lambda row: (row["of"], row["text"])), check)
+        assert_that(found | beam.Map(lambda row: (row["of"], row["text"])), is_right)
     with pytest.raises(ValueError, match="expected a model from `text` to `embedding`"):
         SavedModelHandler(f"{path[:-2]}_ids/1").load_model()
 
 
+@pytest.mark.slow
+def test_a_saved_model_embeds_in_spark(saved: tuple[str, dict[str, np.ndarray]]) -> None:
+    need("spark")
+    from pyspark.ml.functions import predict_batch_udf
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import ArrayType, FloatType
+
+    path, wanted = saved
+
+    def make():
+        from bert_tf.search.saved_embedder import SavedEmbedder
+
+        return SavedEmbedder(path)
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = SparkSession.builder.master("local[1]").getOrCreate()
+    embed = predict_batch_udf(make, return_type=ArrayType(FloatType()), batch_size=2)
+    frame = spark.createDataFrame([(text,) for text in wanted], "text string")
+    rows = frame.withColumn("vector", embed("text")).collect()
+    spark.stop()
+    check([(row["text"], row["vector"]) for row in rows], wanted)
+
+
+@pytest.mark.slow
 def test_qdrant_finds_what_exact_search_finds(tmp_path: pathlib.Path) -> None:
     qdrant_client = pytest.importorskip("qdrant_client")
     from bert_tf.search.qdrant import write_qdrant

@@ -4,34 +4,19 @@ import dataclasses
 import json
 import pathlib
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from bert_tf.search import bulk, documents, embedding
-from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file
-
-
-class Stand:
-    """Stands in for a model: a vector is the number of times that each letter comes."""
-
-    fingerprint = "m"
-
-    def __init__(self, *_: object) -> None:
-        self.calls: list[int] = []
-
-    def documents(self, texts: Sequence[str]) -> np.ndarray:
-        self.calls.append(len(texts))
-        return np.array([[text.count(letter) for letter in "abcd"] for text in texts], np.float32)
-
-
-def make(base: pathlib.Path, *files: pathlib.Path, **changes: object) -> Job:
-    inputs = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-    job = Job(str(base / "out"), str(base), "model", inputs, "m", "", 32, 4, shard_size=3)
-    job = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
-    pathlib.Path(job.folder).mkdir(exist_ok=True)
-    return job
+from bert_tf.search.bulk import check_ids, embed_shard, read_file
+from tests.search import bulk_stand_in
+from tests.search.bulk_stand_in import Stand, make
+from tests.shared_data import ROOT
 
 
 def write(path: pathlib.Path, ids: Sequence[str]) -> pathlib.Path:
@@ -122,6 +107,28 @@ def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: pathlib.Path) -
     job.vectors(names[2]).unlink()
     with pytest.raises(OSError, match="texts-00000-00002.jsonl is not as it was written"):
         embed_shard(job, names[2], stand)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    files = [write(tmp_path / f"{i}.jsonl", [f"{i}x{j}" for j in range(150)]) for i in range(4)]
+    command = [sys.executable, "-m", "tests.search.bulk_stand_in"]
+    killed, draw, seen = tmp_path / "killed", random.Random(0), set()
+    for _ in range(20):
+        process = subprocess.Popen([*command, killed, *files], cwd=ROOT)
+        before = len(list(killed.glob("out/*")))
+        deadline = time.monotonic() + 100
+        while len(list(killed.glob("out/*"))) <= before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(draw.random() / 10)
+        process.kill()
+        process.wait()
+        seen.add(len(list(killed.glob("out/vectors*"))))
+    assert len(seen) > 10 and max(seen) < 200, seen
+    for folder in (killed, tmp_path / "whole"):
+        bulk_stand_in.main(str(folder), *map(str, files))
+    assert everything(str(killed / "out")) == everything(str(tmp_path / "whole" / "out"))
 
 
 def test_vectors_are_those_of_the_texts_in_their_order(tmp_path: pathlib.Path) -> None:

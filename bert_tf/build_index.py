@@ -86,7 +86,7 @@ def main(_: list[str]) -> None:
 def write(model: str, folder: str) -> None:
     """Embeds the documents and writes them, or adds them to what is there."""
     from bert_tf.search.documents import read_documents
-    from bert_tf.search.embedding import SearchEmbedder
+    from bert_tf.search.embedding import SearchEmbedder, stated_similarity
     from bert_tf.search.index import Index, Manifest, add_to_index, build_index
 
     documents = read_documents(INPUT.value)
@@ -118,20 +118,6 @@ def write(model: str, folder: str) -> None:
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
         *(folder, count, seconds, count / seconds, sum(manifest.segments), size),
     )
-
-
-def stated_similarity(name: str) -> str:
-    """Returns the similarity that a model defines for its vectors.
-
-    Raises:
-      ValueError: if an index does not support it.
-    """
-    if name not in ("cosine", "dot"):
-        raise ValueError(
-            f"The model's vectors are compared by {name}, but an index compares by cosine or dot; "
-            f"give --similarity=cosine if that is acceptable."
-        )
-    return name
 
 
 def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Batch"]:

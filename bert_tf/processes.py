@@ -1,6 +1,7 @@
 """Runs a function over many tasks in several processes.
 
-The processes load no TensorFlow, and end when their parent does, even if it is killed.
+They load no TensorFlow unless the function does, and end when their parent does, even if it is
+killed.
 """
 
 import collections

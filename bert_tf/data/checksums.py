@@ -35,6 +35,16 @@ def seal(path: pathlib.Path) -> None:
         file.write(file_crc(path) + "\n")
 
 
+def is_whole(path: pathlib.Path) -> bool:
+    """True if a sealed file is as it was written; one that is damaged is deleted."""
+    if not (path.is_file() and _seal_of(path).is_file()):
+        return False
+    if _is_sealed_with(path, file_crc(path)):
+        return True
+    drop(path)
+    return False
+
+
 def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
     """Deletes sealed files that have changed since they were written, and logs their names.
 
@@ -45,7 +55,7 @@ def drop_damaged(paths: Iterable[pathlib.Path]) -> None:
     for path, crc in zip(found, file_crcs(found), strict=True):
         if not _seal_of(path).exists():
             unsealed.append(path)
-        elif _seal_of(path).read_bytes() != f"{crc}\n".encode():
+        elif not _is_sealed_with(path, crc):
             drop(path)
     for path in unsealed:
         path.unlink()
@@ -66,7 +76,11 @@ def file_crcs(paths: Iterable[pathlib.Path]) -> list[str]:
 def drop(path: pathlib.Path) -> None:
     """Deletes a damaged file, so that it is made again."""
     logging.warning("%s is damaged: its checksum differs. Making it again.", path)
-    path.unlink()
+    path.unlink(missing_ok=True)  # another process may have found it too
+
+
+def _is_sealed_with(path: pathlib.Path, crc: str) -> bool:
+    return _seal_of(path).read_bytes() == f"{crc}\n".encode()
 
 
 def _seal_of(path: pathlib.Path) -> pathlib.Path:

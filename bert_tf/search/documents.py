@@ -38,10 +38,7 @@ def read_documents(paths: str) -> Iterator[Document]:
     """
     seen: dict[str, str] = {}
     for path in list_tables(paths, "--input_file"):
-        name = pathlib.PurePath(path)
-        ending = (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix
-        found = _rows(path) if ending in TABLES else _passages(path)
-        for where, document in found:
+        for where, document in read_file(path):
             if document.id in seen:
                 raise ValueError(
                     f"{where} has the id {document.id!r} of {seen[document.id]} again; every "
@@ -51,7 +48,22 @@ def read_documents(paths: str) -> Iterator[Document]:
             yield document
 
 
-def _rows(path: str) -> Iterator[tuple[str, Document]]:
+def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
+    """Yields where it stands, and the document, for those of one file; an id may come twice.
+
+    Args:
+      path: the file.
+      name: what stands in the ids of documents without their own; "": the path.
+
+    Raises:
+      ValueError: naming file and line, if one cannot be read or has no text.
+    """
+    file = pathlib.PurePath(path)
+    ending = (file.with_suffix("") if file.suffix in COMPRESSED else file).suffix
+    return (_rows if ending in TABLES else _passages)(path, name or path)
+
+
+def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
     for number, (where, row) in enumerate(read_rows(path), 1):
         if "text" not in row:
             raise ValueError(
@@ -59,8 +71,7 @@ def _rows(path: str) -> Iterator[tuple[str, Document]]:
             )
         text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
         key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
-        name = str(row[key]) if key else f"{path}:{number}"
-        yield where, Document(name, text)
+        yield where, Document(str(row[key]) if key else f"{name}:{number}", text)
 
 
 def _cell(row: dict[str, Any], key: str, where: str) -> str:
@@ -70,25 +81,21 @@ def _cell(row: dict[str, Any], key: str, where: str) -> str:
     return value or ""
 
 
-def _passages(path: str) -> Iterator[tuple[str, Document]]:
+def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
     """Yields whole paragraphs, joined while they have fewer words together."""
     held: list[str] = []
     first = words = 0
     for number, paragraph in _paragraphs(path):
         count = len(paragraph.split())
         if held and words + count > PASSAGE_WORDS:
-            yield _passage(path, first, held)
+            yield f"{path} line {first}", Document(f"{name}:{first}", " ".join(held))
             held, words = [], 0
         if not held:
             first = number
         held.append(paragraph)
         words += count
     if held:
-        yield _passage(path, first, held)
-
-
-def _passage(path: str, line: int, paragraphs: list[str]) -> tuple[str, Document]:
-    return f"{path} line {line}", Document(f"{path}:{line}", " ".join(paragraphs))
+        yield f"{path} line {first}", Document(f"{name}:{first}", " ".join(held))
 
 
 def _paragraphs(path: str) -> Iterator[tuple[int, str]]:

@@ -92,3 +92,17 @@ def fingerprint(checkpoint: Checkpoint, embedding: EmbeddingConfig) -> str:
     text = json.dumps([list(tokens), act, casing, settings], sort_keys=True)
     digest.update(text.encode())
     return digest.hexdigest()[:16]
+
+
+def stated_similarity(name: str) -> str:
+    """Returns how a model wants its vectors compared.
+
+    Raises:
+      ValueError: if an index knows no such comparison.
+    """
+    if name not in ("cosine", "dot"):
+        raise ValueError(
+            f"The model's vectors are compared by {name}, an index compares by cosine or dot; give "
+            "--similarity=cosine if that will do."
+        )
+    return name

@@ -1,0 +1,208 @@
+"""Embeds many documents, in shards that a killed run leaves whole, on one machine or on many.
+
+    python -m bert_tf.embed_texts --init_checkpoint=all-MiniLM-L6-v2 \\
+        --input_file='corpus/*.jsonl.gz' --output_dir=vectors --index_dir=corpus.index
+
+Documents are those of `bert_tf.build_index`. The same command takes up what a killed run has
+finished, by whatever --runner; all write the same files. With --index_dir or --qdrant the vectors
+are then put together to be searched.
+"""
+
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import flags, logging
+
+from bert_tf import config_flags
+from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.data.checksums import file_crc
+from bert_tf.files import exclusive
+from bert_tf.search.bulk import (
+    Job,
+    batches,
+    check_ids,
+    embed_shard,
+    make_job,
+    read_file,
+)
+from bert_tf.search.runners import RUNNERS, run
+
+config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
+config_flags.define_flags(DataConfig, only=("num_workers",))
+INPUT = flags.DEFINE_string("input_file", "", "Files and globs of documents, separated by commas.")
+RUNNER = flags.DEFINE_enum(
+    "runner", "local", RUNNERS, "Processes of this machine, Apache Beam, or Spark. Same files."
+)
+BEAM = flags.DEFINE_string(
+    "beam_options", "", "Beam's own options; empty: num_workers processes of this machine."
+)
+SPARK = flags.DEFINE_string(
+    "spark_options",
+    "",
+    "Spark's configuration, as 'spark.master=spark://host:7077 spark.executor.memory=4g'; empty: "
+    "num_workers tasks at once on this machine.",
+)
+SHARD = flags.DEFINE_integer("shard_size", 8192, "Documents in a shard.", 1, 1 << 17)
+BATCH = flags.DEFINE_integer("batch_size", 32, "Texts computed at once.", 1)
+POOLING = flags.DEFINE_enum(
+    "pooling", "", ["", "cls", "mean", "max"], "Empty: what the model's folder says, else mean."
+)
+LENGTH = flags.DEFINE_integer(
+    "max_seq_length", 0, "Pieces of a text; 0: what the model's folder says, else 256.", 0
+)
+INDEX = flags.DEFINE_string("index_dir", "", "Index to write when all is embedded.")
+DTYPE = flags.DEFINE_enum(
+    "dtype", "float32", ["float32", "float16", "int8"], "Form of the vectors in the index."
+)
+SIMILARITY = flags.DEFINE_enum(
+    "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: as the model says."
+)
+TEXTS = flags.DEFINE_bool("keep_texts", True, "Keep the texts in the index, and in Qdrant.")
+QDRANT = flags.DEFINE_string("qdrant", "", "Qdrant to write to: URL of a server, or a folder.")
+COLLECTION = flags.DEFINE_string("collection", "documents", "What is searched in Qdrant.")
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def main(_: list[str]) -> None:
+    training = config_flags.from_flags(TrainingConfig)
+    given = {name: getattr(training, name) for name in ("init_checkpoint", "output_dir")}
+    for name, value in {**given, "input_file": INPUT.value}.items():
+        if not value:
+            raise ValueError(f"--{name} is empty; give it.")
+    check_flags()
+
+    from bert_tf.search.embedding import stated_similarity
+    from bert_tf.search.qdrant import qdrant_client, write_qdrant
+
+    if QDRANT.value:
+        qdrant_client()  # an error now, not when all is embedded
+    job, similarity = make_job(
+        INPUT.value,
+        training.init_checkpoint,
+        training.output_dir,
+        pooling=POOLING.value,
+        max_seq_length=LENGTH.value,
+        batch_size=BATCH.value,
+        shard_size=SHARD.value,
+    )
+    if INDEX.value or QDRANT.value:
+        similarity = SIMILARITY.value or stated_similarity(similarity)
+    if INDEX.value:
+        check_index(job)
+    folder = pathlib.Path(job.folder)
+    with exclusive(folder / ".lock") as is_ours:
+        if not is_ours:
+            raise ValueError(f"Another process writes {folder}; wait for its end.")
+        job.open()
+        counts = read(job)
+        is_made = INDEX.value and check_index(job, sum(counts.values()))
+        embed(job, counts)
+        if INDEX.value and not is_made:
+            write_index(job, list(counts), similarity)
+        if QDRANT.value:
+            version = file_crc(folder / "job.json")
+            made = batches(job, list(counts), TEXTS.value)
+            count = write_qdrant(QDRANT.value, COLLECTION.value, version, made, similarity)
+            logging.info("%s: %d points in %s.", QDRANT.value, count, COLLECTION.value)
+
+
+def check_flags() -> None:
+    """Raises ValueError for a flag that would have no effect."""
+    needs = {
+        "dtype": ("index_dir",),
+        "similarity": ("index_dir", "qdrant"),
+        "keep_texts": ("index_dir", "qdrant"),
+        "collection": ("qdrant",),
+    }
+    for name, others in needs.items():
+        if flags.FLAGS[name].present and not any(flags.FLAGS[other].value for other in others):
+            raise ValueError(f"--{name} needs --{' or --'.join(others)}.")
+    for name in ("beam", "spark"):
+        if flags.FLAGS[f"{name}_options"].present and RUNNER.value != name:
+            raise ValueError(f"--{name}_options needs --runner={name}.")
+
+
+def run_step(step: Any, job: Job, keys: Sequence[Any]) -> Iterator[Any]:
+    options = {"beam": BEAM.value, "spark": SPARK.value}.get(RUNNER.value, "")
+    return run(RUNNER.value, step, job, keys, flags.FLAGS.num_workers, options)
+
+
+def read(job: Job) -> dict[str, int]:
+    """Reads what is not read yet; returns the documents in each shard."""
+    start = time.monotonic()
+    for _ in run_step(read_file, job, range(len(job.inputs))):
+        pass
+    counts = job.shards()
+    total = sum(counts.values())
+    if not total:
+        raise ValueError(f"--input_file={INPUT.value} holds no document.")
+    check_ids(job, list(counts))
+    logging.info(
+        "%d documents of %d files in %d shards, read in %.0f s.",
+        *(total, len(job.inputs), len(counts), time.monotonic() - start),
+    )
+    return counts
+
+
+def embed(job: Job, counts: dict[str, int]) -> None:
+    """Embeds the shards that are not there yet."""
+    todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
+    logging.info("%d documents to embed.", todo)
+    start = last = time.monotonic()
+    done = 0
+    for made in run_step(embed_shard, job, list(counts)):
+        done, now = done + int(made), time.monotonic()
+        if RUNNER.value == "local" and now - last >= SECONDS_BETWEEN_LINES and done:
+            last, rate = now, done / (now - start)
+            left = (todo - done) / rate
+            logging.info("%d of %d, %.1f texts a second, %.0f s left.", done, todo, rate, left)
+    if lost := [name for name in counts if not job.vectors(name).exists()]:
+        raise OSError(f"{job.vectors(lost[0])} has vanished; give the same command again.")
+    seconds = time.monotonic() - start
+    logging.info("%s: %d texts in %.0f s (%.1f/s).", job.folder, todo, seconds, todo / seconds)
+
+
+def check_index(job: Job, count: int | None = None) -> bool:
+    """True if the index is there already.
+
+    Args:
+      job: whose model must have made it.
+      count: documents it must have; None: any.
+
+    Raises:
+      ValueError: if something else is there.
+    """
+    from bert_tf.search.index import Manifest
+
+    folder = pathlib.Path(INDEX.value)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    manifest = Manifest.read(folder) if (folder / "manifest.json").exists() else None
+    if manifest and manifest.model == job.model and count in (None, sum(manifest.segments)):
+        return True
+    raise ValueError(f"{folder} exists already, and is no index of these documents; name another.")
+
+
+def write_index(job: Job, names: list[str], similarity: str) -> None:
+    """Puts the shards together to an index."""
+    from bert_tf.search.index import build_index
+
+    folder = pathlib.Path(INDEX.value)
+    manifest = build_index(
+        folder,
+        batches(job, names, TEXTS.value),
+        model=job.model,
+        source=flags.FLAGS.init_checkpoint,
+        dtype=DTYPE.value,
+        similarity=similarity,
+        pooling=job.pooling,
+    )
+    size = sum(size for size, _ in manifest.files.values()) / 1e6
+    count = sum(manifest.segments)
+    logging.info("%s: an index of %d documents, %.1f MB.", folder, count, size)
+
+
+if __name__ == "__main__":
+    config_flags.run(main)

@@ -1,0 +1,96 @@
+"""Vectors in Apache Beam pipelines of one's own. Needs the extra: pip install 'bert_tf[beam]'.
+
+    texts | RunInference(SavedModelHandler("serving/mine/1"))  # vectors [D]
+    embeddings = SavedModelEmbeddings("serving/mine/1", columns=["text"])
+    rows | MLTransform(write_artifact_location=FOLDER).with_transform(embeddings)
+
+Without columns its elements are items of apache_beam.ml.rag, and its sinks take what comes out.
+
+Beam's own handlers of TensorFlow load by `tf.keras.models.load_model`, which reads no SavedModel in
+Keras 3 (apache/beam issue 30616).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from apache_beam.ml.inference.base import ModelHandler, RunInference
+from apache_beam.ml.rag.embeddings.base import create_text_adapter
+from apache_beam.ml.transforms.base import EmbeddingsManager, _TextEmbeddingHandler
+
+from bert_tf.search.bulk import Job, embed_shard, load_embedder
+from bert_tf.search.saved_embedder import SavedEmbedder
+
+
+class SavedModelHandler(ModelHandler):
+    """Embeds texts by a SavedModel of `python -m export.saved_model --kind=embeddings`.
+
+    Beam makes the batches, and a text's last bits depend on the texts it shares one with.
+
+    Args:
+      path: the folder with saved_model.pb, local or anything that TensorFlow reads.
+      max_batch_size: texts computed at once.
+    """
+
+    def __init__(self, path: str, max_batch_size: int = 64) -> None:
+        super().__init__(max_batch_size=max_batch_size)
+        self._path = path
+
+    def load_model(self) -> SavedEmbedder:
+        return SavedEmbedder(self._path)
+
+    def run_inference(
+        self, batch: Sequence[str], model: SavedEmbedder, inference_args: Any = None
+    ) -> np.ndarray:
+        """Returns float32 [B, D]."""
+        return model(batch)
+
+    def get_metrics_namespace(self) -> str:
+        return "bert_tf"
+
+
+class SavedModelEmbeddings(EmbeddingsManager):
+    """`SavedModelHandler` for MLTransform, on columns of rows or on items of apache_beam.ml.rag.
+
+    Args:
+      path: see `SavedModelHandler`.
+      columns: whose texts become vectors, list of D floats; None: the elements are
+        `EmbeddableItem`, and get a `dense_embedding`.
+      max_batch_size: see `SavedModelHandler`.
+    """
+
+    def __init__(
+        self, path: str, columns: list[str] | None = None, max_batch_size: int = 64
+    ) -> None:
+        adapter = None if columns else create_text_adapter()
+        super().__init__(columns=columns, type_adapter=adapter, max_batch_size=max_batch_size)
+        self.path = path
+
+    def get_model_handler(self) -> ModelHandler:
+        return SavedModelHandler(self.path, self.max_batch_size)
+
+    def get_ptransform_for_processing(self, **_: Any) -> Any:
+        return RunInference(_TextEmbeddingHandler(self), inference_args=self.inference_args)
+
+
+class ShardHandler(ModelHandler):
+    """Makes whole shards of a job: its batches are those of every other runner.
+
+    Args:
+      job: whose shards the elements name.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(min_batch_size=1, max_batch_size=1)
+        self._job = job
+
+    def load_model(self) -> Any:
+        return load_embedder(self._job)
+
+    def run_inference(
+        self, batch: Sequence[str], model: Any, inference_args: Any = None
+    ) -> list[int]:
+        return [embed_shard(self._job, name, model) for name in batch]
+
+    def get_metrics_namespace(self) -> str:
+        return "bert_tf"

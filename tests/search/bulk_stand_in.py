@@ -1,0 +1,56 @@
+"""Shards with a stand-in for the model, which takes no time to load.
+
+python -m tests.search.bulk_stand_in FOLDER FILE ...    # both steps, in two processes
+"""
+
+import dataclasses
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file
+from bert_tf.search.runners import run
+
+
+class Stand:
+    """A vector is the number of times that each letter comes."""
+
+    fingerprint = "m"
+
+    def __init__(self, *_: object) -> None:
+        self.calls: list[int] = []
+
+    def documents(self, texts: Sequence[str]) -> np.ndarray:
+        self.calls.append(len(texts))
+        return np.array([[text.count(letter) for letter in "abcd"] for text in texts], np.float32)
+
+
+def make(base: pathlib.Path, *files: pathlib.Path, **changes: object) -> Job:
+    inputs = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    job = Job(str(base / "out"), str(base), "model", inputs, "m", "", 32, 4, shard_size=3)
+    job = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
+    pathlib.Path(job.folder).mkdir(parents=True, exist_ok=True)
+    return job
+
+
+def embed_slowly(job: Job, name: str) -> int:
+    time.sleep(0.01)
+    return embed_shard(job, name, Stand())  # type: ignore[arg-type]
+
+
+def main(folder: str, *files: str) -> None:
+    job = make(pathlib.Path(folder), *map(pathlib.Path, files))
+    job.open()
+    list(run("local", read_file, job, range(len(files)), 2))
+    names = list(job.shards())
+    check_ids(job, names)
+    list(run("local", embed_slowly, job, names, 2))
+
+
+if __name__ == "__main__":
+    from tests.search import bulk_stand_in  # Workers do not import __main__.
+
+    bulk_stand_in.main(*sys.argv[1:])

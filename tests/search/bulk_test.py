@@ -1,0 +1,189 @@
+"""Shards of documents: read, told apart by their ids, embedded once, made again where damaged."""
+
+import dataclasses
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from bert_tf.search import bulk, documents, embedding
+from bert_tf.search.bulk import check_ids, embed_shard, read_file
+from tests.search import bulk_stand_in
+from tests.search.bulk_stand_in import Stand, make
+from tests.shared_data import ROOT
+
+
+def write(path: pathlib.Path, ids: Sequence[str]) -> pathlib.Path:
+    rows = [{"_id": one, "title": "Ä\u2028", "text": f"a\r\nb {one}"} for one in ids]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def everything(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+
+
+def test_shards_hold_the_documents_of_the_files_in_their_order(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.jsonl", "abcdefg")
+    (tmp_path / "b.txt").write_text("One.\n\n" + "word " * 99 + "\n\n\nLast.\n")
+    (tmp_path / "c.txt").write_text("\n")
+    monkeypatch.chdir(tmp_path)
+    job = make(tmp_path, *(pathlib.Path(name) for name in ("a.jsonl", "b.txt", "c.txt")))
+    monkeypatch.chdir("/")  # as a worker elsewhere
+    assert [read_file(job, number) for number in range(3)] == [[3, 3, 1], [2], []]
+    names = ["00000-00000", "00000-00001", "00000-00002", "00001-00000"]
+    assert list(job.shards().items()) == list(zip(names, (3, 3, 1, 2), strict=True))
+    found = [document for name in names for document in bulk.read_texts(job, name)]
+    monkeypatch.chdir(tmp_path)
+    assert found == list(documents.read_documents("a.jsonl,b.txt,c.txt"))
+    assert found[-1].id == "b.txt:6" and found[0].text == "Ä\u2028 a\r\nb a"
+
+
+def test_ids_that_come_twice_are_found_in_little_memory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(0)
+    ids = [f"d{number}" for number in range(90)]
+    draw.shuffle(ids)
+    parts = ids[:30], ids[30:80], ids[80:]
+    files = [write(tmp_path / f"{i}.jsonl", part) for i, part in enumerate(parts)]
+    for more, named in (
+        ([], None),
+        ([ids[70]], f"'{ids[70]}' comes twice, in {files[1]} and in {files[2]}"),
+        ([ids[89]], f"'{ids[89]}' comes twice, in {files[2]} and in {files[2]}"),
+    ):
+        write(files[2], [*ids[80:], *more])
+        job = make(tmp_path, *files, folder=str(tmp_path / f"out{more}"), shard_size=20)
+        for number in range(3):
+            read_file(job, number)
+        for at_once in (7, 1000):
+            if named is None:
+                check_ids(job, list(job.shards()), at_once)
+                continue
+            with pytest.raises(ValueError, match=named):
+                check_ids(job, list(job.shards()), at_once)
+    monkeypatch.setattr(bulk, "digest", lambda name: 5)  # of all
+    write(files[2], ids[80:])
+    job = make(tmp_path, *files, folder=str(tmp_path / "alike"), shard_size=20)
+    for number in range(3):
+        read_file(job, number)
+    check_ids(job, list(job.shards()), 1000)
+
+
+def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: pathlib.Path) -> None:
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcdefg"), write(tmp_path / "b.jsonl", "xy"))
+    stand, names = Stand(), ["00000-00000", "00000-00001", "00000-00002", "00001-00000"]
+
+    def step() -> list[int]:
+        job.open()
+        for number in range(2):
+            read_file(job, number)
+        stand.calls = []
+        return [embed_shard(job, name, stand) for name in names]  # type: ignore[arg-type]
+
+    assert step() == [3, 3, 1, 2]
+    expected = everything(job.folder)
+    assert step() == [0, 0, 0, 0] and stand.calls == []
+    folder = pathlib.Path(job.folder)
+    (folder / ".x.0123.tmp").write_bytes(b"half")  # of a process that was killed
+    job.vectors(names[0]).unlink()
+    path = job.vectors(names[1])
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    job.texts(names[2]).write_text("{}")
+    (folder / f".{job.vectors(names[3]).name}.crc32c").unlink()  # killed before its seal
+    assert step() == [3, 3, 0, 2]
+    assert everything(job.folder) == expected
+    job.texts(names[2]).write_text("{}")
+    job.vectors(names[2]).unlink()
+    with pytest.raises(OSError, match="texts-00000-00002.jsonl is not as it was written"):
+        embed_shard(job, names[2], stand)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    files = [write(tmp_path / f"{i}.jsonl", [f"{i}x{j}" for j in range(90)]) for i in range(4)]
+    command = [sys.executable, "-m", "tests.search.bulk_stand_in"]
+    killed, draw, seen = tmp_path / "killed", random.Random(0), set()
+    for pattern in (*["out/texts*"] * 4, *["out/vectors*"] * 16):
+        process = subprocess.Popen([*command, killed, *files], cwd=ROOT)
+        before = len(list(killed.glob(pattern)))
+        deadline = time.monotonic() + 100
+        while len(list(killed.glob(pattern))) <= before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(draw.random() / 10)
+        process.kill()
+        process.wait()
+        seen.add(len(list(killed.glob("out/vectors*"))))
+    assert len(seen) > 10 and max(seen) < 120, seen
+    for folder in (killed, tmp_path / "whole"):
+        bulk_stand_in.main(str(folder), *map(str, files))
+    assert everything(str(killed / "out")) == everything(str(tmp_path / "whole" / "out"))
+
+
+def test_vectors_are_those_of_the_texts_in_their_order(tmp_path: pathlib.Path) -> None:
+    job = make(tmp_path, write(tmp_path / "a.jsonl", ["a", "bb", "cdd", "d"]))
+    read_file(job, 0)
+    for name in job.shards():
+        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    made = list(bulk.batches(job, list(job.shards())))
+    assert [list(batch.ids) for batch in made] == [["a", "bb", "cdd"], ["d"]]
+    vectors = np.concatenate([batch.vectors for batch in made])
+    # "a\r\nb ID" has one a and one b of its own.
+    assert vectors.tolist() == [[2, 1, 0, 0], [1, 3, 0, 0], [1, 1, 1, 2], [1, 1, 0, 1]]
+    assert next(bulk.batches(job, list(job.shards()), keep_texts=False)).texts is None
+
+
+def test_numbers_that_are_not_finite_are_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "ab"))
+    read_file(job, 0)
+    monkeypatch.setattr(Stand, "documents", lambda *_: np.array([[1.0], [np.nan]], np.float32))
+    with pytest.raises(ValueError, match="vector of document 'b' holds"):
+        embed_shard(job, "00000-00000", Stand())  # type: ignore[arg-type]
+    assert not job.vectors("00000-00000").exists()
+
+
+def test_a_folder_of_another_job_is_refused(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "a.jsonl", "ab")
+    job = make(tmp_path, path)
+    job.open()
+    dataclasses.replace(job, base="/", source="elsewhere").open()  # only places
+    for changes, message in (
+        ({"model": "other"}, "another `model`: 'm' at the start, 'other' now"),
+        ({"batch_size": 5}, "another `batch_size`: 4 at the start, 5 now"),
+        ({"max_seq_length": 8}, "another `max_seq_length`: 32 at the start, 8 now"),
+        ({"inputs": job.inputs * 2}, "another `inputs`: None at the start, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(job, **changes).open()  # type: ignore[arg-type]
+    write(path, "abc")
+    with pytest.raises(
+        ValueError, match=r"another `inputs`: \['.*a.jsonl', \d+, \d+\] at the start, \['"
+    ):
+        make(tmp_path, path).open()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(ValueError, match="not empty and no work of this program"):
+        make(tmp_path, path, folder=str(tmp_path / "full")).open()
+
+
+def test_a_model_that_changes_under_a_worker_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "ab"), model="first")
+    read_file(job, 0)
+    monkeypatch.setattr(embedding, "SearchEmbedder", Stand)
+    with pytest.raises(ValueError, match="another model than at the start.* is m, expected first"):
+        embed_shard(job, "00000-00000")

@@ -28,6 +28,7 @@ CLASSES = {
         "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
     ),
     "modeling.preprocessor": "BertPreprocessor",
+    "modeling.splade": "BertSplade",
     "optimization.optimizers": "AdamW AdamWeightDecay LAMB Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "

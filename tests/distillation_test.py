@@ -282,7 +282,7 @@ def test_pre_training_refuses_what_does_not_go_together(tmp_path):
     assert "needs the teacher's vocabulary" in printed()
     assert "above the 64 positions" in printed(max_seq_length=128)
     electra = {"objective": "replaced_tokens", "use_next_sentence": "false"}
-    assert "does not go with --teacher" in printed(**electra)
+    assert "does not work with --teacher" in printed(**electra)
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("model*"))
 
 

@@ -113,7 +113,7 @@ def test_what_does_not_go_together(folder):
         )
     spans = pretrain(folder, "wrong", **theirs, span_length=3)
     assert "does not go with --span_length" in fail(spans)
-    assert "above 1 together" in fail(pretrain(folder, "wrong", random_share=0.5))
+    assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
     assert not (folder / "wrong").exists()
 
 

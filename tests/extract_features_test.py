@@ -161,7 +161,7 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
 def test_bad_flags_end_in_one_line(folder):
     cases = [
         ({"input_file": ""}, "ERROR: --input_file is empty"),
-        ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is no file"),
+        ({"input_file": "nowhere.txt"}, "ERROR: --input_file nowhere.txt is not a file"),
         ({"pooling": "mean", "layers": "-1"}, "ERROR: --pooling uses the last layer; leave"),
         ({"normalize": "true"}, "ERROR: --normalize is for embeddings; give --pooling too."),
         ({"pooling": "sum"}, f"--pooling=sum: value should be one of <|own|{'|'.join(POOLINGS)}>"),

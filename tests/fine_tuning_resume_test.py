@@ -118,6 +118,9 @@ def test_what_does_not_fit_the_run_is_refused(folder):
         assert "was trained on other examples" in refused()
         write_table(table, [{**row, "label": f"{n % 2}"} for n, row in enumerate(texts(48))])
         message = refused(eval_file=table)
-        assert f"{copy} has a head of 3 labels ['neg', 'pos', 'so-so'], the task has 2" in message
+        assert (
+            f"{copy} has a head with 3 labels ['neg', 'pos', 'so-so'], but the task has 2"
+            in message
+        )
     finally:
         kept.rename(table)

@@ -126,7 +126,7 @@ def test_flags_that_do_not_exist(program):
     [
         ({"max_seq_length": 65}, "--max_seq_length=65 is above the model's max_position_embedd"),
         ({"hidden_size": 48}, "--hidden_size=48, but the checkpoint has 32"),
-        ({"frozen_layers": 3}, "--frozen_layers=3, but there are 2 layers"),
+        ({"frozen_layers": 3}, "--frozen_layers=3, but there are only 2 layers"),
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "=9 is not a multiple of 2"),
         ({"init_checkpoint": "nowhere"}, "nowhere does not exist"),
         ({"train_file": "nowhere.csv"}, "no file matches 'nowhere.csv'"),
@@ -352,7 +352,10 @@ def test_other_labels_need_a_new_head(folder, plain):
     flags = {"train_file": yes_no, "eval_file": yes_no, "init_checkpoint": plain}
     flags["num_train_steps"] = 1
     message = refuse("run_classifier", **flags_of(folder, "yes_no", **flags))
-    assert "has a head of 3 labels ['neg', 'pos', 'so-so'], the task has 2 ['no', 'yes']" in message
+    assert (
+        "has a head with 3 labels ['neg', 'pos', 'so-so'], but the task has 2 ['no', 'yes']"
+        in message
+    )
     assert "--new_head" in message
     path = tune(folder, "yes_no", **flags, new_head="true", learning_rate=0)
     assert (path / "labels.txt").read_text() == "no\nyes\n"

@@ -208,7 +208,7 @@ def test_a_head_of_another_task(folder):
     made = dataclasses.replace(model, weights=model.weights | weights, labels=("a", "b", "c"))
     write_checkpoint(made, folder / "classifier", "huggingface")
     flags = flags_of(folder, "other", init_checkpoint=folder / "classifier", num_train_steps=1)
-    assert "has a head of 3 labels ['a', 'b', 'c']" in refuse("run_multiple_choice", **flags)
+    assert "has a head with 3 labels ['a', 'b', 'c']" in refuse("run_multiple_choice", **flags)
     assert fine_tune("run_multiple_choice", **flags, new_head="true") == 0
     assert not (folder / "other/labels.txt").exists()
 

@@ -282,7 +282,10 @@ def test_tags_and_heads_that_do_not_fit(folder, names):
     assert unseen in message(do_train="true", **new)
     assert unseen in message(init_checkpoint=names, **new)
     other = message(do_train="true", train_file=folder / "new.txt", init_checkpoint=names, **new)
-    assert "has a head of 4 labels ['O', 'B-LOC', 'B-PER', 'I-PER'], the task has 2 ['O'" in other
+    assert (
+        "has a head with 4 labels ['O', 'B-LOC', 'B-PER', 'I-PER'], but the task has 2 ['O'"
+        in other
+    )
     assert "Give --new_head" in other
     assert "nowhere.txt" in message(eval_file="nowhere.txt", init_checkpoint=names)
     assert "model has no tagger head: train first" in message()

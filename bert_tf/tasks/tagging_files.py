@@ -358,7 +358,7 @@ def _check_tags(
     sentences = [(form, rows) for form, lines in files for rows in _sentences(lines)]
     if len(sentences) != len(tags):
         raise ValueError(
-            f"{path} has {len(sentences)} sentences, and but there are tags for {len(tags)}; "
+            f"{path} has {len(sentences)} sentences, but there are tags for {len(tags)}; "
             f"expected tags for all, in the order of the file."
         )
     for (form, rows), row in zip(sentences, tags, strict=True):

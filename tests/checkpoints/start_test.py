@@ -103,7 +103,7 @@ def test_a_casing_that_nothing_states_may_be_given(tmp_path, made):
     config.write_text(json.dumps(values))
     path = str(tmp_path / "model")
     start = read_start(path, {}, PRETRAINING)
-    assert start.config.do_lower_case and "pieces are uncased" in start.notes[-1] and letters
+    assert start.config.do_lower_case and "the vocabulary is uncased" in start.notes[-1] and letters
     start = read_start(path, {"do_lower_case": False}, PRETRAINING)
     assert start.config.do_lower_case is False
     # What the files do state is not overridden, also by a vocabulary that looks otherwise.

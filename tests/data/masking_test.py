@@ -364,7 +364,7 @@ def test_shares_of_examples_are_drawn_evenly():
         ({"masked_lm_prob_to": 0.1}, "masked_lm_prob_to 0.1 is below masked_lm_prob 0.15"),
         ({"span_length": 0.5}, "span_length is 0.5"),
         ({"span_length": 3.0, "masking": "static"}, "need masking=dynamic"),
-        ({"masked_share": 0.9, "random_share": 0.2}, "above 1 together"),
+        ({"masked_share": 0.9, "random_share": 0.2}, "add up to more than 1"),
     ],
 )
 def test_masks_that_contradict_each_other(fields, message):

@@ -22,6 +22,7 @@ INPUTS = {
     "search": ["query"],
 }
 MORE = {
+    "embeddings": {"prompt": "", "lower_case_texts": False},
     "question_answering": {
         "version_2": True,
         "null_score_diff_threshold": 0.0,

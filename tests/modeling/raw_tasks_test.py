@@ -345,7 +345,7 @@ def test_choices_are_checked(tmp_path):
     write_checkpoint(make_checkpoint("encoder with pooler"), tmp_path / "m", "bert_tf")
     model = BertMultipleChoice.from_pretrained(tmp_path / "m", new_head=True)
     for choices, labels, message in (
-        ([["a", "b"], ["a"]], [0, 1], r"choices\[1\] has 1 texts, choices\[0\] 2"),
+        ([["a", "b"], ["a"]], [0, 1], r"choices\[1\] has 1 texts, choices\[0\] has 2"),
         ([["a", "b"]], [0, 1], "2 contexts and 1 lists of choices"),
         ([["a", "b"], ["a", None]], [0, 1], r"choices\[1\]\[1\] is None"),
         ([["a", "b"], ["c", "d"]], [0, 2], r"y\[1\] is 2, expected one of the labels 0 to 1"),

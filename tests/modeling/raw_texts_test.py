@@ -326,7 +326,7 @@ def test_names_for_a_head_without_them(tmp_path):
         ({"labels": LABELS, "long_texts": "body"}, "long_texts is 'body'"),
         ({"labels": LABELS, "max_seq_length": 65}, "max_seq_length is 65, but the model has 64"),
         ({"labels": LABELS, "preprocessor": "bert"}, "preprocessor is 'bert'"),
-        ({"labels": LABELS, "preprocessor": None, "max_seq_length": 9}, "max_seq_length=9 is of"),
+        ({"labels": LABELS, "preprocessor": None, "max_seq_length": 9}, "max_seq_length=9 sets"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message, folder):

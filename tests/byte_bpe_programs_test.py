@@ -55,6 +55,7 @@ def pretrained(folder) -> pathlib.Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_text_becomes_a_model(pretrained, folder) -> None:
     names = {path.name for path in pretrained.iterdir()}
     assert "tokenizer.json" in names and "vocab.txt" not in names

@@ -269,6 +269,7 @@ def test_rounds_of_mask_predict(tmp_path, rounds) -> None:
     check_mask_predict(write_model(tmp_path / "m", "fill_mask"), MASKED, rounds)
 
 
+@pytest.mark.slow
 def test_mask_predict(tmp_path) -> None:
     served = check_mask_predict(write_model(tmp_path / "m", "fill_mask"), MASKED, 3)
     cut = served.predict_texts(tf.constant(["[MASK] " * 60]))

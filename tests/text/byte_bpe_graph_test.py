@@ -62,7 +62,7 @@ def test_equals_golden_texts() -> None:
             assert [0, *row_ids, 2] == row[name]["ids"], row["text"]
 
 
-@pytest.mark.parametrize("name", ["plain", "prefix", "NFC"])
+@pytest.mark.parametrize("name", ["plain", "prefix", pytest.param("NFC", marks=pytest.mark.slow)])
 def test_random_unicode_equals_twin(name) -> None:
     rng = random.Random(11)
     tokenizer = random_tokenizer(name)

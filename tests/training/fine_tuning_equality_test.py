@@ -137,9 +137,9 @@ WAYS = {
     },
 }
 FAST = [("classes", way) for way in ("buckets", "unpadded")]
-FAST += [("tags", "packed"), ("spans", "packed_micro_batches")]
+FAST += [("spans", "packed_micro_batches")]
 SLOW = [("classes", way) for way in WAYS]
-SLOW += [("tags", way) for way in ("padded", "unpadded", "two_devices_micro_batches")]
+SLOW += [("tags", way) for way in ("padded", "unpadded", "packed", "two_devices_micro_batches")]
 SLOW += [("tags", "packed_two_devices_micro_batches")]
 SLOW += [("spans", way) for way in ("padded", "micro_batches")]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW if case not in FAST]

@@ -8,6 +8,7 @@ finished, by whatever --runner; all write the same files. With --index_dir or --
 are then put together to be searched.
 """
 
+import json
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.data.checksums import file_crc
-from bert_tf.files import exclusive
+from bert_tf.files import atomic_write, exclusive, read_json
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -97,7 +98,7 @@ def main(_: list[str]) -> None:
             raise ValueError(f"Another process writes {folder}; wait for its end.")
         job.open()
         counts = read(job)
-        is_made = INDEX.value and check_index(job, sum(counts.values()))
+        is_made = INDEX.value and check_index(job)
         embed(job, counts)
         if INDEX.value and not is_made:
             write_index(job, list(counts), similarity)
@@ -164,25 +165,23 @@ def embed(job: Job, counts: dict[str, int]) -> None:
     logging.info("%s: %d texts in %.0f s (%.1f/s).", job.folder, todo, seconds, todo / seconds)
 
 
-def check_index(job: Job, count: int | None = None) -> bool:
-    """True if the index is there already.
-
-    Args:
-      job: whose model must have made it.
-      count: documents it must have; None: any.
+def check_index(job: Job) -> bool:
+    """True if a run of this job has written the index.
 
     Raises:
       ValueError: if something else is there.
     """
-    from bert_tf.search.index import Manifest
-
-    folder = pathlib.Path(INDEX.value)
+    folder, record = pathlib.Path(INDEX.value).resolve(), index_record(job)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
-    manifest = Manifest.read(folder) if (folder / "manifest.json").exists() else None
-    if manifest and manifest.model == job.model and count in (None, sum(manifest.segments)):
+    if record.exists() and read_json(record) == {"index": str(folder)}:
         return True
     raise ValueError(f"{folder} exists already, and is no index of these documents; name another.")
+
+
+def index_record(job: Job) -> pathlib.Path:
+    """The file that names the index which a job writes; there before the index is."""
+    return pathlib.Path(job.folder, ".index.json")
 
 
 def write_index(job: Job, names: list[str], similarity: str) -> None:
@@ -190,6 +189,8 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     from bert_tf.search.index import build_index
 
     folder = pathlib.Path(INDEX.value)
+    with atomic_write(index_record(job)) as file:
+        json.dump({"index": str(folder.resolve())}, file)
     manifest = build_index(
         folder,
         batches(job, names, TEXTS.value),

@@ -77,7 +77,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != ".index.json"  # It holds the index's own path.
     }
 
 
@@ -157,6 +157,11 @@ def test_bad_input_is_one_clear_line(
     (tmp_path / "index" / "x").touch()
     found = message(output_dir=tmp_path / "w", index_dir=tmp_path / "index")
     assert "index exists already" in found and not (tmp_path / "w").exists()
+    # As many documents, the same model, other texts.
+    others = {str(number): "walk" for number in range(60)}
+    path = write_corpus(tmp_path / "others.jsonl", others)
+    found = message(input_file=path, output_dir=tmp_path / "v", index_dir=whole / "out.index")
+    assert "out.index exists already" in found
 
 
 @pytest.mark.slow

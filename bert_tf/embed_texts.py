@@ -103,7 +103,7 @@ def main(_: list[str]) -> None:
         if INDEX.value and not is_made:
             write_index(job, list(counts), similarity)
         if QDRANT.value:
-            version = file_crc(folder / "job.json")
+            version = f"{file_crc(folder / 'job.json')}-{similarity}"
             made = batches(job, list(counts), TEXTS.value)
             count = write_qdrant(QDRANT.value, COLLECTION.value, version, made, similarity)
             logging.info("%s: %d points in %s.", QDRANT.value, count, COLLECTION.value)
@@ -120,6 +120,10 @@ def check_flags() -> None:
     for name, others in needs.items():
         if flags.FLAGS[name].present and not any(flags.FLAGS[other].value for other in others):
             raise ValueError(f"--{name} needs --{' or --'.join(others)}.")
+    if QDRANT.value and "://" not in QDRANT.value and ":" in QDRANT.value:
+        raise ValueError(
+            f"--qdrant={QDRANT.value}: of a server give the URL, with http:// before it."
+        )
     for name in ("beam", "spark"):
         if flags.FLAGS[f"{name}_options"].present and RUNNER.value != name:
             raise ValueError(f"--{name}_options needs --runner={name}.")
@@ -166,17 +170,37 @@ def embed(job: Job, counts: dict[str, int]) -> None:
 
 
 def check_index(job: Job) -> bool:
-    """True if a run of this job has written the index.
+    """True if a run of this job has written the index, and as the flags say.
 
     Raises:
       ValueError: if something else is there.
     """
-    folder, record = pathlib.Path(INDEX.value).resolve(), index_record(job)
+    from bert_tf.search.index import Manifest
+
+    folder = pathlib.Path(INDEX.value).resolve()
+    if folder == pathlib.Path(job.folder).resolve():
+        raise ValueError(f"--index_dir and --output_dir are both {folder}; name another index.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
-    if record.exists() and read_json(record) == {"index": str(folder)}:
-        return True
-    raise ValueError(f"{folder} exists already, and is no index of these documents; name another.")
+    is_index = (folder / "manifest.json").exists()
+    if is_index and Manifest.read(folder).model == job.model and index_record(job).exists():
+        if read_json(index_record(job)) == index_values():
+            logging.info("%s: the index is there already.", folder)
+            return True
+    raise ValueError(
+        f"{folder} exists already, and is no index of these documents with these flags; name "
+        "another, or remove it."
+    )
+
+
+def index_values() -> dict[str, Any]:
+    """Returns what decides on an index beside its documents."""
+    return {
+        "index": str(pathlib.Path(INDEX.value).resolve()),
+        "dtype": DTYPE.value,
+        "similarity": SIMILARITY.value,
+        "keep_texts": TEXTS.value,
+    }
 
 
 def index_record(job: Job) -> pathlib.Path:
@@ -190,7 +214,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
 
     folder = pathlib.Path(INDEX.value)
     with atomic_write(index_record(job)) as file:
-        json.dump({"index": str(folder.resolve())}, file)
+        json.dump(index_values(), file)
     manifest = build_index(
         folder,
         batches(job, names, TEXTS.value),

@@ -192,6 +192,6 @@ def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) ->
     for path, record in files.items():
         if _file_hash(path) != record["sha256"]:
             raise ValueError(
-                f"{path} has changed since it was made: its SHA-256 differs from {manifest_file}; "
-                f"{remedy}"
+                f"{path} has changed since it was made: its SHA-256 differs from that in "
+                f"{manifest_file}; {remedy}"
             )

@@ -215,7 +215,7 @@ def group_batches(
     buckets: Sequence[int],
     shares: Shares,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of `TextGroups.batch`; arguments as `rows.training_batches`."""
+    """Returns an endless dataset of `TextGroups.batch`; see `row_batches.training_batches`."""
     own = shares.rows(batch_size)
     example = groups.batch(np.zeros([0], np.int64), 0, len(own), (buckets[-1], buckets[-1]))
     long_names = ("input_word_ids", "input_mask", "input_type_ids")

@@ -124,6 +124,9 @@ class Run:
         model, data, optimization, training, tuning, _ = configs
         if training.do_train:
             check_same_run(training.output_dir, *configs)
+        # Before the teacher adds its outputs, whose last bits may differ when they are made again.
+        fingerprint = examples.train.rows.fingerprint() if examples.train else ""
+        if training.do_train:
             self.program.ask_teacher(examples, tokenizer, strategy)
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
@@ -148,7 +151,7 @@ class Run:
             num_train_steps=optimization.num_train_steps,
             random_seed=data.random_seed,
             progress=make_progress(configs, examples),
-            data_fingerprint=examples.train.rows.fingerprint() if examples.train else "",
+            data_fingerprint=fingerprint,
         )
         self.load_weights(trainer)
         if training.do_train and is_chief(strategy):  # What is refused above leaves no record.

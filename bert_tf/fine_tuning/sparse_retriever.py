@@ -10,15 +10,20 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import RowsTaskData
+from bert_tf.fine_tuning.program import Examples, RowsTaskData
 from bert_tf.fine_tuning.retriever import IN_BATCH, Retriever, make_losses
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.splade import BertSplade, check_head
 from bert_tf.tasks.embedding import RankingExamples
 from bert_tf.tasks.splade import SpladeTask
+from bert_tf.text.tokenization import Tokenizer
 
-REFUSED = ("embedding_pooling", "query_prompt", "document_prompt", "matryoshka_dims", "teacher")
+OF_COSINES = ("cosent", "cosine")
+REFUSED = (
+    *("embedding_pooling", "query_prompt", "document_prompt"),
+    *("matryoshka_dims", "matryoshka_weights", "teacher"),
+)
 
 
 class SparseRetriever(Retriever):
@@ -37,6 +42,12 @@ class SparseRetriever(Retriever):
                 raise ValueError(f"--{name} is for dense embeddings; leave it out with splade.")
         if weights is not None:
             check_head(weights)
+        if self.configs.tuning.new_head:
+            raise ValueError("--new_head: SPLADE weighs by the masked-LM head; leave it out.")
+        if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
+            # Dot products need no factor. It is recorded: a resumed run has the same.
+            task = dataclasses.replace(self.configs.task, loss_scale_factor=1.0)
+            self.configs = self.configs._replace(task=task)
         data = self.configs.data
         length = min(data.max_seq_length, self.configs.model.longest_row)
         self.embedding = EmbeddingConfig(max_seq_length=length, similarity="dot")
@@ -45,6 +56,16 @@ class SparseRetriever(Retriever):
             "SPLADE: weights of %s pieces, texts up to %d pieces, compared by dot products.",
             *(f"{self.configs.model.vocab_size:,}", length),
         )
+
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Reads the files that the flags ask for."""
+        examples = super().read(tokenizer, labels)
+        if "train" in self.files and self.loss_name in OF_COSINES:
+            raise ValueError(
+                f"--retrieval_loss={self.loss_name} compares cosines, SPLADE dot products; train "
+                "on pairs, triplets or a teacher's margins."
+            )
+        return examples
 
     def write_record(self, folder: pathlib.Path) -> None:
         """Nothing: the model is one with an MLM head."""
@@ -68,11 +89,6 @@ class SparseRetriever(Retriever):
 
 
 def make_sparse_loss(name: str, task: RetrieverConfig) -> losses.Loss:
-    """Returns the loss of a name with the regularizer.
-
-    Dot products need no factor: it is 1 unless --loss_scale_factor is given.
-    """
-    if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
-        task = dataclasses.replace(task, loss_scale_factor=1.0)
+    """Returns the loss of a name with the regularizer."""
     loss = make_losses(task, "dot")[name]
     return losses.sparse(loss, task.query_regularizer, task.document_regularizer)

@@ -34,10 +34,19 @@ def teacher_outputs(
       rows: without the teacher's outputs.
       configs: of the run.
       strategy: that the run is under: one host computes for all that see its folder.
+
+    Raises:
+      ValueError: if neither labels nor teacher are learned.
     """
+    task = configs.task
+    if not task.learn_labels and not task.teacher_weight:
+        raise ValueError("--learn_labels=false with --teacher_weight=0 leaves nothing to learn.")
     folder = pathlib.Path(configs.training.output_dir)
     digest = check_same_teacher(folder, teacher, is_chief(strategy))
-    key = hashlib.sha256(f"{digest} {rows.fingerprint()} {teacher.embedding}".encode()).hexdigest()
+    # All that decides on the outputs; of an embedder also how it pools.
+    embedding = getattr(model, "embedding", None)
+    parts = digest, rows.fingerprint(), embedding, sorted(teacher.config.to_dict().items())
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()
     path = folder.parent / "bert_tf_cache" / f"teacher-{key[:16]}.npy"
 
     def compute_or_read() -> np.ndarray:

@@ -241,9 +241,9 @@ def put_in(inputs: dict[str, Any], fakes: Any) -> tuple[Any, Any]:
     chosen *= inputs["masked_lm_weights"][..., None]  # [B, P, T], a 1 in each row that counts
 
     def at_positions(values: Any) -> Any:
-        # In float32, which holds every id exactly; a scatter is slow under XLA.
-        sums = ops.einsum("bpt,bp->bt", chosen, ops.cast(values, "float32"))
-        return ops.cast(sums, "int32") // ops.maximum(counts, 1)
+        # Whole numbers: GPUs and TPUs round float32 products. A scatter is slow under XLA.
+        sums = ops.sum(ops.where(chosen > 0, ops.cast(values, "int32")[..., None], 0), axis=1)
+        return sums // ops.maximum(counts, 1)
 
     counts = ops.cast(ops.sum(chosen, axis=1), "int32")  # [B, T]
     is_chosen = counts > 0

@@ -12,6 +12,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "next_sentence": NextSentence,
     "sentence_order": SentenceOrder,
 }
+OF_PAIRS = ("next_sentence", "sentence_order")
 
 
 def make_objectives(
@@ -20,12 +21,11 @@ def make_objectives(
     """Makes the objectives of a run: of masked pieces, and of pairs, if there are any, one more.
 
     Raises:
-      ValueError: if `of_pieces` is neither masked_lm nor masked_diffusion.
+      ValueError: if `of_pieces` is none of those of masked pieces.
     """
-    if of_pieces not in ("masked_lm", "masked_diffusion"):
-        raise ValueError(
-            f"objective: received {of_pieces!r}, expected masked_lm or masked_diffusion."
-        )
+    known = [name for name in OBJECTIVES if name not in OF_PAIRS]
+    if of_pieces not in known:
+        raise ValueError(f"objective: received {of_pieces!r}, expected one of {', '.join(known)}.")
     of_pairs = "sentence_order" if sentence_order else "next_sentence"
     names = [of_pieces, of_pairs] if use_next_sentence else [of_pieces]
     return tuple(OBJECTIVES[name]() for name in names)

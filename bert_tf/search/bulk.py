@@ -139,7 +139,7 @@ def make_job(
       batch_size, shard_size: see `Job`.
 
     Raises:
-      ValueError: if a file is missing, or the model cannot be read.
+      ValueError: if a file is missing, or the model cannot be read or cannot embed such texts.
     """
     from bert_tf.checkpoints.formats import read_checkpoint
     from bert_tf.search.embedding import embedding_of, fingerprint
@@ -149,10 +149,18 @@ def make_job(
     checkpoint = read_checkpoint(model)
     checkpoint.check()
     embedding = embedding_of(checkpoint, pooling, max_seq_length)
+    embedding.check(checkpoint.config.hidden_size, model)
+    if embedding.max_seq_length > checkpoint.config.longest_row:
+        raise ValueError(
+            f"--max_seq_length={embedding.max_seq_length}, but {model} has "
+            f"{checkpoint.config.longest_row} positions; give that or less."
+        )
+    if checkpoint.vocab is None:
+        raise ValueError(f"{model} has no vocabulary; put its vocab.txt beside the weights.")
     job = Job(
-        folder=os.path.abspath(folder),  # noqa: PTH100
+        folder=absolute(folder),
         base=str(pathlib.Path.cwd()),
-        source=model if is_hub_name(model) else os.path.abspath(model),  # noqa: PTH100
+        source=model if is_hub_name(model) else absolute(model),
         inputs=tuple((name, status.st_size, status.st_mtime_ns) for name, status in found),
         model=fingerprint(checkpoint, embedding),
         pooling=pooling,
@@ -161,6 +169,11 @@ def make_job(
         shard_size=shard_size,
     )
     return job, embedding.similarity
+
+
+def absolute(path: str | os.PathLike) -> str:
+    """Returns a path that is the same in every process; a shell leaves --flag=~/x as it is."""
+    return os.path.abspath(pathlib.Path(path).expanduser())  # noqa: PTH100
 
 
 # Reading ----------------------------------------------------------------------------------------
@@ -187,8 +200,15 @@ def read_file(job: Job, number: int) -> list[int]:
         names = [shard_name(number, shard) for shard in range(len(counts))]
         if all(is_whole(job.texts(name)) for name in names):
             return counts
-    name = job.inputs[number][0]
-    documents = (document for _, document in read_documents(os.path.join(job.base, name), name))  # noqa: PTH118
+    name, *stated = job.inputs[number]
+    source = pathlib.Path(job.base, name)
+    status = source.stat()
+    if [status.st_size, status.st_mtime_ns] != stated:
+        raise ValueError(
+            f"{source} is another file than at the start: its size or time of change differs. Put "
+            "that one back, or begin anew in another --output_dir."
+        )
+    documents = (document for _, document in read_documents(str(source), name))
     digests: list[np.ndarray] = []
     while shard := list(itertools.islice(documents, job.shard_size)):
         path = job.texts(shard_name(number, len(digests)))
@@ -233,8 +253,9 @@ def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) ->
     count = -(-total // at_once)
     limits = [np.uint64(i * (1 << 64) // count) for i in range(1, count)]
     twice: set[int] = set()
+    found = None
     for part in range(count):  # All digests below the next limit.
-        held = []
+        found, held = None, []
         for file in files:
             digests = np.load(file, mmap_mode="r")
             first, last = 0, len(digests)
@@ -243,13 +264,20 @@ def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) ->
             if part + 1 < count:
                 last = int(np.searchsorted(digests, limits[part]))
             held.append(np.array(digests[first:last]))
-        found = np.sort(np.concatenate(held))
+        found = np.concatenate(held)
+        del held
+        found.sort()
         twice.update(found[1:][found[1:] == found[:-1]].tolist())
     if not twice:
         return
+    wanted = np.array(sorted(twice), np.uint64)
+    has_one = [holds_any(np.load(file, mmap_mode="r"), wanted) for file in files]
     seen: dict[str, str] = {}  # Two ids may have one digest by chance: they are compared in full.
     for name in names:
-        source = job.inputs[int(name.split("-")[0])][0]
+        number = int(name.split("-")[0])
+        if not has_one[number]:
+            continue
+        source = job.inputs[number][0]
         for one in read_texts(job, name):
             if digest(one.id) not in twice:
                 continue
@@ -259,6 +287,12 @@ def check_ids(job: Job, names: Sequence[str], at_once: int = DIGESTS_AT_ONCE) ->
                     "every document has its own."
                 )
             seen[one.id] = source
+
+
+def holds_any(digests: np.ndarray, wanted: np.ndarray) -> bool:
+    """True if one of the wanted numbers is among those of an ascending array."""
+    first, last = (np.searchsorted(digests, wanted, side) for side in ("left", "right"))
+    return bool((last > first).any())
 
 
 def read_texts(job: Job, name: str) -> list[Document]:

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.modeling.splade import BertSplade
+from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.run_record import recorded
 from bert_tf.search.index import best
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
@@ -55,7 +57,7 @@ class SparseEncoder:
     Args:
       model: trained as SPLADE.
       tokenizer: of the model.
-      max_seq_length: pieces a text is cut to.
+      max_seq_length: pieces a text is cut to; 0: 256, or all positions if the model has fewer.
       batch_size: texts computed at once.
 
     Raises:
@@ -66,9 +68,10 @@ class SparseEncoder:
         self,
         model: BertSplade,
         tokenizer: Tokenizer,
-        max_seq_length: int = 256,
+        max_seq_length: int = 0,
         batch_size: int = 16,
     ) -> None:
+        max_seq_length = max_seq_length or min(256, model.config.longest_row)
         if max_seq_length > model.config.longest_row:
             raise ValueError(
                 f"max_seq_length is {max_seq_length}, but the model has {model.config.longest_row} "
@@ -84,7 +87,7 @@ class SparseEncoder:
 
     @classmethod
     def from_pretrained(cls, path: str | pathlib.Path, **sizes: int) -> Self:
-        """Reads a checkpoint with an MLM head, in any form.
+        """Reads a checkpoint with an MLM head, in any form; a run says how long its texts were.
 
         Raises:
           ValueError: if it cannot be read, or has no MLM head or vocabulary.
@@ -95,6 +98,8 @@ class SparseEncoder:
             raise ValueError(f"{path} has no vocabulary; SPLADE needs one to encode texts.")
         model = BertSplade.from_checkpoint(checkpoint)
         tokenizer = make_tokenizer(checkpoint.vocab, checkpoint.config.do_lower_case)
+        folder = folder_of(checkpoint)
+        sizes.setdefault("max_seq_length", int(recorded(folder, "max_seq_length") or 0))
         return cls(model, tokenizer, **sizes)
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:

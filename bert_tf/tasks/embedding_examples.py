@@ -198,7 +198,7 @@ def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(
                     f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list "
-                    f"of them, not empty."
+                    "of texts, none of them empty."
                 )
             texts.append(text)
     return texts

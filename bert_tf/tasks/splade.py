@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.search.splade import SparseIndex, SparseVectors
 from bert_tf.tasks.embedding import EmbeddingTask, RankingExamples
@@ -18,14 +19,21 @@ class SpladeTask(EmbeddingTask):
     similarity = "dot"
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the heaviest pieces of each row and their weights."""
+        """Returns the heaviest pieces of each row, their weights, and how many pieces weigh."""
         most = min(MOST_PIECES, outputs.shape[-1])
         weights, pieces = tf.math.top_k(outputs, most)
-        return {"weights": weights, "pieces": pieces}
+        counts = tf.math.count_nonzero(outputs, axis=1, dtype=tf.int32)
+        return {"weights": weights, "pieces": pieces, "count": counts}
 
     def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
         """Adds how many pieces a text weighs, of queries and documents."""
-        counts = np.array([np.count_nonzero(row) for row in outputs["weights"]])
+        counts = np.array(outputs["count"])
+        if cut := int((counts > MOST_PIECES).sum()):
+            logging.warning(
+                "%d texts weigh more than %d pieces: measures look at the heaviest alone; train "
+                "longer, or with a larger regularizer.",
+                *(cut, MOST_PIECES),
+            )
         sides = {"text": np.arange(len(counts))}
         if isinstance(examples, RankingExamples):
             sides = {"query": examples.query_rows, "document": examples.document_rows}

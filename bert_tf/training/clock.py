@@ -122,7 +122,7 @@ class Clock:
         if not step_seconds:
             if self.plan.last_step == FAR_AWAY and step and left <= 0:
                 raise ValueError(
-                    f"--train_minutes={self.budget / 60:g} are over after step {step}: compilation "
+                    f"--train_minutes={self.budget / 60:g} is over after step {step}: compilation "
                     f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
                     f"Give at least {(self.used + reserve) / 30:.1f} minutes."
                 )

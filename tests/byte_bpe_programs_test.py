@@ -72,6 +72,7 @@ def test_text_becomes_a_model(pretrained, folder) -> None:
     assert "is a byte_bpe vocabulary" in fail(pretrain(folder, "run", tokenizer="wordpiece"))
 
 
+@pytest.mark.slow
 def test_masks_are_filled_in(pretrained) -> None:
     own = "The <mask> was <mask>."
     shown = [
@@ -82,6 +83,7 @@ def test_masks_are_filled_in(pretrained) -> None:
     assert masks[0] == masks[1] and all(line.startswith("    ") for line in masks[0])
 
 
+@pytest.mark.slow
 def test_examples_are_shown(pretrained, folder) -> None:
     records = folder / "examples.tfrecord"
     given = {"vocab_file": pretrained / "tokenizer.json", "max_seq_length": 32}

@@ -284,6 +284,7 @@ def test_the_last_step_is_judged_and_may_be_the_best(folder):
     assert not (folder / "by_none/run.flags").exists()
 
 
+@pytest.mark.slow
 def test_early_stopping_without_an_interval_judges_each_epoch(folder, caplog):
     flags = {"early_stopping_evaluations": 1, "num_train_steps": 8, "learning_rate": 0}
     flags |= {"train_batch_size": 16, "eval_steps": 0}

@@ -126,6 +126,7 @@ def check_nbest(nbest, predictions):
         assert sorted(scores[:20], reverse=True) == scores[:20]
 
 
+@pytest.mark.slow
 def test_version_1(folder, first):
     content, predictions = read(folder / "dev.json"), read(first / "predictions.json")
     questions = questions_of(content)

@@ -326,6 +326,7 @@ def test_odd_requests(tmp_path) -> None:
     assert many["words"].shape == (1, 2000) and math.isfinite(many["scores"].sum())
 
 
+@pytest.mark.slow
 def test_masks_of_byte_level_bpe(tmp_path) -> None:
     vocab = tiny_bpe_vocab()
     shape = {**SHAPE, "vocab_size": len(vocab), "do_lower_case": False}

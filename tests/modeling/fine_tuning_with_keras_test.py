@@ -183,6 +183,7 @@ def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
 
 
 @MOST_TASKS_SLOW
+@pytest.mark.slow
 def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tmp_path):
     task, preprocessor = TASKS[name], make_preprocessor(folder)
     texts = tf.constant(task.texts())

@@ -52,7 +52,9 @@ def test_rows_by_hand():
     np.testing.assert_array_equal(batch["input_type_ids"], [[0] * 4 + [1] * 3, [0] * 7])
 
 
-@pytest.mark.parametrize(("length", "lower"), [(7, True), (128, False)])
+@pytest.mark.parametrize(
+    ("length", "lower"), [(7, True), pytest.param(128, False, marks=pytest.mark.slow)]
+)
 def test_equals_packing(length, lower):
     preprocessor = BertPreprocessor(VOCAB, lower, length)
     single = packed(FIRST, None, length, lower=lower)

@@ -227,6 +227,7 @@ def test_decisions_stay_decisions_where_a_part_is_held_out():
     assert later[2] == [3.0, 4.0]
 
 
+@pytest.mark.slow
 def test_steps_are_those_that_are_left(folder):
     """The schedule ends with the last of them."""
     assert count_steps({"ids": np.zeros(10)}, 4) == 3
@@ -240,6 +241,7 @@ def test_steps_are_those_that_are_left(folder):
     assert seen == [len(TEXTS) // 8]
 
 
+@pytest.mark.slow
 def test_numbers_that_are_names_are_names_in_datasets_too(folder):
     model = start_model(folder, labels=[3, 1, 2])
     data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), [1, 2, 3])).batch(3)

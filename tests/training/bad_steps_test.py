@@ -86,6 +86,7 @@ def test_the_guard_judges_as_numpy_does():
 P = [0.6, 0.2, 0.1, 0.1]
 
 
+@pytest.mark.slow
 def test_skip_leaves_out_one_update(tmp_path):
     trainer = trainer_of(tmp_path, {6: NAN}, on_bad_loss="skip", log_steps=1)
     trainer.train()

@@ -185,6 +185,7 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     shutil.rmtree(tmp_path)
 
 
+@pytest.mark.slow
 def test_all_hosts_have_the_rates_of_the_chief(tmp_path, monkeypatch):
     """A second host whose steps take longer is told the chief's seconds, and goes by them."""
     monkeypatch.setattr(trainer_module, "worker_of", lambda _: (0, 2))  # Calls of equal length.

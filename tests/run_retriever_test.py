@@ -290,7 +290,10 @@ def test_sparse_vectors_are_trained_saved_and_searched(folder):
     results, untrained = read_results(folder / "sparse"), read_results(folder / "before")
     assert results["ndcg@10"] > untrained["ndcg@10"]
     # Another way to the same numbers: the run read as an encoder, dense products.
-    encoder = SparseEncoder.from_pretrained(folder / "sparse", max_seq_length=32)
+    encoder = SparseEncoder.from_pretrained(folder / "sparse")
+    assert encoder.max_seq_length == int(FLAGS["max_seq_length"])
+    # What is recorded is the factor that was used: a run that goes on by it has the same.
+    assert "--loss_scale_factor=1.0\n" in (folder / "sparse/run.flags").read_text()
     rows = [json.loads(line) for line in (folder / "beir/corpus.jsonl").read_text().splitlines()]
     documents = encoder.encode([row["text"] for row in rows])
     assert results["pieces_per_document"] == pytest.approx(len(documents.pieces) / 32, abs=1e-4)
@@ -308,3 +311,7 @@ def test_sparse_vectors_are_trained_saved_and_searched(folder):
 def test_flags_of_dense_embeddings_are_refused_with_splade(folder):
     given = flags_of(folder, "refused", embedding_type="splade", query_prompt="query: ")
     assert "--query_prompt is for dense embeddings" in refuse(PROGRAM, **given)
+    given |= {"query_prompt": "", "train_file": folder / "scored.csv"}
+    assert "--retrieval_loss=cosent compares cosines" in refuse(PROGRAM, **given)
+    given |= {"train_file": folder / "triplets.csv", "new_head": "true"}
+    assert "--new_head: SPLADE weighs" in refuse(PROGRAM, **given)

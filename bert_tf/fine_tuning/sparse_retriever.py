@@ -40,10 +40,10 @@ class SparseRetriever(Retriever):
         for name in REFUSED:
             if getattr(self.configs.task, name):
                 raise ValueError(f"--{name} is for dense embeddings; leave it out with splade.")
-        if weights is not None:
-            check_head(weights)
         if self.configs.tuning.new_head:
             raise ValueError("--new_head: SPLADE weighs by the masked-LM head; leave it out.")
+        if weights is not None:
+            check_head(weights)
         if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
             # Dot products need no factor. It is recorded: a resumed run has the same.
             task = dataclasses.replace(self.configs.task, loss_scale_factor=1.0)

@@ -162,6 +162,11 @@ def test_bad_input_is_one_clear_line(
     path = write_corpus(tmp_path / "others.jsonl", others)
     found = message(input_file=path, output_dir=tmp_path / "v", index_dir=whole / "out.index")
     assert "out.index exists already" in found
+    # The same documents, other flags.
+    found = message(output_dir=whole / "out", index_dir=whole / "out.index", dtype="int8")
+    assert "out.index exists already" in found
+    found = message(output_dir=tmp_path / "long", max_seq_length=999)
+    assert "--max_seq_length=999, but" in found and not (tmp_path / "long").exists()
 
 
 @pytest.mark.slow
@@ -184,6 +189,7 @@ def test_flags_without_effect_are_named(tmp_path: pathlib.Path) -> None:
         ({"dtype": "int8"}, "--dtype needs --index_dir"),
         ({"keep_texts": "false"}, "--keep_texts needs --index_dir or --qdrant"),
         ({"beam_options": "x"}, "--beam_options needs --runner=beam"),
+        ({"qdrant": "localhost:6333"}, "of a server give the URL"),
     ):
         done: Done = run_program("embed_texts", **{**flags, **more})
         assert done.returncode == 1 and named in done.printed, done.printed

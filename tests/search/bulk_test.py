@@ -155,6 +155,19 @@ def test_numbers_that_are_not_finite_are_named(
     assert not job.vectors("00000-00000").exists()
 
 
+def test_a_file_that_changed_since_the_job_began_is_not_read(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "a.jsonl", "ab")
+    job = make(tmp_path, path)
+    write(path, "abc")
+    with pytest.raises(ValueError, match=r"a\.jsonl is another file than at the start"):
+        read_file(job, 0)
+
+
+def test_a_home_folder_that_no_shell_has_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert bulk.absolute("~/vectors") == "/home/ada/vectors"
+
+
 def test_a_folder_of_another_job_is_refused(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path / "a.jsonl", "ab")
     job = make(tmp_path, path)

@@ -94,7 +94,8 @@ class Config:
                 )
             if not values and found == fields[other].default:
                 raise ValueError(
-                    f"{name}={value} has no effect without {other}; give that, too, or leave it out."
+                    f"{name}={value} has no effect without {other}; give that, too, or leave it "
+                    "out."
                 )
 
     def to_dict(self) -> dict[str, Any]:

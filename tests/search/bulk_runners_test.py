@@ -223,14 +223,17 @@ def test_qdrant_is_a_server_or_a_folder(
 ) -> None:
     from bert_tf.search import qdrant
 
-    def client(**place: str) -> None:
+    def client(check_compatibility: bool, **place: str) -> None:
+        assert not check_compatibility
         raise ConnectionError(place)
 
-    library = types.SimpleNamespace(QdrantClient=client, models=None)
+    errors = types.SimpleNamespace(ApiException=ArithmeticError)
+    http = types.SimpleNamespace(exceptions=errors)
+    library = types.SimpleNamespace(QdrantClient=client, models=None, http=http)
     monkeypatch.setattr(qdrant, "qdrant_client", lambda: library)
-    with pytest.raises(ConnectionError) as caught:
+    with pytest.raises(ValueError, match=f"cannot be opened at {target}: ") as caught:
         qdrant.write_qdrant(target, "documents", "1", [])
-    assert caught.value.args == (given,)
+    assert caught.value.__cause__.args == (given,)
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def stated_activation(folder: pathlib.Path) -> str:
       ValueError: if the activation is unknown.
     """
     if loss := recorded(str(folder), "ranking_loss"):
-        return activation_of(loss)
+        return "sigmoid" if loss == "bce" else "identity"
     if not (folder / "config.json").is_file():
         return ""
     values = read_json(folder / "config.json")
@@ -84,11 +84,6 @@ def stated_activation(folder: pathlib.Path) -> str:
             f"{', '.join(ACTIVATIONS)}."
         )
     return ACTIVATIONS[name]
-
-
-def activation_of(loss: str) -> str:
-    """Returns the activation that belongs to a loss of `run_reranker`."""
-    return "sigmoid" if loss == "bce" else "identity"
 
 
 def stated_length(folder: pathlib.Path) -> int:

@@ -21,10 +21,6 @@ ACTIVATIONS = {
 }
 
 
-def _nothing(_: ModelConfig) -> Weights:
-    return {}
-
-
 @dataclasses.dataclass(frozen=True)
 class Family:
     """One family: its configuration and its names of weights, in both directions.
@@ -54,7 +50,7 @@ class Family:
     rows: Callable[[int, str], list[Row]]
     copies: Mapping[str, str]
     refusal: Callable[[ModelConfig, tuple[str, ...]], str]
-    constants: Callable[[ModelConfig], Weights] = _nothing
+    constants: Callable[[ModelConfig], Weights] = lambda _: {}
     pretrains_pooler: bool = False
 
 

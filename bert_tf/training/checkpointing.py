@@ -41,14 +41,10 @@ TENSORFLOWS_OWN = re.compile(r"\{\{.*?\}\} |\.tempstate\d+| \[Op:\w+\]")  # In i
 Values = dict[str, np.ndarray]
 
 
-def variable_name(variable: Any, model: keras.Model) -> str:
-    """Returns the path of a variable without the name of the model around it."""
-    return variable.path.removeprefix(f"{model.name}/")
-
-
 def model_variables(model: keras.Model) -> dict[str, Any]:
     """Returns every variable of the model by path, states of seeds among them."""
-    variables = {variable_name(v, model): v.value for v in model.variables}
+    start = f"{model.name}/"
+    variables = {v.path.removeprefix(start): v.value for v in model.variables}
     if len(variables) != len(model.variables):
         raise ValueError("Two variables of the model have the same path; rename a layer.")
     return variables

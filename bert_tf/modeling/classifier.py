@@ -19,6 +19,7 @@ from bert_tf.data.columns import (
     read_pairs,
 )
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import (
     WeightedSum,
@@ -123,10 +124,9 @@ class BertClassifier(Labelled):
         """
         if self.label_kind == "number":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
-        logits = self._logits(texts, batch_size).astype(np.float64)
-        names = self.known_labels
+        logits, names = self._logits(texts, batch_size), self.known_labels
         if self.label_kind == "several":
-            scores = 1.0 / (1.0 + np.exp(-logits))
+            scores = sigmoid(logits)
             chosen = [
                 [i for i in np.argsort(-row, kind="stable") if row[i] > 0.5] for row in scores
             ]
@@ -134,8 +134,7 @@ class BertClassifier(Labelled):
                 {"labels": [names[i] for i in ids], "scores": [float(row[i]) for i in ids]}
                 for ids, row in zip(chosen, scores, strict=True)
             ]
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        scores = powers / powers.sum(axis=-1, keepdims=True)
+        scores = softmax(logits)
         best = scores.argmax(axis=-1)
         return [
             {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
@@ -260,22 +259,13 @@ class BertClassifier(Labelled):
 
         self._soft_losses = soft_losses
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
         """See `RawTraining`; `evaluate` knows no teacher."""
-        soft_losses = self._soft_losses
-        if not training or soft_losses is None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not training or self._soft_losses is None:
+            return super().own_loss(x, y, outputs, weights, training)
         if not self._has_own_loss:
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
-        loss = self.task_loss(x, y, y_pred, sample_weight, soft_losses)
-        return self._aggregate_additional_loss(sum(self.losses, loss.mean()))
+        return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
 
     @property
     def default_metrics(self) -> Any:

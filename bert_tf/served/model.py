@@ -5,6 +5,7 @@ Serving's batching and the row form of its REST interface ask for; lists of diff
 padded, with "" or -1. The names of outputs are an interface: add, never rename.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -35,15 +36,14 @@ class Served:
       max_seq_length: most pieces of a row; a text loses what is above it, unless said otherwise.
       texts: names of the texts that a request holds.
       keep_tail: whether a text loses its beginning instead of its end.
+      labels: names of the classes, if there are any.
 
     Attributes:
-      labels: names of the classes, if there are any.
       lists: names of those texts of which a request holds several for each row.
       numbers: names of further inputs, one number each, with one to try.
     """
 
     kind = ""
-    labels: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     numbers: dict[str, int] = {}
 
@@ -55,11 +55,12 @@ class Served:
         max_seq_length: int,
         texts: tuple[str, ...] = SINGLE,
         keep_tail: bool = False,
+        labels: Sequence[str] = (),
     ) -> None:
         self.vocab, self.max_seq_length = vocab, max_seq_length
         self.do_lower_case = do_lower_case
         self.texts, self.keep_tail = texts, keep_tail
-        self.model = model
+        self.model, self.labels = model, tuple(labels)
         self.tokenizer = make_graph_tokenizer(with_trimmed_offsets(vocab), do_lower_case)
 
     def call_model(self, batch: Batch) -> Any:

@@ -167,10 +167,8 @@ class ClassificationTask(RowsTask):
 
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
-        logits = self.scores(examples, outputs).astype(np.float64)
+        logits = self.scores(examples, outputs)
         if self.kind == "number":
-            return logits
-        if self.kind == "several":
-            return 1.0 / (1.0 + np.exp(-logits))
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+            return logits.astype(np.float64)
+        convert = classification.sigmoid if self.kind == "several" else classification.softmax
+        return convert(logits)

@@ -104,6 +104,13 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
     return values
 
 
+def write_json(path: str | os.PathLike, values: Any) -> None:
+    """Writes JSON whole or not at all."""
+    with atomic_write(path) as file:
+        json.dump(values, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
 def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.PathLike) -> Any:
     """Returns a field of a JSON object; None if it is missing or null.
 

@@ -21,13 +21,7 @@ from bert_tf.data.columns import (
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
 from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
-from bert_tf.modeling.losses import (
-    WeightedSum,
-    class_losses,
-    number_losses,
-    several_losses,
-    weigh,
-)
+from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.objectives.distillation import SOFT_LOSSES
@@ -37,8 +31,6 @@ from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-LOSSES = {"class": class_losses, "number": number_losses, "several": several_losses}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -201,7 +193,7 @@ class BertClassifier(Labelled):
     ) -> WeightedSum:
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
-        losses = LOSSES[self.label_kind](outputs, y)  # [B]
+        losses = LABEL_LOSSES[self.label_kind](outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
         weights = ops.ones_like(losses) if weights is None else ops.cast(weights, losses.dtype)

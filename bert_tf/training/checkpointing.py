@@ -30,7 +30,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
-from bert_tf.files import atomic_write, json_field, read_json
+from bert_tf.files import atomic_write, json_field, read_json, write_json
 
 PREFIX = "model.ckpt"
 STEP_NAME = "global_step"
@@ -215,8 +215,7 @@ class RunDirectory:
 
     def _write_state(self, best: dict[str, Any] | None) -> None:
         if best is not None:
-            with atomic_write(self.path / "best_checkpoint.json") as file:
-                json.dump(best, file)
+            write_json(self.path / "best_checkpoint.json", best)
         steps = self.steps()
         if steps:  # The form that tf.train.latest_checkpoint reads.
             with atomic_write(self.path / "checkpoint") as file:

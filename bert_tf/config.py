@@ -35,6 +35,7 @@ def option(
     may_change: bool = False,
     from_run: bool = False,
     of_weights: bool = True,
+    needs: tuple[str, ...] = (),
 ) -> Any:
     """Declares one field with its metadata.
 
@@ -48,6 +49,8 @@ def option(
         masks, which are drawn for each replica and micro-batch.
       from_run: whether an evaluation or prediction takes it from the run that made the weights.
       of_weights: for the model's shape, whether the weights determine it.
+      needs: without what it has no effect, so that a value other than the default is refused: the
+        name of another field, then the values that this must have; none: any but its default.
     """
     metadata = {
         "help": help_text,
@@ -57,6 +60,7 @@ def option(
         "may_change": may_change,
         "from_run": from_run,
         "of_weights": of_weights,
+        "needs": needs,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -74,9 +78,30 @@ class Config:
         for field in dataclasses.fields(self):
             check_value(field, types[field.name], getattr(self, field.name))
         self.check()
+        self._check_needs()
 
     def check(self) -> None:
         """Checks conditions on several fields; subclasses override it."""
+
+    def _check_needs(self) -> None:
+        """Raises ValueError for a value that another one leaves without effect."""
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        for name, field in fields.items():
+            value = getattr(self, name)
+            if value == field.default or not field.metadata["needs"]:
+                continue
+            other, *values = field.metadata["needs"]
+            found = getattr(self, other)
+            if values and found not in values:
+                raise ValueError(
+                    f"{name}={value} has no effect with {other} {found}; leave it out, or choose "
+                    f"{' or '.join(values)}."
+                )
+            if not values and found == fields[other].default:
+                raise ValueError(
+                    f"{name}={value} has no effect without {other}; give that, too, or leave it "
+                    "out."
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields in declared order."""
@@ -470,11 +495,13 @@ class TeacherConfig(Config):
         1.0,
         "Factor of the loss to the teacher's scores or embeddings, beside the labels' 1.",
         lower=0.0,
+        needs=("teacher",),
     )
     distillation_temperature: float = option(
         2.0,
         "What both models' scores are divided by; the loss is multiplied by its square.",
         lower=0.01,
+        needs=("teacher",),
     )
 
     def check(self) -> None:
@@ -497,38 +524,56 @@ class ObjectiveConfig(TeacherConfig):
         choices=OBJECTIVE_NAMES,
     )
     generator_hidden_size: float = option(
-        0.25, "Width of the generator as a fraction of the encoder's.", lower=0.01, upper=1.0
+        0.25,
+        "Width of the generator as a fraction of the encoder's.",
+        lower=0.01,
+        upper=1.0,
+        needs=("objective", "replaced_tokens"),
     )
     generator_layers: float = option(
-        1.0, "Layers of the generator as a fraction of the encoder's.", lower=0.01, upper=1.0
+        1.0,
+        "Layers of the generator as a fraction of the encoder's.",
+        lower=0.01,
+        upper=1.0,
+        needs=("objective", "replaced_tokens"),
     )
     discriminator_weight: float = option(
-        50.0, "Weight of the replaced-token loss relative to the generator's loss.", lower=0.0
+        50.0,
+        "Weight of the replaced-token loss relative to the generator's loss.",
+        lower=0.0,
+        needs=("objective", "replaced_tokens"),
     )
     electra_reference_sampling: bool = option(
         False,
         "Draw positions with replacement, as google-research/electra: a piece may be drawn twice, "
         "and where its fakes differ the mean of their numbers stands in the input.",
+        needs=("objective", "replaced_tokens"),
     )
     hidden_weight: float = option(
         0.0,
         "With a teacher as wide as the student: factor of 1 - cosine of both models' last hidden "
         "states (DistilBERT).",
         lower=0.0,
+        needs=("teacher",),
     )
     relation_weight: float = option(
         0.0,
         "Factor of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
         lower=0.0,
+        needs=("teacher",),
     )
     relation_heads: int = option(
         0,
         "Heads that queries, keys and values are cut in for it; 0: as many as have 16 numbers of "
         "the teacher.",
         lower=0,
+        needs=("relation_weight",),
     )
     teacher_layer: int = option(
-        0, "Layer of the teacher whose relations are learned, from 1; 0: the last.", lower=0
+        0,
+        "Layer of the teacher whose relations are learned, from 1; 0: the last.",
+        lower=0,
+        needs=("relation_weight",),
     )
 
     def check(self) -> None:
@@ -538,19 +583,10 @@ class ObjectiveConfig(TeacherConfig):
             raise ValueError(
                 "A --teacher, but teacher_weight, hidden_weight and relation_weight are all 0."
             )
-        if not self.teacher and any(factors[1:]):
-            raise ValueError("hidden_weight and relation_weight need a --teacher.")
 
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")
 SCHEDULES = ("linear", "polynomial", "cosine", "trapezoid")
-# The options of schedules, and the schedules that have them.
-SCHEDULE_OPTIONS = {
-    "end_learning_rate": ("polynomial", "cosine", "trapezoid"),
-    "decay_power": ("polynomial",),
-    "num_cooldown_steps": ("trapezoid",),
-    "cooldown_proportion": ("trapezoid",),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -581,7 +617,9 @@ class OptimizerConfig(Config):
         "num_warmup_steps is not given.",
     )
     cooldown_proportion: float = share(
-        0.0, "With train_minutes and the trapezoid, share of the run in which the rate falls."
+        0.0,
+        "With train_minutes and the trapezoid, share of the run in which the rate falls.",
+        needs=("learning_rate_schedule", "trapezoid"),
     )
     learning_rate_schedule: str = option(
         "linear",
@@ -590,13 +628,22 @@ class OptimizerConfig(Config):
         choices=SCHEDULES,
     )
     end_learning_rate: float = option(
-        0.0, "Rate at the end of a polynomial, cosine or trapezoid schedule.", lower=0.0
+        0.0,
+        "Rate at the end of a polynomial, cosine or trapezoid schedule.",
+        lower=0.0,
+        needs=("learning_rate_schedule", "polynomial", "cosine", "trapezoid"),
     )
-    decay_power: float = option(1.0, "Power of the polynomial schedule.", lower=0.0)
+    decay_power: float = option(
+        1.0,
+        "Power of the polynomial schedule.",
+        lower=0.0,
+        needs=("learning_rate_schedule", "polynomial"),
+    )
     num_cooldown_steps: int = option(
         0,
         "Steps at the end of the trapezoid in which the rate falls; 0: it stays constant.",
         lower=0,
+        needs=("learning_rate_schedule", "trapezoid"),
     )
     weight_decay_rate: float = option(
         0.01, "Weight decay; LayerNorm and biases are never decayed.", lower=0.0
@@ -623,25 +670,12 @@ class OptimizerConfig(Config):
         False,
         "Of layerwise_lr_decay: the exponents of google-research/electra, 2 for the top layer and "
         "one more for each below, where they begin with 1 otherwise.",
+        needs=("layerwise_lr_decay",),
     )
 
     def check(self) -> None:
         if not self.num_train_steps and not self.train_minutes:
             raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
-        if self.electra_layer_rates and self.layerwise_lr_decay == 1.0:
-            raise ValueError(
-                "electra_layer_rates has no effect without layerwise_lr_decay; give that, too "
-                "(0.8 for ELECTRA-Small and Base, 0.9 for Large), or leave it out."
-            )
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name, schedules in SCHEDULE_OPTIONS.items():
-            value = getattr(self, name)
-            if value != defaults[name] and self.learning_rate_schedule not in schedules:
-                raise ValueError(
-                    f"{name}={value} has no effect with learning_rate_schedule "
-                    f"{self.learning_rate_schedule}; leave it out, or choose one of "
-                    f"{list(schedules)}."
-                )
         if self.num_cooldown_steps + self.num_warmup_steps > self.num_train_steps and (
             self.num_cooldown_steps and self.num_train_steps
         ):
@@ -674,6 +708,7 @@ class TrainingConfig(Config):
         "",
         "Layers of --init_checkpoint to begin with, from 0, comma-separated: 0,2,5; the others are "
         "dropped. Empty: all.",
+        needs=("init_checkpoint",),
     )
     may_miss: str = changeable(
         "",
@@ -755,10 +790,6 @@ class TrainingConfig(Config):
     )
 
     def check(self) -> None:
-        if self.keep_layers and not self.init_checkpoint:
-            raise ValueError(
-                f"--keep_layers={self.keep_layers} are layers of an --init_checkpoint: none."
-            )
         if self.pack_rows and (self.use_tpu or self.distribution == "tpu"):
             raise ValueError(
                 "--pack_rows: the number of rows changes from batch to batch, but a TPU needs "

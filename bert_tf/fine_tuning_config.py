@@ -93,7 +93,9 @@ class SquadConfig(Config):
     max_answer_length: int = option(30, "Maximum length of an answer, in pieces.", lower=1)
     version_2_with_negative: bool = option(False, "SQuAD 2.0: questions may have no answer.")
     null_score_diff_threshold: float = option(
-        0.0, "Predict no answer if its score exceeds the best answer's by more than this."
+        0.0,
+        "Predict no answer if its score exceeds the best answer's by more than this.",
+        needs=("version_2_with_negative",),
     )
 
 
@@ -128,9 +130,17 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         choices=("", *RETRIEVER_LOSSES),
     )
     loss_scale_factor: float = option(20.0, "Factor of the cosines, 1 / temperature.", lower=0.0)
-    triplet_margin: float = option(5.0, "Margin of the triplet loss.", lower=0.0)
+    triplet_margin: float = option(
+        5.0,
+        "Margin of the triplet loss.",
+        lower=0.0,
+        needs=("retrieval_loss", "triplet"),
+    )
     triplet_distance: str = option(
-        "euclidean", "Distance of the triplet loss.", choices=("euclidean", "cosine")
+        "euclidean",
+        "Distance of the triplet loss.",
+        choices=("euclidean", "cosine"),
+        needs=("retrieval_loss", "triplet"),
     )
     num_negatives: int = option(
         4, "Maximum number of negatives that an example uses; in each epoch the next ones.", lower=0
@@ -139,12 +149,15 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         "", "Sizes, for example 384,128,64: train the first N numbers of embeddings as well."
     )
     matryoshka_weights: str = option(
-        "", "Weights of matryoshka_dims, in the same order; empty: 1 each."
+        "",
+        "Weights of matryoshka_dims, in the same order; empty: 1 each.",
+        needs=("matryoshka_dims",),
     )
     teacher_distance: str = option(
         "squared",
         "Distance of an embedding from the teacher's: squared, or 1 - cosine.",
         choices=("squared", "cosine"),
+        needs=("teacher",),
     )
     embedding_pooling: str = option(
         "", "Pooling if the model does not define one; empty: the model's, else mean."
@@ -156,10 +169,16 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         choices=("dense", "splade"),
     )
     query_regularizer: float = option(
-        5e-5, "With splade, factor of the FLOPS regularizer of queries.", lower=0.0
+        5e-5,
+        "With splade, factor of the FLOPS regularizer of queries.",
+        lower=0.0,
+        needs=("embedding_type", "splade"),
     )
     document_regularizer: float = option(
-        3e-5, "With splade, factor of the FLOPS regularizer of documents.", lower=0.0
+        3e-5,
+        "With splade, factor of the FLOPS regularizer of documents.",
+        lower=0.0,
+        needs=("embedding_type", "splade"),
     )
     query_prompt: str = option("", "Prefix of queries, instead of the model's own prompt.")
     document_prompt: str = option("", "Prefix of documents, instead of the model's own.")
@@ -186,9 +205,17 @@ class RerankerConfig(Config):
         "scores, or their differences; listnet, lambda: the order of each query's list.",
         choices=RANKING_LOSSES,
     )
-    positive_weight: float = option(1.0, "Weight of relevant documents in bce.", lower=0.0)
+    positive_weight: float = option(
+        1.0,
+        "Weight of relevant documents in bce.",
+        lower=0.0,
+        needs=("ranking_loss", "bce"),
+    )
     lambda_k: int = option(
-        0, "Number of top ranks that the lambda loss considers; 0: all.", lower=0
+        0,
+        "Number of top ranks that the lambda loss considers; 0: all.",
+        lower=0,
+        needs=("ranking_loss", "lambda"),
     )
     list_size: int = option(
         8, "Maximum number of documents per query in training, the relevant ones first.", lower=1

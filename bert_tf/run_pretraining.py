@@ -90,10 +90,10 @@ def check_objective(configs: PretrainingConfigs) -> None:
     is_reference = configs.objective.electra_reference_sampling
     if is_reference:
         check_single_pieces("--electra_reference_sampling", masking)
-    if is_reference and (objective != "replaced_tokens" or masking.random_share):
+    if is_reference and masking.random_share:
         raise ValueError(
-            "--electra_reference_sampling is google-research/electra's; give "
-            "--objective=replaced_tokens and --random_share=0, too."
+            "--electra_reference_sampling masks as google-research/electra does, without random "
+            "pieces; give --random_share=0, too."
         )
     if objective != "replaced_tokens":
         return

@@ -54,6 +54,18 @@ class Family:
     pretrains_pooler: bool = False
 
 
+def task_classes(start: str) -> dict[str, str]:
+    """Returns the classes that nearly all families have, by purpose; `start` is their name's."""
+    return {
+        "encoder": f"{start}Model",
+        "masked_lm": f"{start}ForMaskedLM",
+        "classifier": f"{start}ForSequenceClassification",
+        "multiple_choice": f"{start}ForMultipleChoice",
+        "tagger": f"{start}ForTokenClassification",
+        "squad": f"{start}ForQuestionAnswering",
+    }
+
+
 def read_fields(
     values: dict[str, Any], path: pathlib.Path, names: Mapping[str, str], **others: Any
 ) -> ModelConfig:

@@ -138,7 +138,7 @@ class BertEncoder(FromPretrained, keras.Model):
         return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
 
     def leave_out_padding(self, unpad: bool) -> None:
-        """Returns whether the layers skip padding, which XLA cannot compile."""
+        """Sets whether the layers skip padding, which XLA cannot compile."""
         self.unpad, self.supports_jit = unpad, not unpad
 
     def prepare_for_inference(self) -> None:

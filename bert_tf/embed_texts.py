@@ -74,10 +74,10 @@ def main(_: list[str]) -> None:
     check_flags()
 
     from bert_tf.search.embedding import stated_similarity
-    from bert_tf.search.qdrant import qdrant_client, write_qdrant
+    from bert_tf.search.qdrant import open_qdrant, write_qdrant
 
     if QDRANT.value:
-        qdrant_client()  # an error now, not when all is embedded
+        open_qdrant(QDRANT.value, COLLECTION.value).close()  # An error now, not when all is done.
     job, similarity = make_job(
         INPUT.value,
         training.init_checkpoint,

@@ -93,14 +93,17 @@ class SquadConfig(Config):
     max_answer_length: int = option(30, "Maximum length of an answer, in pieces.", lower=1)
     version_2_with_negative: bool = option(False, "SQuAD 2.0: questions may have no answer.")
     null_score_diff_threshold: float = option(
-        0.0,
-        "Predict no answer if its score exceeds the best answer's by more than this.",
-        needs=("version_2_with_negative",),
+        0.0, "Predict no answer if its score exceeds the best answer's by more than this."
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggerConfig(Config):
+class SquadRunConfig(SquadConfig, TeacherConfig):
+    """All of `run_squad`'s own flags."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggerConfig(TeacherConfig):
     """Flags of `run_tagger`."""
 
     word_column: int = option(
@@ -188,8 +191,8 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceConfig(Config):
-    """Flags of `run_multiple_choice`: none."""
+class ChoiceConfig(TeacherConfig):
+    """Flags of `run_multiple_choice`."""
 
 
 RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")

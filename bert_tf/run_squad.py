@@ -12,9 +12,9 @@ import dataclasses
 
 from bert_tf import config_flags
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.fine_tuning_config import SquadRunConfig
 
-define_flags(SquadConfig)
+define_flags(SquadRunConfig)
 config_flags.set_defaults(max_seq_length=384)
 
 
@@ -32,7 +32,7 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
 
 
 def main(_: list[str]) -> int:
-    return run(SquadConfig, find_files, execute)
+    return run(SquadRunConfig, find_files, execute)
 
 
 if __name__ == "__main__":

@@ -228,3 +228,16 @@ def test_the_worst_answers_come_first():
         "5.5000\t1\t2\tf line 4\te\tleft\tup",
         "1.2500\t0\t1\tf line 2\ta\\tb c\tright\tleft",
     ]
+
+
+@pytest.mark.slow
+def test_a_student_learns_the_choices_of_a_teacher(folder, trained):
+    """All its own answers are wrong, and not learned."""
+    rows = make_rows(1, 150)
+    for row in rows:
+        row["label"] = (row["label"] + 1) % 4
+    write_table(folder / "wrong.csv", rows)
+    given = {"train_file": folder / "wrong.csv", "teacher": trained, "learn_labels": "false"}
+    assert fine_tune("run_multiple_choice", **flags_of(folder, "student", **given)) == 0
+    expected = read_results(trained)["eval_accuracy"]
+    assert read_results(folder / "student")["eval_accuracy"] > expected - 0.1

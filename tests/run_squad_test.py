@@ -286,3 +286,18 @@ def test_answers_that_are_all_empty_are_warned_of(folder, second, caplog):
     printed = log_of(caplog, "run_squad", "--do_predict", **flags)
     assert set(read(second / "predictions.json").values()) == {""}
     assert "All 39 answers are empty; --null_score_diff_threshold=-99 lies below" in printed
+
+
+@pytest.mark.slow
+def test_a_student_learns_the_answers_of_a_teacher(folder, first):
+    """All its own answers are wrong, and not learned."""
+    content = make_data(1, 200)
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            word = paragraph["context"].split()[0]
+            paragraph["qas"][0]["answers"] = [{"text": word, "answer_start": 0}]
+    (folder / "wrong.json").write_text(json.dumps(content))
+    given = {"train_file": folder / "wrong.json", "teacher": first, "learn_labels": "false"}
+    assert fine_tune("run_squad", **flags_of(folder, "student", **ALL, **given)) == 0
+    expected = read_results(first)["eval_f1"]
+    assert read_results(folder / "student")["eval_f1"] > expected - 10 > 40

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
+from bert_tf.training.metrics_log import read_metrics
 from tests import entity_twin
 from tests.fine_tune import check_packed_rows, files_of, fine_tune, read_results, read_tsv, refuse
 from tests.programs import finish, run
@@ -309,3 +310,18 @@ def test_a_labelled_file_is_judged_as_well_as_tagged(folder, names):
         assert fine_tune("run_tagger", "--do_predict", out, predict_file=folder / "bare.txt") == 0
     assert files_of(names).items() >= before.items()
     assert len(files_of(names)) == len(before) + 4
+
+
+@pytest.mark.slow
+def test_a_student_learns_the_tags_of_a_teacher(folder, names):
+    """All its own tags are wrong, and not learned."""
+    after = {"B-PER": "B-LOC", "B-LOC": "O", "O": "I-PER", "I-PER": "B-PER"}
+    wrong = [[(*row[:-1], after[row[-1]]) for row in rows] for rows in make_sentences(1, 150)]
+    (folder / "wrong.txt").write_text(as_conll(wrong))
+    given = {"train_file": folder / "wrong.txt", "teacher": names, "learn_labels": "false"}
+    given |= {"init_checkpoint": folder / "model", "keep_layers": "0,1"}
+    assert fine_tune("run_tagger", **flags_of(folder, "student", "txt", **given)) == 0
+    assert read_results(folder / "student")["eval_f1"] > 80
+    lines = read_metrics(folder / "student/metrics.jsonl")
+    assert lines[-1]["teacher_loss"] < lines[0]["teacher_loss"] / 3
+    assert lines[-1]["loss"] == pytest.approx(lines[-1]["teacher_loss"], rel=1e-5)

@@ -3,28 +3,67 @@
 import types
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning import teacher as teachers
+from bert_tf.modeling.models import BertSpanLabeler, BertTokenClassifier
 from bert_tf.text.packing import PackedText
 from tests.tiny_model import write_tiny_model
+
+
+def configs_of(folder):
+    folder.mkdir()
+    training = types.SimpleNamespace(output_dir=str(folder))
+    task = types.SimpleNamespace(learn_labels=True, teacher_weight=1.0)
+    return types.SimpleNamespace(training=training, task=task)
+
+
+@pytest.mark.parametrize("model_class", [BertTokenClassifier, BertSpanLabeler])
+def test_scores_of_pieces_are_kept_row_by_row(tmp_path, monkeypatch, model_class):
+    """Batches take the longest rows first and are padded; what is kept is neither."""
+    checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
+    heads = {"num_labels": 3} if model_class is BertTokenClassifier else {}
+    model = model_class.from_checkpoint(checkpoint, new_head=True, **heads)
+    texts = [PackedText([2, *range(5, 5 + n), 3], [0] * (n + 2)) for n in (1, 4, 2)]
+    rows = Rows(texts)
+    strategy = tf.distribute.get_strategy()
+    found = teachers.teacher_outputs(model, checkpoint, rows, configs_of(tmp_path / "a"), strategy)
+    start = 0
+    for index, text in enumerate(texts):
+        outputs = model(rows.batch(np.array([index]), 1, len(text.ids)))
+        expected = np.stack(list(outputs.values()), -1) if isinstance(outputs, dict) else outputs
+        end = start + len(text.ids)
+        np.testing.assert_allclose(found[start:end], expected[0], atol=1e-5)
+        start = end
+    assert found.shape == (start, 3 if heads else 2)
+    monkeypatch.setattr(teachers, "_compute", None)  # What was kept is read.
+    again = teachers.teacher_outputs(model, checkpoint, rows, configs_of(tmp_path / "b"), strategy)
+    np.testing.assert_array_equal(again, found)
 
 
 def test_outputs_of_another_pooling_are_not_taken(tmp_path, monkeypatch):
     checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
     rows = Rows([PackedText([2, 3], [0, 0])], {}, pad_id=0)
-    training = types.SimpleNamespace(output_dir=str(tmp_path / "run"))
-    task = types.SimpleNamespace(learn_labels=True, teacher_weight=1.0)
-    configs = types.SimpleNamespace(training=training, task=task)
+    configs = configs_of(tmp_path / "run")
     computed = []
     monkeypatch.setattr(
         teachers, "_compute", lambda model, _: computed.append(model) or np.ones([1, 2])
     )
-    (tmp_path / "run").mkdir()
     for pooling in (("mean",), ("cls",), ("mean",)):
         model = types.SimpleNamespace(embedding=EmbeddingConfig(pooling=pooling))
         teachers.teacher_outputs(model, checkpoint, rows, configs, tf.distribute.get_strategy())
     assert [model.embedding.pooling for model in computed] == [("mean",), ("cls",)]
+
+
+def test_labels_in_another_order_are_found_and_others_refused():
+    teacher = types.SimpleNamespace(labels=("c", "a", "b"), num_labels=3, source="runs/teacher")
+    assert teachers.check_labels(teacher, ("a", "b", "c")) == [1, 2, 0]
+    unnamed = types.SimpleNamespace(labels=(), num_labels=1, source="runs/teacher")
+    assert teachers.check_labels(unnamed, (), "number", "number") == [0]
+    for labels, kinds in ((("a", "b"), ()), (("a", "b", "d"), ()), (teacher.labels, ("several",))):
+        with pytest.raises(ValueError, match="runs/teacher has a head of 3 labels"):
+            teachers.check_labels(teacher, labels, *kinds)

@@ -102,8 +102,9 @@ def _batches(
     """Makes the batches that `choose` names, each filled up to its size unless said otherwise."""
     own = shares.rows(batch_size)
     example = rows.batch(np.zeros([0], np.int64), len(own), buckets[-1])
-    is_long = {name: value.shape[-1] == buckets[-1] for name, value in example.items()}
-    is_long |= dict.fromkeys([*rows.labels, "row_ids", "example_weights"], False)
+    # Which axis holds pieces, whose number differs from batch to batch.
+    axes = dict.fromkeys(example, -1) | dict.fromkeys(rows.piece_scores, -2)
+    without = {*rows.labels, "row_ids", "example_weights"}
 
     def make(step: np.ndarray) -> list[np.ndarray]:
         row_ids, longest = choose(int(step))
@@ -116,7 +117,9 @@ def _batches(
         shape: list[int | None] = list(example[name].shape)
         if not is_filled:
             shape[0] = None
-        return [*shape[:-1], None] if is_long[name] and len(buckets) > 1 else shape
+        if name not in without and len(buckets) > 1:
+            shape[axes[name]] = None
+        return shape
 
     return map_in_numpy(
         steps, make, {name: (example[name].dtype, static_shape(name)) for name in example}

@@ -51,6 +51,7 @@ class Rows:
 
     Attributes:
       lengths: int32 [N], pieces of the (longest) text of each row.
+      piece_scores: by name, float32 [num_pieces, C], the rows one after the other.
       num_pieces: of all texts.
     """
 
@@ -69,6 +70,7 @@ class Rows:
         self._sizes, self._starts = sizes, _starts(sizes)
         self._ids, self._type_ids = _flat(texts, 0), _flat(texts, 1)
         self.labels = dict(labels or {})
+        self.piece_scores: dict[str, np.ndarray] = {}
         self._piece_labels = {
             name: np.concatenate([*values, np.zeros([0], np.int32)]).astype(np.int32)
             for name, values in (piece_labels or {}).items()
@@ -80,6 +82,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def has(self, name: str) -> bool:
+        """Tells whether there are labels or scores of this name."""
+        return name in (*self.labels, *self.piece_scores)
 
     def fingerprint(self) -> str:
         """Returns a digest that changes with any piece or label."""
@@ -101,8 +107,8 @@ class Rows:
 
         Returns:
           The encoder's inputs, int32 [B, T] ([B, C, T] with choices), the labels, `row_ids` int32
-          [B] with -1 in rows that fill, and `example_weights` float32 [B], where the labels have
-          none: 1.
+          [B] with -1 in rows that fill, `example_weights` float32 [B], where the labels have
+          none: 1, and the scores of pieces, float32 [B, T, C].
         """
         positions = np.arange(length)
         mask = positions < self._sizes[row_ids][..., None]  # [n, C, T]
@@ -121,6 +127,10 @@ class Rows:
             "example_weights": _fill(np.ones([len(row_ids)], np.float32), num_rows),
         }
         batch |= {name: gather(flat, NO_LABEL) for name, flat in self._piece_labels.items()}
+        batch |= {
+            name: _fill(np.where(mask[:, 0, :, None], flat[places[:, 0]], 0.0), num_rows)
+            for name, flat in self.piece_scores.items()
+        }
         return batch | {
             name: _fill(values[row_ids], num_rows) for name, values in self.labels.items()
         }

@@ -7,11 +7,10 @@ import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
-from bert_tf.checkpoints.teacher import check_vocabularies, read_teacher
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
-from bert_tf.fine_tuning.teacher import teacher_outputs
+from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.with_preprocessor import folder_of
@@ -29,6 +28,7 @@ from bert_tf.tasks.classification_report import (
     several_report_text,
     worst_errors_text,
 )
+from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.glue import glue_submission_name, glue_submission_rows, glue_task, read_glue
 from bert_tf.tasks.text_examples import TextExample, describe, label_names, read_text_examples
 from bert_tf.text.tokenization import Tokenizer
@@ -196,24 +196,13 @@ class Classifier(Program):
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `teacher_logits` float32 [N, C]."""
-        path, labels = self.configs.task.teacher, examples.labels
-        if not path:
-            return
-        teacher = read_teacher(path, ("classifier",), self.configs.data.max_seq_length)
-        check_vocabularies(teacher, tokenizer.vocab, self.configs.model.do_lower_case)
-        theirs, count = teacher.labels or labels, max(1, len(labels))
+        teacher = read_known(self.configs, tokenizer, self.head)
         kind = recorded_kind(folder_of(teacher)) or self.kind
-        if (kind, teacher.num_labels, sorted(theirs)) != (self.kind, count, sorted(labels)):
-            raise ValueError(
-                f"--teacher={path} has a head of {teacher.num_labels} labels "
-                f"{list(teacher.labels)[:10]} of kind {kind}, the task has {len(labels)} "
-                f"{list(labels)[:10]} of kind {self.kind}: it must be a model of the same task."
-            )
+        order = check_labels(teacher, examples.labels, kind, self.kind)
         model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
         logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        order = [theirs.index(label) for label in labels] or [0]
-        rows.labels["teacher_logits"] = logits[:, order]
+        rows.labels[TEACHER_LOGITS] = logits[:, order]
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

@@ -9,7 +9,9 @@ from absl import logging
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
 from bert_tf.tasks.swag import read_swag
 from bert_tf.text.tokenization import Tokenizer
@@ -22,7 +24,7 @@ class MultipleChoice(Program):
 
     head = "classifier"
     needs_pooler = True
-    panels = {"loss": "loss", "accuracy": "accuracy"}
+    panels = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
@@ -42,11 +44,20 @@ class MultipleChoice(Program):
 
         return Examples.of_files(self.read_files(make))
 
+    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+        """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
+        teacher = read_known(self.configs, tokenizer, self.head)
+        model = BertMultipleChoice.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.labels[TEACHER_LOGITS] = found
+
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> MultipleChoiceTask:
         """Makes the model and its task."""
-        return MultipleChoiceTask(BertMultipleChoice(config, **options), *data)
+        model = BertMultipleChoice(config, **options)
+        return MultipleChoiceTask(model, *data, teacher=self.configs.task)
 
     def report(
         self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Any

@@ -107,7 +107,7 @@ class Program(abc.ABC):
     def ask_teacher(  # noqa: B027
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds a teacher's outputs to the rows to train on, where the flags name a teacher."""
+        """Adds the outputs of --teacher to the rows to train on; called if there is one."""
 
     def read_files(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
         """Returns `read(use, file)` of each file by use; one object where eval is predict."""

@@ -10,10 +10,9 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write_embedding
-from bert_tf.checkpoints.teacher import check_vocabularies, read_teacher
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
-from bert_tf.fine_tuning.teacher import teacher_outputs
+from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.embedder import BertEmbedder
@@ -148,10 +147,7 @@ class Retriever(Program):
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""
         path, own = self.configs.task.teacher, self.embedding
-        if not path:
-            return
-        teacher = read_teacher(path, (), self.configs.data.max_seq_length)
-        check_vocabularies(teacher, tokenizer.vocab, self.configs.model.do_lower_case)
+        teacher = read_known(self.configs, tokenizer, head="")
         given = teacher.embedding or dataclasses.replace(own, dense=())
         sizes = (
             given.dimension(teacher.config.hidden_size),

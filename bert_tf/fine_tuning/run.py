@@ -121,7 +121,7 @@ class Run:
             check_same_run(training.output_dir, *configs)
         # Before the teacher adds its outputs, whose last bits may differ when they are made again.
         fingerprint = examples.train.rows.fingerprint() if examples.train else ""
-        if training.do_train:
+        if training.do_train and "teacher" in configs.task.names() and configs.task.teacher:
             self.program.ask_teacher(examples, tokenizer, strategy)
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)

@@ -9,7 +9,9 @@ from absl import logging
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
+from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.modeling.models import BertSpanLabeler
+from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
 from bert_tf.tasks.squad_answers import SquadPredictions
 from bert_tf.tasks.squad_features import read_squad
@@ -24,6 +26,7 @@ class Squad(Program):
     needs_pooler = False
     panels = {
         "loss": "loss",
+        "teacher_loss": "loss to the teacher",
         "f1": "F1 (%)",
         "exact_match": "exact match (%)",
         "exact": "exact match (%)",
@@ -55,11 +58,20 @@ class Squad(Program):
             )
         return Examples.of_files(made)
 
+    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+        """Adds `TEACHER_LOGITS` of each piece, as first and as last one: [num_pieces, 2]."""
+        teacher = read_known(self.configs, tokenizer, self.head)
+        model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.piece_scores[TEACHER_LOGITS] = found
+
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> SquadTask:
         """Makes the model and its task."""
-        return SquadTask(BertSpanLabeler(config, **options), *data, config=self.configs.task)
+        given = self.configs.task
+        return SquadTask(BertSpanLabeler(config, **options), *data, config=given, teacher=given)
 
     def report(self, task: SquadTask, examples: SquadExamples, outputs: Any) -> dict[str, str]:
         """Returns worst_errors.tsv: the questions with the lowest F1."""

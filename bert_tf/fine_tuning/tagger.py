@@ -7,8 +7,10 @@ from absl import logging
 
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.modeling.models import BertTokenClassifier
+from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.tagging import TaggedExamples, TaggingTask, make_examples
 from bert_tf.tasks.tagging_features import truncation_report
 from bert_tf.tasks.tagging_files import (
@@ -28,7 +30,12 @@ class Tagger(Program):
 
     head = "tagger"
     needs_pooler = False
-    panels = {"loss": "loss", "accuracy": "accuracy", "f1": "F1 of entities (%)"}
+    panels = {
+        "loss": "loss",
+        "teacher_loss": "loss to the teacher",
+        "accuracy": "accuracy",
+        "f1": "F1 of entities (%)",
+    }
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
@@ -64,12 +71,21 @@ class Tagger(Program):
 
         return Examples.of_files(self.read_files(make), labels)
 
+    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+        """Adds `TEACHER_LOGITS` of each piece, float32 [num_pieces, C]."""
+        teacher = read_known(self.configs, tokenizer, self.head)
+        order = check_labels(teacher, examples.labels)
+        model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.piece_scores[TEACHER_LOGITS] = logits[:, order]
+
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> TaggingTask:
         """Makes the tagger and its task."""
         model = BertTokenClassifier(config, len(labels), **options)
-        return TaggingTask(model, *data, labels=labels)
+        return TaggingTask(model, *data, labels=labels, teacher=self.configs.task)
 
     def report(self, task: TaggingTask, examples: TaggedExamples, outputs: Any) -> dict[str, str]:
         """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""

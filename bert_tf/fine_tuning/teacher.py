@@ -13,14 +13,45 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.teacher import check_same_teacher
+from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.data.row_batches import evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning.program import Configs
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.distribution import any_worker, is_chief
 
 BATCH_SIZE = 32
+
+
+def read_known(configs: Configs, tokenizer: Tokenizer, head: str) -> Checkpoint:
+    """Reads the --teacher, which must have the head and the student's vocabulary.
+
+    Raises:
+      ValueError: if it has another, or reads other pieces.
+    """
+    heads = (head,) if head else ()
+    teacher = read_teacher(configs.task.teacher, heads, configs.data.max_seq_length)
+    check_vocabularies(teacher, tokenizer.vocab, configs.model.do_lower_case)
+    return teacher
+
+
+def check_labels(
+    teacher: Checkpoint, labels: tuple[str, ...], kind: str = "class", own_kind: str = "class"
+) -> list[int]:
+    """Returns the place of each of the student's labels among the teacher's, [0] without labels.
+
+    Raises:
+      ValueError: if they are not the same labels, or of another kind.
+    """
+    theirs, count = teacher.labels or labels, max(1, len(labels))
+    if (kind, teacher.num_labels, sorted(theirs)) != (own_kind, count, sorted(labels)):
+        raise ValueError(
+            f"--teacher={teacher.source} has a head of {teacher.num_labels} labels "
+            f"{list(teacher.labels)[:10]} of kind {kind}, the task has {len(labels)} "
+            f"{list(labels)[:10]} of kind {own_kind}: it must be a model of the same task."
+        )
+    return [theirs.index(label) for label in labels] or [0]
 
 
 def teacher_outputs(
@@ -28,8 +59,10 @@ def teacher_outputs(
 ) -> np.ndarray:
     """Returns the teacher's outputs for each row, float32 [N, ...], from the cache if it has them.
 
+    Of a model that scores pieces: [num_pieces, C], the rows one after the other, without padding.
+
     Args:
-      model: the teacher, which returns one tensor [B, ...].
+      model: the teacher, which returns one tensor [B, ...], or scores of pieces [B, T].
       teacher: what it was made from.
       rows: without the teacher's outputs.
       configs: of the run.
@@ -50,7 +83,7 @@ def teacher_outputs(
     path = folder.parent / "bert_tf_cache" / f"teacher-{key[:16]}.npy"
 
     def compute_or_read() -> np.ndarray:
-        found = _read(path, len(rows))
+        found = _read(path, rows.num_pieces if has_pieces(model) else len(rows))
         if found is None:
             found = _compute(model, rows)
             with atomic_write(path, "wb") as file:
@@ -60,6 +93,11 @@ def teacher_outputs(
     found = compute_or_read() if is_chief(strategy) else None
     any_worker(strategy, False)  # The others wait here, then find everything made.
     return compute_or_read() if found is None else found
+
+
+def has_pieces(model: Any) -> bool:
+    """Tells whether a model scores every piece of a text."""
+    return getattr(model, "has_pieces", False)
 
 
 def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
@@ -79,14 +117,19 @@ def _compute(model: Any, rows: Rows) -> np.ndarray:
     logging.info("The teacher reads %s texts.", f"{len(rows):,}")
     longest = max(1, int(rows.lengths.max(initial=1)))
     batches = evaluation_batches(rows, BATCH_SIZE, 0, length_buckets(longest, False))
-    compute = tf.function(lambda batch: model(batch, training=False), autograph=False)
-    compute = compute.get_concrete_function(batches.element_spec)
-    found: np.ndarray | None = None
+
+    @tf.function(autograph=False, input_signature=[batches.element_spec])
+    def compute(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        outputs = model(batch, training=False)
+        return tf.stack(list(outputs.values()), -1) if isinstance(outputs, dict) else outputs
+
+    found: dict[int, np.ndarray] = {}
     for batch in batches:
-        values, row_ids = compute(batch).numpy().astype(np.float32), batch["row_ids"].numpy()
-        if found is None:
-            found = np.zeros([len(rows), *values.shape[1:]], np.float32)
-        found[row_ids[row_ids >= 0]] = values[row_ids >= 0]
-    if found is None:
+        values = compute(batch).numpy().astype(np.float32)
+        for value, row in zip(values, batch["row_ids"].numpy(), strict=True):
+            if row >= 0:  # The others fill the last batch.
+                found[row] = value[: rows.lengths[row]] if has_pieces(model) else value
+    if not found:
         raise ValueError("There is nothing to train on.")
-    return found
+    in_order = [found[row] for row in range(len(rows))]
+    return np.concatenate(in_order) if has_pieces(model) else np.stack(in_order)

@@ -70,8 +70,13 @@ def span_losses(logits: Any, input_mask: Any, positions: Any) -> Any:
     Differs from the original, whose padding takes part in the softmax, so that the loss depends on
     the length that rows are padded to.
     """
+    return class_losses(mask_scores(logits, input_mask), positions)
+
+
+def mask_scores(logits: Any, input_mask: Any) -> Any:
+    """Returns scores that leave no probability to padding, float32 [B, T]; see `span_losses`."""
     is_real = ops.cast(input_mask, "float32")  # [B, T]
-    return class_losses(ops.cast(logits, "float32") + (is_real - 1.0) * 1e4, positions)
+    return ops.cast(logits, "float32") + (is_real - 1.0) * 1e4
 
 
 def weigh(values: Any, weights: Any) -> WeightedSum:

@@ -8,6 +8,7 @@ import types
 import typing
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.index import Batch
@@ -34,16 +35,11 @@ def write_qdrant(
       The number of points.
 
     Raises:
-      ValueError: if the client is not installed, there is no document, or `name` is itself a
-        collection.
+      ValueError: as of `open_qdrant`, or if there is no document.
     """
-    library = qdrant_client()
-    models = library.models
-    place = {"url" if "://" in target else "path": target}
-    client = library.QdrantClient(**place)
+    models = qdrant_client().models
+    client = open_qdrant(target, name)
     try:
-        if name in [one.name for one in client.get_collections().collections]:
-            raise ValueError(f"{name!r} is itself a collection of {target}; give another name.")
         collection, count = f"{name}-{version}", 0
         for batch in batches:
             if not client.collection_exists(collection):
@@ -70,6 +66,27 @@ def write_qdrant(
     finally:
         client.close()
     return count
+
+
+def open_qdrant(target: str, name: str) -> Any:
+    """Returns a client; arguments are those of `write_qdrant`.
+
+    Raises:
+      ValueError: if the library is not installed, nobody answers, another process has the folder,
+        or `name` is itself a collection.
+    """
+    library = qdrant_client()
+    place = {"url" if "://" in target else "path": target}
+    try:
+        # Its check of versions only warns, in a thread, of a server that does not answer.
+        client = library.QdrantClient(**place, check_compatibility=False)
+        names = [one.name for one in client.get_collections().collections]
+    except (library.http.exceptions.ApiException, RuntimeError, OSError) as error:
+        raise ValueError(f"Qdrant cannot be opened at {target}: {error}") from error
+    if name in names:
+        client.close()
+        raise ValueError(f"{name!r} is itself a collection of {target}; give another name.")
+    return client
 
 
 def qdrant_client() -> types.ModuleType:

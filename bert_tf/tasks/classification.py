@@ -1,12 +1,12 @@
 """Texts and pairs of texts: a class, several classes or a number for each (BERT section 4.1)."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import TeacherConfig
 from bert_tf.metrics import classification, regression
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
@@ -71,7 +71,6 @@ class ClassificationTask(RowsTask):
       kind: `class`, `number` or `several`.
       labels: names of the classes; empty for numbers.
       metric_names: what is reported; the first names the best checkpoint.
-      teacher: how rows with `teacher_logits` are learned.
     """
 
     def __init__(
@@ -80,19 +79,15 @@ class ClassificationTask(RowsTask):
         kind: str,
         labels: Sequence[str],
         metric_names: Sequence[str],
-        teacher: TeacherConfig | None = None,
         **keywords: Any,
     ) -> None:
+        if kind == "class":
+            self.sum_names = ("loss", "accuracy")
         super().__init__(*arguments, **keywords)
         self.kind = kind
         self.labels = tuple(labels)
         self.metric_names = tuple(metric_names)
         self.best_metric = self.metric_names[0]
-        if kind == "class":
-            self.sum_names = ("loss", "accuracy")
-        self.teacher = teacher or TeacherConfig()
-        if self.train_rows and "teacher_logits" in self.train_rows.labels:
-            self.sum_names = (*self.sum_names, "teacher_loss")
 
     def _losses(self, batch: Batch, logits: Any) -> Any:
         """Returns the loss of each row, float32 [B]."""
@@ -100,15 +95,9 @@ class ClassificationTask(RowsTask):
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
-        weights, losses, sums = batch["example_weights"], self._losses(batch, outputs), {}
-        if "teacher_logits" in batch:
-            config = self.teacher
-            soft = SOFT_LOSSES[self.kind](
-                outputs, batch["teacher_logits"], config.distillation_temperature
-            )
-            sums["teacher_loss"] = weigh(soft, weights)
-            losses = config.teacher_weight * soft + (losses if config.learn_labels else 0.0)
-        sums["loss"] = weigh(losses, weights)
+        weights, losses = batch["example_weights"], self._losses(batch, outputs)
+        soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
+        sums = self.losses_to_learn(batch, losses, soft, weights)
         if self.kind == "class":
             real = tf.cast(weights > 0, tf.float32)
             sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)

@@ -185,6 +185,7 @@ class EmbeddingTask(RowsTask):
     step_class = CachedStep
     similarity = "cosine"  # of in-batch losses
     model: Any
+    teacher: RetrieverConfig
 
     def __init__(
         self,

@@ -8,10 +8,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.config import TeacherConfig
 from bert_tf.data.row_batches import evaluation_batches, training_batches
 from bert_tf.data.rows import Rows, Shares
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.modeling.losses import WeightedSum, weigh
 from bert_tf.training.task import Batch
+
+# A teacher's scores of the rows [N, C] or of their pieces.
+TEACHER_LOGITS = "teacher_logits"
 
 
 class RowsTask(abc.ABC):
@@ -26,6 +30,7 @@ class RowsTask(abc.ABC):
       eval_examples: an object with `rows`; None if nothing is evaluated.
       buckets: lengths that batches are padded to.
       seed: of the order of the rows.
+      teacher: how rows with `TEACHER_LOGITS` are learned.
     """
 
     loss_names: tuple[str, ...] = ("loss",)
@@ -39,12 +44,16 @@ class RowsTask(abc.ABC):
         eval_examples: Any,
         buckets: Sequence[int],
         seed: int,
+        teacher: TeacherConfig | None = None,
     ) -> None:
         self.model = model
         self.train_rows = train_rows
         self.eval_examples = eval_examples
         self.buckets = list(buckets)
         self.seed = seed
+        self.teacher = teacher or TeacherConfig()
+        if isinstance(train_rows, Rows) and train_rows.has(TEACHER_LOGITS):
+            self.sum_names = (*self.sum_names, "teacher_loss")
 
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
@@ -74,6 +83,22 @@ class RowsTask(abc.ABC):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns the weight of the batch: float32 []."""
         return {"loss": tf.reduce_sum(batch["example_weights"])}
+
+    def losses_to_learn(self, batch: Batch, losses: Any, soft: Any, weights: Any) -> dict[str, Any]:
+        """Returns the sums "loss" and, where a teacher has scored the rows, "teacher_loss".
+
+        Args:
+          batch: with `TEACHER_LOGITS` if there is a teacher.
+          losses: to the labels, float32 [...].
+          soft: takes the teacher's scores and the temperature; returns the losses to them.
+          weights: float32 [...].
+        """
+        if TEACHER_LOGITS not in batch:
+            return {"loss": weigh(losses, weights)}
+        config = self.teacher
+        taught = soft(batch[TEACHER_LOGITS], config.distillation_temperature)
+        both = config.teacher_weight * taught + (losses if config.learn_labels else 0.0)
+        return {"teacher_loss": weigh(taught, weights), "loss": weigh(both, weights)}
 
     @abc.abstractmethod
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:

@@ -1,5 +1,6 @@
 """Multiple choice: which of some endings follows a text (BERT section 4.4, SWAG)."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.metrics.classification import accuracy
 from bert_tf.modeling.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.choice_features import ChoiceExamples
 from bert_tf.tasks.choice_features import make_examples as make_examples
 from bert_tf.tasks.fine_tuning import RowsTask
@@ -21,9 +23,10 @@ class MultipleChoiceTask(RowsTask):
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss and the right answers."""
-        weights = batch["example_weights"]
+        weights, losses = batch["example_weights"], class_losses(outputs, batch["label_ids"])
+        soft = functools.partial(soft_class_losses, outputs)
         return {
-            "loss": weigh(class_losses(outputs, batch["label_ids"]), weights),
+            **self.losses_to_learn(batch, losses, soft, weights),
             "accuracy": weigh(right_labels(outputs, batch["label_ids"]), weights),
         }
 

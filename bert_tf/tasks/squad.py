@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
-from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
+from bert_tf.modeling.losses import WeightedSum, mask_scores, span_losses
+from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.squad_answers import SquadPredictions, choose_answers, make_predictions
 from bert_tf.tasks.squad_features import SquadExamples, SquadQuestion
@@ -38,7 +39,12 @@ class SquadTask(RowsTask):
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss."""
-        return {"loss": weigh(self._losses(batch, outputs), batch["example_weights"])}
+        losses, weights = self._losses(batch, outputs), batch["example_weights"]
+
+        def soft(teacher: Any, temperature: float) -> Any:
+            return soft_span_losses(outputs, teacher, batch["input_mask"], temperature)
+
+        return self.losses_to_learn(batch, losses, soft, weights)
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
         """Returns the scores of each piece and the loss of each row."""
@@ -77,6 +83,26 @@ class SquadTask(RowsTask):
         always = choose_answers(found.nbest, found.null_odds, float("inf"))
         best = evaluate_v2(dataset, always, found.null_odds, float("inf"))
         return results | {name: best[name] for name in best if name.startswith("best_")}
+
+
+def soft_span_losses(outputs: Any, teacher: Any, input_mask: Any, temperature: float) -> Any:
+    """Returns the mean over start and end of the losses to the teacher's positions, float32 [B].
+
+    Args:
+      outputs: of `BertSpanLabeler`.
+      teacher: both of its scores, float32 [B, T, 2].
+      input_mask: int32 [B, T].
+      temperature: see `soft_class_losses`.
+    """
+    losses = [
+        soft_class_losses(
+            mask_scores(outputs[name], input_mask),
+            mask_scores(teacher[..., index], input_mask),
+            temperature,
+        )
+        for index, name in enumerate(("start_logits", "end_logits"))
+    ]
+    return sum(losses) / 2.0
 
 
 def _official(questions: list[SquadQuestion]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Tagging: a label for each word, named entities or parts of speech (BERT section 5.3)."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.metrics.entities import EntityReport, evaluate_entities
 from bert_tf.modeling.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.tagging_features import NOT_PREDICTED, TaggedExamples, gather_tags
 from bert_tf.tasks.tagging_features import make_examples as make_examples
@@ -39,9 +41,10 @@ class TaggingTask(RowsTask):
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss of all words, and the right tags."""
-        is_word = _is_word(batch)
+        is_word, losses = _is_word(batch), class_losses(outputs, batch["tag_ids"])
+        soft = functools.partial(soft_class_losses, outputs)
         return {
-            "loss": weigh(class_losses(outputs, batch["tag_ids"]), is_word),
+            **self.losses_to_learn(batch, losses, soft, is_word),
             "accuracy": weigh(right_labels(outputs, batch["tag_ids"]), is_word),
         }
 

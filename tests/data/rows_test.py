@@ -87,6 +87,20 @@ def test_a_batch_by_hand():
     assert len(rows) == 2 and rows.num_pieces == 5 and rows.lengths.tolist() == [3, 2]
 
 
+def test_scores_of_pieces_stay_with_their_pieces():
+    rows = Rows([PackedText([2, 7, 3], [0, 0, 1]), PackedText([2, 3], [0, 1])])
+    rows.piece_scores["scores"] = np.arange(10, dtype=np.float32).reshape(5, 2)
+    batch = rows.batch(np.array([1, 0]), num_rows=3, length=4)
+    expected = np.zeros([3, 4, 2])
+    expected[0, :2], expected[1, :3] = [[6, 7], [8, 9]], [[0, 1], [2, 3], [4, 5]]
+    np.testing.assert_array_equal(batch["scores"], expected)
+    assert batch["scores"].dtype == np.float32
+    data = training_batches(rows, 2, 0, 1, [2, 4], ALONE)
+    assert data.element_spec["scores"].shape.as_list() == [2, None, 2]
+    first = next(iter(data))
+    assert first["scores"].shape[:2] == first["input_word_ids"].shape
+
+
 def test_a_batch_of_choices_by_hand():
     """Two questions of two choices; a row is as long as its longest choice."""
     sizes = (2, 4, 3, 1)

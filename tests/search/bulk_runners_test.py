@@ -291,7 +291,10 @@ def test_a_saved_model_embeds_in_spark(saved: tuple[str, dict[str, np.ndarray]])
 @pytest.mark.slow
 def test_qdrant_finds_what_exact_search_finds(tmp_path: pathlib.Path) -> None:
     qdrant_client = pytest.importorskip("qdrant_client")
-    from bert_tf.search.qdrant import write_qdrant
+    from bert_tf.search.qdrant import open_qdrant, write_qdrant
+
+    with pytest.raises(ValueError, match="cannot be opened at http://localhost:1: "):
+        open_qdrant("http://localhost:1", "documents")
 
     vectors = np.random.default_rng(0).normal(size=[600, 8]).astype(np.float32)
     ids = [f"d{number}" for number in range(600)]

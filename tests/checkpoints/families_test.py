@@ -124,6 +124,45 @@ def test_a_bare_encoder_has_no_prefix(tmp_path):
         assert not any(key.startswith(start) for key in keys) and again.family == whole.family
 
 
+BASE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu_exact",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "position_type": "learned",
+}
+# What the configuration classes of transformers have where a config.json says nothing.
+DEFAULTS = {
+    "bert": BASE | {"vocab_size": 30522, "pad_token_id": 0},
+    "roberta": BASE | {"vocab_size": 50265, "pad_token_id": 1},
+    "distilbert": BASE | {"vocab_size": 30522, "num_hidden_layers": 6, "type_vocab_size": 0},
+    "electra": BASE
+    | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+    | {"vocab_size": 30522, "embedding_size": 128},
+    "roformer": BASE
+    | {"vocab_size": 50000, "max_position_embeddings": 1536, "embedding_size": 0}
+    | {"position_type": "rotary_interleaved", "rotary_theta": 10000},
+    "modernbert": BASE
+    | {"vocab_size": 50368, "num_hidden_layers": 22, "intermediate_size": 1152}
+    | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "layer_norm_eps": 1e-5}
+    | {"max_position_embeddings": 8192, "type_vocab_size": 0, "position_type": "rotary"}
+    | {"rotary_theta": 160000, "local_rotary_theta": 10000, "local_attention": 128}
+    | {"global_attention_every": 3, "pad_token_id": 50283, "biases": "output"},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_what_a_configuration_leaves_out(name):
+    made = FAMILIES[name].read_config({"model_type": name}, pathlib.Path("config.json"))
+    assert {field: getattr(made, field) for field in DEFAULTS[name]} == DEFAULTS[name]
+
+
 def test_newer_configurations_say_the_same(tmp_path):
     name = "modernbert/masked_lm"
     expected = read_checkpoint(golden_folder(name)).config

@@ -15,9 +15,11 @@ from bert_tf.data.google_examples import (
     read_google_documents,
 )
 from bert_tf.data.tfrecords import encode_examples, write_records
+from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import shared_data
+from tests.tiny_bpe import tiny_bpe_vocab
 
 # The flags with which the original program was run; the others at their defaults.
 GOLDEN = {
@@ -60,6 +62,17 @@ def test_documents_end_at_blank_lines_but_not_at_the_end_of_a_file(tmp_path):
     (tmp_path / "2.txt").write_bytes(b"c c\n\n")
     documents = read_google_documents(f"{tmp_path}/*.txt", WordPiece(vocab, True))
     assert documents == [[[5]], [[6], [7, 7]]]
+
+
+def test_of_byte_level_bpe_all_but_a_first_sentence_begin_with_a_space(tmp_path):
+    tokenizer = make_tokenizer(tiny_bpe_vocab(), False)
+    (tmp_path / "a.txt").write_text("a boat\nthe mill\n\na boat\na boat\nthe mill\n")
+    a_boat, then_a_boat, mill = map(tokenizer.encode, ("a boat", " a boat", " the mill"))
+    assert a_boat != then_a_boat
+    assert read_google_documents(str(tmp_path / "a.txt"), tokenizer) == [
+        [a_boat, mill],
+        [a_boat, then_a_boat, mill],
+    ]
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])

@@ -141,8 +141,8 @@ def c_results(asked, tmp_path_factory):
     return dict(zip(jobs, run_apart(C_LIBRARY, list(jobs.values())), strict=True))
 
 
-def assert_good(model: Asked, result: dict, c_result: dict, form: str) -> None:
-    """Asserts that both processes answer as Python, and are told what the operations are."""
+def assert_good(model: Asked, result: dict, c_result: dict | None, form: str) -> None:
+    """Asserts that one or both processes answer as Python, and say what the operations are."""
     foreign = [TOKENIZE] if form == "text" else []
     assert result["foreign_ops"] == foreign and model.stored.takes_texts == (form == "text")
     check_graph(model.stored.meta_graph)
@@ -158,10 +158,15 @@ def assert_good(model: Asked, result: dict, c_result: dict, form: str) -> None:
     if form == "text":
         assert answers[-2][0] == tf.errors.INVALID_ARGUMENT
         assert isinstance(answers[-1], dict)  # It lives on.
-    if has_library():
+    if c_result is not None:
         # The graph is optimized as a whole there, so the last digits differ.
         in_c = check_result(model.stored, model.requests, c_result, "the C library")
         compare(model.requests, answers, in_c, "Python", tolerance=5e-6)
+
+
+def test_a_process_answers_as_python_does(asked, results) -> None:
+    for form, model in asked.items():
+        assert_good(model, results[form], None, form)
 
 
 @pytest.mark.slow
@@ -181,7 +186,7 @@ def test_every_other_kind(tmp_path) -> None:
     # Those of ids come first: tensorflow-text enters the process with the first that needs it.
     models = dict(sorted(models.items(), key=lambda item: item[0][1]))
     jobs = [model.job for model in models.values()]
-    in_c = run_apart(C_LIBRARY, jobs) if has_library() else jobs
+    in_c = run_apart(C_LIBRARY, jobs) if has_library() else [None] * len(jobs)
     for key, result, c_result in zip(models, run_apart(TENSORFLOW, jobs), in_c, strict=True):
         assert_good(models[key], result, c_result, key[1])
 

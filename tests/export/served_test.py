@@ -111,6 +111,18 @@ def test_a_long_text_loses_what_it_lost_in_training(tmp_path, is_tail) -> None:
     assert served.pack(tf.constant([text]))["input_word_ids"].numpy().tolist() == [expected]
 
 
+@pytest.mark.parametrize("kind", ["embeddings", "next_sentence"])
+def test_a_long_text_loses_its_end_where_no_run_says_what_it_lost(tmp_path, kind) -> None:
+    served = load(str(write_model(tmp_path / "m", kind)), kind, max_seq_length=7)
+    texts = ["a b c d e f g"] if kind == "embeddings" else ["a b c d e f g", "g f e d c b a"]
+    cls, sep = served.vocab.cls_id, served.vocab.sep_id
+    expected = [cls]
+    for kept in ["abcde"] if kind == "embeddings" else ["ab", "gf"]:
+        expected += [*(served.vocab.ids[letter] for letter in kept), sep]
+    found = served.pack(*(tf.constant([text]) for text in texts))
+    assert found["input_word_ids"].numpy().tolist() == [expected]
+
+
 def test_tagger(tmp_path) -> None:
     folder = write_model(tmp_path / "m", "tagger")
     served = load(str(folder), max_seq_length=LENGTH)

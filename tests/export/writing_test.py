@@ -1,5 +1,6 @@
 """Version folders: whole or absent, never changed, with what belongs to them."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -156,6 +157,28 @@ def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> No
     assert seen == [[], []]  # While both were written a server saw nothing.
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert versions(folder) == []
+
+
+def test_all_of_a_version_is_on_the_disk_before_it_appears(
+    classifier, tmp_path, monkeypatch
+) -> None:
+    served, _ = classifier
+    flushed, at_rename = set(), []
+    fsync, rename = os.fsync, pathlib.Path.rename
+
+    def noted(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def renamed(path: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+        inodes = {found.stat().st_ino for found in [path, *path.rglob("*")]}
+        at_rename.append((len(inodes) > 5, inodes - flushed))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(pathlib.Path, "rename", renamed)
+    save(served, tmp_path / "toy", 1, "x")
+    assert at_rename == [(True, set())] * 2
 
 
 def is_hidden(path: pathlib.Path, root: pathlib.Path) -> bool:

@@ -132,6 +132,16 @@ def test_xla_compiles_rows_of_a_few_lengths(folder):
     assert loss == pytest.approx(cross_entropy(by_hand(model, TEXTS), ids).mean(), abs=1e-5)
 
 
+@pytest.mark.parametrize("pad_to_max_length", [False, True])
+def test_batches_are_as_long_as_their_texts_or_all_alike(folder, pad_to_max_length):
+    """The longest come first: batches of at most 14, 10 and 6 pieces; lengths go by eights."""
+    own = BertPreprocessor(folder / "vocab.txt", True, 24, pad_to_max_length)
+    model = start_model(folder, preprocessor=own)
+    data = model.evaluation_data((TEXTS[:12], NAMES[:12]), batch_size=4)
+    widths = [inputs["input_word_ids"].shape[1] for inputs, *_ in data]
+    assert widths == ([24] * 3 if pad_to_max_length else [14, 14, 8])
+
+
 def losses(model, *data, **options):
     options = {"verbose": 0, "batch_size": 48, **options}
     return model.fit(*data, epochs=1, learning_rate=0.0, **options).history["loss"][0]

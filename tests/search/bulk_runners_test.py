@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -208,6 +209,28 @@ def test_qdrant_that_is_missing_is_named_at_once(
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
     flags = {"init_checkpoint": "m", "output_dir": tmp_path / "x", "input_file": "a"}
     assert "pip install 'bert_tf[qdrant]'" in fail(run_program("embed_texts", **flags, qdrant="q"))
+
+
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("http://host:6333", {"url": "http://host:6333"}),
+        ("vectors/qdrant", {"path": "vectors/qdrant"}),
+    ],
+)
+def test_qdrant_is_a_server_or_a_folder(
+    monkeypatch: pytest.MonkeyPatch, target: str, given: dict[str, str]
+) -> None:
+    from bert_tf.search import qdrant
+
+    def client(**place: str) -> None:
+        raise ConnectionError(place)
+
+    library = types.SimpleNamespace(QdrantClient=client, models=None)
+    monkeypatch.setattr(qdrant, "qdrant_client", lambda: library)
+    with pytest.raises(ConnectionError) as caught:
+        qdrant.write_qdrant(target, "documents", "1", [])
+    assert caught.value.args == (given,)
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,18 @@ def test_splade_tiny_gives_the_similarities_of_its_card() -> None:
     assert encoder.explain(vectors, 0, 1)[0][0] == "today"
 
 
+def test_texts_are_as_long_as_the_run_had_them_or_as_one_says(tmp_path: pathlib.Path) -> None:
+    from tests.export.made_models import write_model
+
+    plain = write_model(tmp_path / "plain", "fill_mask")
+    assert SparseEncoder.from_pretrained(plain).max_seq_length == 48  # All positions.
+    trained = write_model(tmp_path / "trained", "fill_mask", {"max_seq_length": "12"})
+    assert SparseEncoder.from_pretrained(trained).max_seq_length == 12
+    assert SparseEncoder.from_pretrained(trained, max_seq_length=20).max_seq_length == 20
+    with pytest.raises(ValueError, match="max_seq_length is 49, but the model has 48"):
+        SparseEncoder.from_pretrained(trained, max_seq_length=49)
+
+
 def test_a_model_without_the_head_is_refused(tmp_path: pathlib.Path) -> None:
     from tests.export.made_models import write_model
 

@@ -10,6 +10,7 @@ from bert_tf.training.flops import (
     data_sheet,
     forward_flops,
     measure_matrix_product,
+    seen_pieces,
     training_flops,
 )
 
@@ -29,6 +30,17 @@ def test_one_layer_of_width_one_by_hand():
     # Only the scores grow with the square of the length.
     assert forward_flops(config, 10, 0) == 10 * 12 + 100 * 4 + 6
     assert training_flops(config, 1, 0) == 66
+
+
+@pytest.mark.parametrize(("window", "chunk"), [(128, 64), (90, 45), (16, 32)])
+def test_pieces_that_a_local_layer_looks_at(window, chunk):
+    """Of rows longer than 16 chunks of half a window, at least 32 pieces: a chunk and two more."""
+    config = ModelConfig(position_type="rotary", local_attention=window, global_attention_every=3)
+    long = 16 * chunk + 1
+    assert [seen_pieces(config, layer, long) for layer in range(4)] == [
+        *(long, 3 * chunk, 3 * chunk, long)
+    ]
+    assert seen_pieces(config, 1, long - 1) == long - 1
 
 
 def test_count_is_that_of_tensorflows_profiler():

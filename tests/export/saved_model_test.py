@@ -1,0 +1,25 @@
+"""Flags of `export.saved_model` that do not go together are named before a model is read."""
+
+import pathlib
+
+import pytest
+
+from tests.programs import fail, run
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"model_dir": ""}, "Give a trained model as --model_dir"),
+        ({"output_dir": ""}, "and a folder as --output_dir"),
+        ({"kind": "search"}, "--kind=search needs the index"),
+        ({"kind": "search", "index": "i", "precision": "bfloat16"}, "--precision is not for"),
+        ({"kind": "classifier", "top_k": 3}, "--top_k is for fill_mask, not for"),
+        ({"kind": "tagger", "index": "i"}, "--index is for search, not for"),
+        ({"version": 3}, "3 exists already, and a version never changes"),
+    ],
+)
+def test_what_does_not_go_together(tmp_path: pathlib.Path, flags: dict, message: str) -> None:
+    (tmp_path / "3").mkdir()
+    given = {"model_dir": "m", "output_dir": tmp_path, **flags}
+    assert message in fail(run("export.saved_model", **given))

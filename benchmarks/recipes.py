@@ -86,12 +86,12 @@ def run(name: str, minutes: str) -> dict[str, float]:
     return json.loads(path.read_text())
 
 
-def characters_a_piece(vocab: AnyVocab, documents: int = 300) -> float:
+def characters_a_piece(vocab: AnyVocab) -> float:
     """Returns how many characters of the input a piece stands for."""
     tokenizer = make_tokenizer(vocab, do_lower_case=True)
     characters = pieces = 0
     for part in list_parts(INPUT.value)[:1]:
-        for document in itertools.islice(read_documents(part), documents):
+        for document in itertools.islice(read_documents(part), 300):
             text = " ".join(document)
             characters += len(text)
             pieces += len(tokenizer.encode(text))

@@ -6,6 +6,7 @@ those of google-research/bert wherever the meaning is the same.
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 import typing
@@ -62,6 +63,10 @@ def option(
         "needs": needs,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+changeable = functools.partial(option, may_change=True)
+share = functools.partial(option, lower=0.0, upper=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,10 +379,8 @@ class DataConfig(Config):
         "File of words, one per line, to add to the vocabulary of --init_checkpoint: first in its "
         "[unused] rows, then in new rows.",
     )
-    cache_dir: str = option(
-        "",
-        "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache.",
-        may_change=True,
+    cache_dir: str = changeable(
+        "", "Where prepared data is kept for the next run; empty: OUTPUT_DIR/../bert_tf_cache."
     )
     max_seq_length: int = option(
         128, "Pieces per example, special tokens included.", lower=8, from_run=True
@@ -385,9 +388,7 @@ class DataConfig(Config):
     dupe_factor: int = option(
         10, "Times each document is used, with different masks (static masking only).", lower=1
     )
-    short_seq_prob: float = option(
-        0.1, "Probability of a sequence shorter than the maximum.", lower=0.0, upper=1.0
-    )
+    short_seq_prob: float = share(0.1, "Probability of a sequence shorter than the maximum.")
     random_seed: int = option(12345, "Seed of pairs, masks, order, weights and dropout.", lower=0)
     use_next_sentence: bool = option(
         True, "Train on sentence pairs with an NSP head; false: full sentences, MLM only (RoBERTa)."
@@ -403,14 +404,11 @@ class DataConfig(Config):
         "runs of five pieces (near).",
         choices=("none", "exact", "near"),
     )
-    num_workers: int = option(
-        0, "Processes that prepare data; 0: one per core.", lower=0, may_change=True
-    )
-    show_masks: str = option(
+    num_workers: int = changeable(0, "Processes that prepare data; 0: one per core.", lower=0)
+    show_masks: str = changeable(
         "",
         "Sentences with [MASK], separated by |, to fill in at every evaluation; at the end the "
         "first and the last answers are shown together.",
-        may_change=True,
     )
 
 
@@ -427,12 +425,9 @@ class MaskingConfig(Config):
         "in the original; tf_text: dynamic, with tensorflow-text's masking ops.",
         choices=MASKINGS,
     )
-    masked_lm_prob: float = option(0.15, "Share of pieces to predict.", lower=0.0, upper=1.0)
-    masked_lm_prob_to: float = option(
-        0.0,
-        "Draw each example's share uniformly between masked_lm_prob and this; 0: no draw.",
-        lower=0.0,
-        upper=1.0,
+    masked_lm_prob: float = share(0.15, "Share of pieces to predict.")
+    masked_lm_prob_to: float = share(
+        0.0, "Draw each example's share uniformly between masked_lm_prob and this; 0: no draw."
     )
     span_length: float = option(
         0.0,
@@ -444,14 +439,10 @@ class MaskingConfig(Config):
         20, "Maximum number of predictions per sequence.", lower=1
     )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
-    masked_share: float = option(
-        0.8, "Share of the selected pieces that is replaced by [MASK].", lower=0.0, upper=1.0
-    )
-    random_share: float = option(
+    masked_share: float = share(0.8, "Share of the selected pieces that is replaced by [MASK].")
+    random_share: float = share(
         0.1,
         "Share of the selected pieces that is replaced by a random piece; the rest is unchanged.",
-        lower=0.0,
-        upper=1.0,
     )
 
     def check(self) -> None:
@@ -620,18 +611,14 @@ class OptimizerConfig(Config):
         "the clock, in place of num_train_steps. 0: no time limit.",
         lower=0.0,
     )
-    warmup_proportion: float = option(
+    warmup_proportion: float = share(
         0.1,
         "Share of the run with rising learning rate, for fine-tuning and train_minutes, if "
         "num_warmup_steps is not given.",
-        lower=0.0,
-        upper=1.0,
     )
-    cooldown_proportion: float = option(
+    cooldown_proportion: float = share(
         0.0,
         "With train_minutes and the trapezoid, share of the run in which the rate falls.",
-        lower=0.0,
-        upper=1.0,
         needs=("learning_rate_schedule", "trapezoid"),
     )
     learning_rate_schedule: str = option(
@@ -661,8 +648,8 @@ class OptimizerConfig(Config):
     weight_decay_rate: float = option(
         0.01, "Weight decay; LayerNorm and biases are never decayed.", lower=0.0
     )
-    adam_beta_1: float = option(0.9, "Decay of the first moment.", lower=0.0, upper=1.0)
-    adam_beta_2: float = option(0.999, "Decay of the second moment.", lower=0.0, upper=1.0)
+    adam_beta_1: float = share(0.9, "Decay of the first moment.")
+    adam_beta_2: float = share(0.999, "Decay of the second moment.")
     adam_epsilon: float = option(1e-6, "Added to the square root of the second moment.", lower=0.0)
     clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
     clip_where: str = option(
@@ -671,18 +658,13 @@ class OptimizerConfig(Config):
         "code, MLPerf).",
         choices=("after", "before"),
     )
-    ema_decay: float = option(
+    ema_decay: float = share(
         0.0,
         "Decay of an exponential moving average of the weights, which evaluations and readers of "
         "the checkpoint use instead of the weights; 0: no average.",
-        lower=0.0,
-        upper=1.0,
     )
-    layerwise_lr_decay: float = option(
-        1.0,
-        "Factor by which the learning rate falls from each layer to the one below.",
-        lower=0.0,
-        upper=1.0,
+    layerwise_lr_decay: float = share(
+        1.0, "Factor by which the learning rate falls from each layer to the one below."
     )
     electra_layer_rates: bool = option(
         False,
@@ -713,7 +695,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 class TrainingConfig(Config):
     """The training loop: what is run, on which devices, and how often it logs and saves."""
 
-    output_dir: str = option("", "Run directory.", may_change=True)
+    output_dir: str = changeable("", "Run directory.")
     init_checkpoint: str = option(
         "",
         "Weights to start from, with their configuration and vocabulary: a run directory (its best "
@@ -728,117 +710,83 @@ class TrainingConfig(Config):
         "dropped. Empty: all.",
         needs=("init_checkpoint",),
     )
-    may_miss: str = option(
+    may_miss: str = changeable(
         "",
         "Comma-separated prefixes of weight names that --init_checkpoint may lack; these weights "
         "are initialized at random.",
-        may_change=True,
     )
-    may_ignore: str = option(
-        "",
-        "Comma-separated prefixes of weight names in --init_checkpoint to ignore.",
-        may_change=True,
+    may_ignore: str = changeable(
+        "", "Comma-separated prefixes of weight names in --init_checkpoint to ignore."
     )
-    bert_config_file: str = option(
-        "", "bert_config.json; its values replace the shape flags.", may_change=True
-    )
-    do_train: bool = option(False, "Train.", may_change=True)
-    do_eval: bool = option(
-        False, "Evaluate at the end, and every eval_steps during training.", may_change=True
-    )
+    bert_config_file: str = changeable("", "bert_config.json; its values replace the shape flags.")
+    do_train: bool = changeable(False, "Train.")
+    do_eval: bool = changeable(False, "Evaluate at the end, and every eval_steps during training.")
     train_batch_size: int = option(32, "Examples per step, on all replicas together.", lower=1)
     batch_ramp_start: int = option(
         0, "Size of the first batches, which doubles until train_batch_size; 0: no ramp.", lower=0
     )
     batch_ramp_steps: int = option(0, "Steps of the batch ramp.", lower=0)
-    eval_batch_size: int = option(
-        8, "Examples per evaluation step, on all replicas together.", lower=1, may_change=True
+    eval_batch_size: int = changeable(
+        8, "Examples per evaluation step, on all replicas together.", lower=1
     )
-    max_eval_steps: int = option(
-        100, "Maximum number of evaluation steps.", lower=1, may_change=True
-    )
-    eval_steps: int = option(
+    max_eval_steps: int = changeable(100, "Maximum number of evaluation steps.", lower=1)
+    eval_steps: int = changeable(
         0,
         "Steps between evaluations during training; there is also one at the end. 0: none.",
         lower=0,
-        may_change=True,
     )
-    early_stopping_evaluations: int = option(
-        0,
-        "Stop after this many evaluations in a row without improvement; 0: never.",
-        lower=0,
-        may_change=True,
+    early_stopping_evaluations: int = changeable(
+        0, "Stop after this many evaluations in a row without improvement; 0: never.", lower=0
     )
-    save_checkpoints_steps: int = option(
-        1000, "Steps between checkpoints.", lower=1, may_change=True
+    save_checkpoints_steps: int = changeable(1000, "Steps between checkpoints.", lower=1)
+    keep_checkpoint_max: int = changeable(
+        3, "Number of newest checkpoints to keep; the best is always kept.", lower=1
     )
-    keep_checkpoint_max: int = option(
-        3,
-        "Number of newest checkpoints to keep; the best is always kept.",
-        lower=1,
-        may_change=True,
-    )
-    iterations_per_loop: int = option(
-        1000, "Maximum number of steps per graph call.", lower=1, may_change=True
-    )
-    log_steps: int = option(100, "Steps between logged lines.", lower=1, may_change=True)
-    on_bad_loss: str = option(
+    iterations_per_loop: int = changeable(1000, "Maximum number of steps per graph call.", lower=1)
+    log_steps: int = changeable(100, "Steps between logged lines.", lower=1)
+    on_bad_loss: str = changeable(
         "stop",
         "What to do if a loss or its gradients are not finite, or the loss jumps: stop; skip the "
         "update; rewind to the last checkpoint and leave out the batches that led there.",
         choices=BAD_LOSS_POLICIES,
-        may_change=True,
     )
-    spike_sigmas: float = option(
+    spike_sigmas: float = changeable(
         0.0,
         "A loss jumps if it is this many standard deviations above the mean of the last 100 steps; "
         "0: never.",
         lower=0.0,
-        may_change=True,
     )
-    max_bad_losses: int = option(
-        10,
-        "The run stops after this many rewinds, or skipped steps in a row.",
-        lower=1,
-        may_change=True,
+    max_bad_losses: int = changeable(
+        10, "The run stops after this many rewinds, or skipped steps in a row.", lower=1
     )
-    distribution: str = option(
+    distribution: str = changeable(
         "one_device",
         "one_device; mirrored: all GPUs here; multi_worker: the hosts in TF_CONFIG; tpu.",
         choices=STRATEGIES,
-        may_change=True,
     )
-    num_devices: int = option(0, "Devices used by `mirrored`; 0: all.", lower=0, may_change=True)
+    num_devices: int = changeable(0, "Devices used by `mirrored`; 0: all.", lower=0)
     precision: str = option(
         "float32",
         "Keras dtype policy; auto: mixed_bfloat16 if the hardware supports it and it is faster in "
         "a short test, else float32.",
         choices=PRECISIONS,
     )
-    jit_compile: bool = option(True, "Compile the step with XLA.", may_change=True)
-    pack_rows: bool = option(
-        False, "Put several short texts in one row: less padding, same losses.", may_change=True
+    jit_compile: bool = changeable(True, "Compile the step with XLA.")
+    pack_rows: bool = changeable(
+        False, "Put several short texts in one row: less padding, same losses."
     )
-    gradient_accumulation_steps: int = option(
+    gradient_accumulation_steps: int = changeable(
         0,
         "Micro-batches per step; must divide a replica's batch. 0: as many as memory requires.",
         lower=0,
-        may_change=True,
     )
-    recompute: bool = option(
-        False, "Recompute layers in the backward pass to save memory.", may_change=True
-    )
-    use_tpu: bool = option(
-        False, "google-research/bert's spelling of --distribution=tpu.", may_change=True
-    )
-    tpu_name: str = option("", "Name or address of the TPU; empty: the local one.", may_change=True)
-    tpu_zone: str = option("", "Zone of the TPU.", may_change=True)
-    gcp_project: str = option("", "Project of the TPU.", may_change=True)
-    peak_flops: float = option(
-        0.0,
-        "Peak FLOP/s of one device, to log the share reached; 0: known or measured.",
-        lower=0.0,
-        may_change=True,
+    recompute: bool = changeable(False, "Recompute layers in the backward pass to save memory.")
+    use_tpu: bool = changeable(False, "google-research/bert's spelling of --distribution=tpu.")
+    tpu_name: str = changeable("", "Name or address of the TPU; empty: the local one.")
+    tpu_zone: str = changeable("", "Zone of the TPU.")
+    gcp_project: str = changeable("", "Project of the TPU.")
+    peak_flops: float = changeable(
+        0.0, "Peak FLOP/s of one device, to log the share reached; 0: known or measured.", lower=0.0
     )
 
     def check(self) -> None:

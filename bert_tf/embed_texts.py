@@ -8,7 +8,6 @@ finished, by whatever --runner; all write the same files. With --index_dir or --
 are then put together to be searched.
 """
 
-import json
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.data.checksums import file_crc
-from bert_tf.files import atomic_write, exclusive, read_json
+from bert_tf.files import exclusive, read_json, write_json
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -213,8 +212,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     from bert_tf.search.index import build_index
 
     folder = pathlib.Path(INDEX.value)
-    with atomic_write(index_record(job)) as file:
-        json.dump(index_values(), file)
+    write_json(index_record(job), index_values())
     manifest = build_index(
         folder,
         batches(job, names, TEXTS.value),

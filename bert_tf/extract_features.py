@@ -91,7 +91,9 @@ def main(_: list[str]) -> None:
     sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}
     to_line: ToLine = embedding_line
     if FLAGS.pooling == "own":
-        model: TextModel = OwnEmbedder.from_checkpoint(checkpoint, **sizes_given(sizes))
+        if not FLAGS["max_seq_length"].present:  # The model has its own.
+            del sizes["max_seq_length"]
+        model: TextModel = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
     elif FLAGS.pooling:
         if stated := stated_embedding(FLAGS.init_checkpoint):
             logging.info("%s was made for %s.", FLAGS.init_checkpoint, stated)
@@ -102,7 +104,8 @@ def main(_: list[str]) -> None:
         model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
         to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
-    num_texts = count_lines(FLAGS.input_file)
+    with open_decompressed(FLAGS.input_file) as texts:
+        num_texts = sum(1 for _ in texts)
     with atomic_write(FLAGS.output_file) as file:
         for line in json_lines(model, rows, num_texts, to_line):
             file.write(line + "\n")
@@ -127,13 +130,6 @@ def check_flags() -> None:
         raise ValueError("--pooling=own normalizes only if the model does; leave --normalize out.")
     if FLAGS.normalize and not FLAGS.pooling:
         raise ValueError("--normalize is for embeddings; give --pooling too.")
-
-
-def sizes_given(sizes: dict[str, int]) -> dict[str, int]:
-    """Returns the sizes, without the length if no flag gives it: the model has its own."""
-    if FLAGS["max_seq_length"].present:
-        return sizes
-    return {name: size for name, size in sizes.items() if name != "max_seq_length"}
 
 
 def parse_layers(text: str, num_layers: int) -> list[int]:
@@ -171,12 +167,6 @@ def stated_embedding(folder: str) -> str:
     if sizes.is_file() and (length := read_json(sizes).get("max_seq_length")):
         stated.append(f"--max_seq_length={length}")
     return " ".join(stated)
-
-
-def count_lines(path: str) -> int:
-    """Counts the lines of a file, decompressed."""
-    with open_decompressed(path) as file:
-        return sum(1 for _ in file)
 
 
 def read_texts(path: str) -> Iterator[tuple[str, str]]:

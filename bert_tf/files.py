@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import IO, Any
@@ -103,6 +104,13 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
     return values
 
 
+def write_json(path: str | os.PathLike, values: Any) -> None:
+    """Writes JSON whole or not at all."""
+    with atomic_write(path) as file:
+        json.dump(values, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
 def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.PathLike) -> Any:
     """Returns a field of a JSON object; None if it is missing or null.
 
@@ -149,3 +157,13 @@ def not_utf8(
         f"{where}: byte {bad!r}{at} is not UTF-8; convert the file, for instance: "
         f"iconv -f {encoding} -t UTF-8 {path} > new{pathlib.Path(path).suffix}"
     )
+
+
+def typed_lines(prompt: str) -> Iterator[str]:
+    """Yields what is typed line by line, or stands in standard input, to the first empty line."""
+    if sys.stdin.isatty():
+        print(prompt)
+    for line in sys.stdin:
+        if not line.strip():
+            return
+        yield line.strip()

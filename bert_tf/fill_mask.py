@@ -12,13 +12,11 @@ The model is a run directory, or a checkpoint in any format that `run_pretrainin
 --text, sentences are read from the terminal, one per line.
 """
 
-import sys
-from collections.abc import Iterable
-
 from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.files import typed_lines
 
 config_flags.define_flags(
     TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
@@ -69,7 +67,7 @@ def main(_: list[str]) -> None:
     if TEMPERATURE.value:
         top_k = TOP_K.value if TOP_K.present else 0
         sampling = gap_filling.Sampling(TEMPERATURE.value, top_k, TOP_P.value, SEED.value)
-    for text in TEXT.value or _typed():
+    for text in TEXT.value or typed_lines("Type a sentence with [MASK]; an empty line ends."):
         is_whole = NUM_FILLINGS.value or ROUNDS.value or sampling or gap_filling.GAP.search(text)
         try:
             if is_whole:
@@ -87,15 +85,6 @@ def main(_: list[str]) -> None:
         print(text)
         for line in lines:
             print("   ", line)
-
-
-def _typed() -> Iterable[str]:
-    if sys.stdin.isatty():
-        print("Type a sentence with [MASK]; an empty line ends.")
-    for line in sys.stdin:
-        if not line.strip():
-            return
-        yield line.strip()
 
 
 if __name__ == "__main__":

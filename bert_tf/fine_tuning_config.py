@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.config import Config, TeacherConfig, option
+from bert_tf.config import Config, TeacherConfig, changeable, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,24 +10,18 @@ class FineTuningConfig(Config):
     """Flags of all fine-tuning programs (with google-research/bert's names where it has them)."""
 
     train_file: str = option("", "Examples to train on.")
-    predict_file: str = option(
-        "",
-        "Examples to predict; also evaluated if all have known labels.",
-        may_change=True,
-        from_run=True,
+    predict_file: str = changeable(
+        "", "Examples to predict; also evaluated if all have known labels.", from_run=True
     )
-    do_predict: bool = option(
-        False, "Predict predict_file, or the task's test set.", may_change=True
-    )
-    predict_batch_size: int = option(8, "Examples per prediction step.", lower=1, may_change=True)
+    do_predict: bool = changeable(False, "Predict predict_file, or the task's test set.")
+    predict_batch_size: int = changeable(8, "Examples per prediction step.", lower=1)
     num_train_epochs: float = option(
         3.0, "Passes over the examples; num_train_steps, if given, takes precedence.", lower=0.0
     )
-    num_seeds: int = option(
+    num_seeds: int = changeable(
         1,
         "Number of runs, with seeds random_seed, random_seed + 1, ..., each in its own folder.",
         lower=1,
-        may_change=True,
     )
     frozen_layers: int = option(
         -1, "Freeze the embeddings and this many first layers; -1: train all.", lower=-1
@@ -35,15 +29,11 @@ class FineTuningConfig(Config):
     new_head: bool = option(
         False, "Start with a new head even if the checkpoint has one (for example of another task)."
     )
-    pad_to_max_length: bool = option(
-        False,
-        "Pad every batch to max_seq_length, as the original does: slower, same losses.",
-        may_change=True,
+    pad_to_max_length: bool = changeable(
+        False, "Pad every batch to max_seq_length, as the original does: slower, same losses."
     )
-    use_best_checkpoint: bool = option(
-        True,
-        "After evaluations during training, end with the best checkpoint, not the last.",
-        may_change=True,
+    use_best_checkpoint: bool = changeable(
+        True, "After evaluations during training, end with the best checkpoint, not the last."
     )
 
 
@@ -90,9 +80,7 @@ class ClassifierConfig(FolderConfig, TeacherConfig):
         choices=LONG_TEXTS,
     )
     best_metric: str = option("", "Metric that chooses the best checkpoint; empty: the task's own.")
-    num_worst_errors: int = option(
-        50, "Number of lines in worst_errors.tsv.", lower=0, may_change=True
-    )
+    num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +122,7 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
     """Flags of `run_retriever`."""
 
     train_split: str = option("train", "Split of the BEIR folder to train on.")
-    eval_split: str = option("test", "Split of the BEIR folder to evaluate.", may_change=True)
+    eval_split: str = changeable("test", "Split of the BEIR folder to evaluate.")
     query_column: str = option("", "Column of the query; empty: found by name.")
     positive_column: str = option("", "Column of the positive; empty: found by name.")
     retrieval_loss: str = option(
@@ -197,8 +185,8 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
     )
     query_prompt: str = option("", "Prefix of queries, instead of the model's own prompt.")
     document_prompt: str = option("", "Prefix of documents, instead of the model's own.")
-    ignore_identical_ids: bool = option(
-        False, "Leave out the document whose id is the query's (ArguAna, Quora).", may_change=True
+    ignore_identical_ids: bool = changeable(
+        False, "Leave out the document whose id is the query's (ArguAna, Quora)."
     )
 
 
@@ -238,18 +226,13 @@ class RerankerConfig(Config):
     train_run_file: str = option(
         "", "TREC run with the candidates of a BEIR folder given as train_file."
     )
-    eval_run_file: str = option(
+    eval_run_file: str = changeable(
         "",
         "TREC run whose top documents are reranked, for a BEIR folder given as eval_file or "
         "predict_file.",
-        may_change=True,
         from_run=True,
     )
-    beir_split: str = option(
-        "test",
-        "Split whose judgments are used to evaluate a BEIR folder; training uses train.",
-        may_change=True,
+    beir_split: str = changeable(
+        "test", "Split whose judgments are used to evaluate a BEIR folder; training uses train."
     )
-    rerank_k: int = option(
-        100, "Documents per query of eval_run_file to score.", lower=1, may_change=True
-    )
+    rerank_k: int = changeable(100, "Documents per query of eval_run_file to score.", lower=1)

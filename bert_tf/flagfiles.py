@@ -40,8 +40,9 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
                 f"{inside[-1]} includes {path}, which includes it: remove one of the two."
             )
         if not path.is_file():
+            shipped = sorted(file.name for file in SHIPPED.glob("*.flags")) if SHIPPED else ["none"]
             raise FileNotFoundError(
-                f"there is no file {path}; the package's flagfiles are {_shipped_names()}."
+                f"there is no file {path}; the package's flagfiles are {', '.join(shipped)}."
             )
         lines = (line.strip() for line in path.read_text(encoding="utf8").splitlines())
         flags = [line for line in lines if line and not line.startswith(("#", "//"))]
@@ -58,7 +59,3 @@ def _found(name: str, inside: tuple[pathlib.Path, ...]) -> pathlib.Path:
     if SHIPPED and path.parent in (pathlib.Path(), pathlib.Path("configs")):
         places.append(SHIPPED / path.name)
     return next((place for place in places if place.is_file()), path)
-
-
-def _shipped_names() -> str:
-    return ", ".join(sorted(path.name for path in SHIPPED.glob("*.flags"))) if SHIPPED else "none"

@@ -33,14 +33,14 @@ def tf_config(hosts: list[str], index: int) -> str:
     return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
 
 
-def read_tf_config(environment: Mapping[str, str] = os.environ) -> tuple[list[str], int]:
+def read_tf_config() -> tuple[list[str], int]:
     """Returns the training hosts of TF_CONFIG, and the index of this host among them.
 
     Raises:
       ValueError: if it names no hosts.
     """
     try:
-        config = json.loads(environment.get("TF_CONFIG") or "{}")
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         cluster, task = config.get("cluster", {}), config.get("task", {})
         hosts = [*cluster.get("chief", []), *cluster.get("worker", [])]
         index, _ = place(cluster, task.get("type", "worker"), int(task.get("index", 0)))

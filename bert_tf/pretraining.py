@@ -26,7 +26,7 @@ from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, Training
 from bert_tf.data.pipeline import raise_input_fault
 from bert_tf.data.preparation import prepare_pretraining_data
 from bert_tf.data.tfrecords import RecordFiles
-from bert_tf.files import atomic_write, exclusive
+from bert_tf.files import atomic_write
 from bert_tf.modeling.electra import ElectraPretrainer, generator_config
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertPretrainer
@@ -34,7 +34,7 @@ from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.objectives.distillation import Distillation, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
-from bert_tf.run_record import recorded, write_run_record
+from bert_tf.run_record import only_training, recorded, write_run_record
 from bert_tf.tasks.mask_samples import MaskSamples
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
@@ -67,12 +67,7 @@ def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
     check_batch_sizes(training, strategy.num_replicas_in_sync)
     if not (training.do_train and is_chief(strategy)):
         return train_and_evaluate(configs, start, strategy)
-    with exclusive(pathlib.Path(training.output_dir, ".lock")) as is_ours:
-        if not is_ours:
-            raise ValueError(
-                f"Another process is training in {training.output_dir}; wait until it ends, or "
-                f"give another --output_dir."
-            )
+    with only_training(training.output_dir):
         return train_and_evaluate(configs, start, strategy)
 
 

@@ -1,12 +1,30 @@
 """The record of a run in its directory: the flagfile that repeats it, model and vocabulary."""
 
+import contextlib
 import pathlib
+from collections.abc import Iterator
 
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config_flags import flagfile, read_flagfile
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, exclusive
 from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
+
+
+@contextlib.contextmanager
+def only_training(output_dir: str) -> Iterator[None]:
+    """Keeps other processes from training in a run directory.
+
+    Raises:
+      ValueError: if one is.
+    """
+    with exclusive(pathlib.Path(output_dir, ".lock")) as is_ours:
+        if not is_ours:
+            raise ValueError(
+                f"Another process is training in {output_dir}; wait until it ends, or give another "
+                "--output_dir."
+            )
+        yield
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:

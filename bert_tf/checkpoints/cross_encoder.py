@@ -10,7 +10,6 @@ Without either it is the sigmoid, CrossEncoder's default for one label. The maxi
 is model_max_length in tokenizer_config.json.
 """
 
-import json
 import pathlib
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from bert_tf.checkpoints.archives import ARCHIVES
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.files import read_json
+from bert_tf.files import read_json, write_json
 from bert_tf.run_record import recorded
 
 ACTIVATIONS = {
@@ -69,7 +68,7 @@ def stated_activation(folder: pathlib.Path) -> str:
       ValueError: if the activation is unknown.
     """
     if loss := recorded(str(folder), "ranking_loss"):
-        return activation_of(loss)
+        return "sigmoid" if loss == "bce" else "identity"
     if not (folder / "config.json").is_file():
         return ""
     values = read_json(folder / "config.json")
@@ -84,11 +83,6 @@ def stated_activation(folder: pathlib.Path) -> str:
             f"{', '.join(ACTIVATIONS)}."
         )
     return ACTIVATIONS[name]
-
-
-def activation_of(loss: str) -> str:
-    """Returns the activation that belongs to a loss of `run_reranker`."""
-    return "sigmoid" if loss == "bce" else "identity"
 
 
 def stated_length(folder: pathlib.Path) -> int:
@@ -111,10 +105,8 @@ def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None
     write_checkpoint(model.checkpoint, folder, "huggingface")
     theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
     both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
-    _update(folder / "config.json", {**both, LEGACY_KEY: theirs})
-    _update(folder / "tokenizer_config.json", {"model_max_length": model.max_seq_length})
-
-
-def _update(path: pathlib.Path, values: dict) -> None:
-    text = json.dumps({**read_json(path), **values}, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf8")
+    for name, values in (
+        ("config.json", {**both, LEGACY_KEY: theirs}),
+        ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
+    ):
+        write_json(folder / name, {**read_json(folder / name), **values})

@@ -7,11 +7,10 @@ weights of dense layers are named cls/embedding/dense_0/{kernel [in, out],bias} 
 """
 
 import dataclasses
-import json
 import pathlib
 from typing import Any, Self
 
-from bert_tf.files import read_json
+from bert_tf.files import read_json, write_json
 
 FILE_NAME = "embedder.json"
 HEAD = "cls/embedding/"
@@ -168,5 +167,4 @@ def read_embedding(folder: pathlib.Path) -> EmbeddingConfig | None:
 
 def write_embedding(folder: pathlib.Path, config: EmbeddingConfig) -> None:
     """Writes embedder.json."""
-    text = json.dumps(config.to_dict(), indent=2, ensure_ascii=False)
-    (folder / FILE_NAME).write_text(text + "\n", encoding="utf8")
+    write_json(folder / FILE_NAME, config.to_dict())

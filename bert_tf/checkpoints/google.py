@@ -6,7 +6,6 @@ Ours also hold labels.txt, and name the heads of fine-tuned models under cls/. T
 of a run directory states the exact GELU form and the casing; Google's states neither.
 """
 
-import json
 import pathlib
 import re
 
@@ -25,7 +24,7 @@ from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field, read_json, read_lines
+from bert_tf.files import json_field, read_json, read_lines, write_json
 from bert_tf.text.bpe_vocab import BpeVocab
 
 CONFIG_NAME, LABELS_NAME, BUNDLE_NAME = "bert_config.json", "labels.txt", "bert_model.ckpt"
@@ -174,7 +173,7 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     if checkpoint.config.hidden_act.startswith("gelu_"):
         values["hidden_act"] = "gelu"
         values["gelu_form"] = checkpoint.config.hidden_act.removeprefix("gelu_")
-    (folder / CONFIG_NAME).write_text(json.dumps(values, indent=2) + "\n", encoding="utf8")
+    write_json(folder / CONFIG_NAME, values)
     theirs = {name: other for other, name in CLASSIFIER_NAMES.items()}
     weights = {theirs.get(name, name): value for name, value in checkpoint.weights.items()}
     _write(checkpoint, weights, folder)

@@ -12,6 +12,7 @@ first format of `WEIGHTS` that a model has; downloads must have the hub's checks
 """
 
 import fnmatch
+import glob
 import hashlib
 import os
 import pathlib
@@ -88,7 +89,7 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
             folder = huggingface_hub.snapshot_download(
                 name,
                 revision=revision,
-                allow_patterns=[_as_pattern(file) for file in files],
+                allow_patterns=list(map(glob.escape, files)),
                 tqdm_class=_Bar,
             )
         except Exception as error:  # Of several libraries and the system.
@@ -153,11 +154,6 @@ def _matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
             for pattern in patterns
         )
     ]
-
-
-def _as_pattern(file: str) -> str:
-    """Returns the pattern that matches this name alone."""
-    return re.sub(r"([*?[])", r"[\1]", file)
 
 
 def _check_file(path: pathlib.Path, expected: int, is_new: bool) -> None:
@@ -242,10 +238,8 @@ def _from_kaggle(handle: str, with_weights: bool) -> pathlib.Path:
         raise ValueError(
             f"kaggle://{handle}: expected kaggle://OWNER/MODEL/keras/VARIATION or .../VERSION."
         )
-    try:
-        import kagglehub
-    except ImportError:
-        raise ValueError("kagglehub is not installed: pip install kagglehub") from None
+    import kagglehub
+
     # Without a version kagglehub asks which is the newest.
     try:
         if with_weights:

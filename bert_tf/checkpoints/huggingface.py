@@ -4,7 +4,6 @@ The names and shapes are those of the classes of transformers for PyTorch; diffe
 families are in `families`. Weights under fairseq's names are read, too; see `fairseq`.
 """
 
-import json
 import pathlib
 from typing import Any
 
@@ -30,7 +29,7 @@ from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
 from bert_tf.checkpoints.weight_names import from_theirs, to_theirs
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field, read_json
+from bert_tf.files import json_field, read_json, write_json
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -282,8 +281,7 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     rows = family.rows(count_layers(checkpoint.weights), purpose)
     weights = {**to_theirs(rows, checkpoint.weights), **family.constants(config)}
     weights = {name.removeprefix(prefix): value for name, value in weights.items()}
-    text = json.dumps(_config_json(checkpoint, family, purpose), indent=2, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf8")
+    write_json(folder / "config.json", _config_json(checkpoint, family, purpose))
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.vocab is not None:
         write_tokenizer(folder, checkpoint.vocab, config)

@@ -29,7 +29,6 @@ BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad", "embedding")
 MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
-INSTALL = "keras-hub is not installed: pip install keras-nlp==0.32.0"
 
 
 def keras_hub_rows(num_layers: int, backbone: str, task: str) -> list[Row]:
@@ -223,7 +222,7 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes a preset with keras-hub's own code, and extra files for what it cannot hold.
 
     Raises:
-      ValueError: if keras-hub has no such structure or activation, or is not installed.
+      ValueError: if keras-hub has no such structure or activation.
     """
     config = checkpoint.config
     if reason := google_refusal(checkpoint):
@@ -248,25 +247,17 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 
 
 def bert_presets() -> dict[str, str]:
-    """Returns the handles on Kaggle of the BERTs that keras-hub knows by name.
+    """Returns the handles on Kaggle of the BERTs that keras-hub knows by name."""
+    from keras_hub import models
 
-    Raises:
-      ValueError: if keras-hub is not installed.
-    """
-    try:
-        from keras_hub import models
-    except ImportError:
-        raise ValueError(INSTALL) from None
     presets = models.BertBackbone.presets.items()
     return {name: preset["kaggle_handle"].removeprefix("kaggle://") for name, preset in presets}
 
 
 def _make_task(checkpoint: Checkpoint) -> Any:
     """Makes the backbone or the task that holds the heads, with placeholder weights."""
-    try:
-        from keras_hub import models
-    except ImportError:
-        raise ValueError(INSTALL) from None
+    from keras_hub import models
+
     config = checkpoint.config
     backbone = models.BertBackbone(
         vocabulary_size=config.vocab_size,

@@ -24,7 +24,7 @@ import safetensors.numpy
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
 from bert_tf.checkpoints.embedding import HEAD, DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
-from bert_tf.files import json_field, read_json
+from bert_tf.files import json_field, read_json, write_json
 
 MODULES, CONFIG, SIZES = (
     "modules.json",
@@ -275,15 +275,15 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             f"pooling {list(embedding.pooling)}: sentence-transformers' switches know only the "
             f"order {list(SWITCHES.values())}."
         )
-    _write_json(folder / MODULES, listed)
-    _write_json(
+    write_json(folder / MODULES, listed)
+    write_json(
         folder / SIZES,
         {
             "max_seq_length": embedding.max_seq_length,
             "do_lower_case": embedding.lower_case_texts,
         },
     )
-    _write_json(
+    write_json(
         folder / CONFIG,
         {
             "model_type": "SentenceTransformer",
@@ -292,7 +292,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             "similarity_fn_name": embedding.similarity,
         },
     )
-    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    write_json(folder / "1_Pooling" / "config.json", pooling)
     names = {name: path for path, name in ACTIVATIONS.items()}
     for index, step in enumerate(embedding.dense):
         inner = folder / f"{2 + index}_Dense"
@@ -302,13 +302,9 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             "bias": step.use_bias,
             "activation_function": names[step.activation],
         }
-        _write_json(inner / "config.json", config)
+        write_json(inner / "config.json", config)
         start = f"{HEAD}dense_{index}/"
         theirs = {"linear.weight": np.ascontiguousarray(checkpoint.weights[f"{start}kernel"].T)}
         if step.use_bias:
             theirs["linear.bias"] = checkpoint.weights[f"{start}bias"]
         safetensors.numpy.save_file(theirs, inner / "model.safetensors", metadata={"format": "pt"})
-
-
-def _write_json(path: pathlib.Path, values: Any) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf8")

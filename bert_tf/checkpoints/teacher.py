@@ -1,7 +1,6 @@
 """The model that another one learns from: read, compared with the student, known again."""
 
 import hashlib
-import json
 import os
 import pathlib
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, listed
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.files import atomic_write, read_json
+from bert_tf.files import read_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 
 RECORD = "teacher.json"
@@ -75,6 +74,5 @@ def check_same_teacher(folder: str | os.PathLike, teacher: Checkpoint, is_chief:
             f"has now ({digest}): restore them, or give another --output_dir."
         )
     if is_chief:
-        with atomic_write(path) as file:
-            json.dump({"teacher": teacher.source, "weights": digest}, file)
+        write_json(path, {"teacher": teacher.source, "weights": digest})
     return digest

@@ -10,13 +10,12 @@ each other, or the vocabulary, are an error.
 """
 
 import dataclasses
-import json
 import pathlib
 import re
 from typing import Any, TypeVar
 
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field, read_json
+from bert_tf.files import json_field, read_json, write_json
 from bert_tf.text.bpe_vocab import MERGES_FILE, TOKENIZER_FILE, VOCAB_FILE, BpeVocab
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import (
@@ -382,13 +381,9 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
             "tokenize_chinese_chars": True,
         }
         vocab.write(folder / "vocab.txt")
-        _write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
-    _write_json(folder / "tokenizer_config.json", settings)
-    _write_json(folder / "special_tokens_map.json", special)
-
-
-def _write_json(path: pathlib.Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+        write_json(folder / TOKENIZER_FILE, _wordpiece_json(vocab, config.do_lower_case))
+    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "special_tokens_map.json", special)
 
 
 def _special_tokens(vocab: AnyVocab) -> dict[str, str]:

@@ -54,6 +54,30 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
     Raises:
       ValueError: if Beam is not installed, or a worker found an error in the input.
     """
+    pipeline = new_pipeline(beam_options, job.data.num_workers)
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    job = with_absolute_paths(job)
+    if job.tokens.is_dir():
+        drop_damaged(job.tokens.iterdir())
+    build(pipeline, job)
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:  # each runner has its own kind
+        raise_input_fault(error)
+    return peak_memory(result)
+
+
+def new_pipeline(beam_options: str, num_workers: int) -> Any:
+    """Makes an empty pipeline.
+
+    Args:
+      beam_options: Beam's own, as on a command line. Empty: Beam's runner for one machine.
+      num_workers: its processes there; 0: one a core.
+
+    Raises:
+      ValueError: if Beam is not installed.
+    """
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -63,20 +87,8 @@ def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
             f"separate environment."
         ) from None
     if not beam_options:
-        processes = count_workers(job.data.num_workers)
-        beam_options = f"{ONE_MACHINE} --direct_num_workers={processes}"
-    logging.getLogger("apache_beam").setLevel(logging.WARNING)
-    job = with_absolute_paths(job)
-    if job.tokens.is_dir():
-        drop_damaged(job.tokens.iterdir())
-    pipeline = beam.Pipeline(options=PipelineOptions(shlex.split(beam_options)))
-    build(pipeline, job)
-    try:
-        result = pipeline.run()
-        result.wait_until_finish()
-    except Exception as error:  # each runner has its own kind
-        raise_input_fault(error)
-    return peak_memory(result)
+        beam_options = f"{ONE_MACHINE} --direct_num_workers={count_workers(num_workers)}"
+    return beam.Pipeline(options=PipelineOptions(shlex.split(beam_options)))
 
 
 def build(pipeline: Any, job: ExampleJob) -> None:

@@ -31,7 +31,7 @@ from bert_tf.data.splitmix import hash64
 from bert_tf.data.static_masks import mask_rows
 from bert_tf.data.tfrecords import RecordWriter, encode_examples
 from bert_tf.data.token_store import TokenStore
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, write_json
 from bert_tf.processes import map_in_processes
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tokenization import AnyVocab, read_vocab
@@ -259,8 +259,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
         digest = hashlib.file_digest(file, "sha256")
     record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
     record["crc32c"] = file_crc(task.path)
-    with atomic_write(task.receipt) as file:
-        json.dump(record, file)
+    write_json(task.receipt, record)
     seal(task.receipt)
     return record
 

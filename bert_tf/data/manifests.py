@@ -16,7 +16,7 @@ from absl import logging
 import bert_tf
 from bert_tf.data.corpus import CorpusPart
 from bert_tf.data.token_store import TokenStore
-from bert_tf.files import atomic_write
+from bert_tf.files import write_json
 from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import read_vocab
 
@@ -71,8 +71,7 @@ def write_manifest(
     totals = {name: sum(file[name] for file in files) for name in TOTALS}
     manifest = {"key": key, "parameters": parameters, "corpus": corpus, **totals, "files": files}
     manifest |= more
-    with atomic_write(path) as file:
-        json.dump(manifest, file, indent=1)
+    write_json(path, manifest)
     return manifest
 
 

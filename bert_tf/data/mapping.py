@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 MAX_PARALLEL = 8  # Elements in work at once; each is a whole batch in memory.
@@ -25,3 +26,25 @@ def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
     num_parallel = min(MAX_PARALLEL, os.cpu_count() or 1)
     mapped = dataset.map(function, num_parallel_calls=num_parallel)
     return mapped.prefetch(NUM_AHEAD).with_options(options)
+
+
+def map_in_numpy(
+    steps: tf.data.Dataset,
+    make: Callable[[np.ndarray], list[np.ndarray]],
+    spec: dict[str, tuple[np.dtype, list[int | None]]],
+) -> tf.data.Dataset:
+    """Maps numbers of steps to batches that NumPy makes.
+
+    Args:
+      steps: int64 [].
+      make: from a step to the arrays of its batch, in the order of `spec`.
+      spec: type of each array by name, and its shape with None where batches differ.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def load(step: tf.Tensor) -> dict[str, tf.Tensor]:
+        arrays = tf.numpy_function(make, [step], [dtype for dtype, _ in spec.values()])
+        named = zip(spec.items(), arrays, strict=True)
+        return {name: tf.ensure_shape(array, shape) for (name, (_, shape)), array in named}
+
+    return map_in_order(steps, load)

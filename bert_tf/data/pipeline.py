@@ -8,7 +8,7 @@ makes its own slice of the global batch, and the pipeline holds no state. All sh
 """
 
 from collections.abc import Callable, Mapping
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import tensorflow as tf
@@ -20,11 +20,12 @@ from bert_tf.data.example_order import place_examples
 from bert_tf.data.mapping import map_in_order
 from bert_tf.data.masking import mask_batch
 from bert_tf.data.record_form import RecordForm, check_form, describe_records, find_fault
+from bert_tf.data.rows import Shares
 from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.text.tokenization import AnyVocab
 
-# A step -> serialized records, example ids and epochs of its rows.
-Gather = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+# A step -> example ids and epochs of its rows.
+Choose = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def pretraining_dataset(
@@ -32,15 +33,13 @@ def pretraining_dataset(
     vocab: AnyVocab,
     masking: MaskingConfig,
     *,
-    max_seq_length: int,
     batch_size: int,
     seed: int,
     start_step: int = 0,
     num_steps: int | None = None,
     worker_index: int = 0,
     num_workers: int = 1,
-    use_next_sentence: bool = True,
-    mask: Callable | None = None,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Returns the training batches of the steps from `start_step` on.
 
@@ -48,15 +47,15 @@ def pretraining_dataset(
       records: unmasked records, masked here anew each epoch, or masked records, passed through.
       vocab: the vocabulary of the records.
       masking: how unmasked records are masked; P.
-      max_seq_length: T of the records.
       batch_size: examples a step over all workers.
       seed: of order and masks.
       start_step: first step.
       num_steps: batches to make; None: without end.
       worker_index: which slice of each global batch is made, rows [w * B / W, (w + 1) * B / W).
       num_workers: W, divides batch_size.
-      use_next_sentence: false sets all `next_sentence_weights` to 0.
-      mask: what masks the records, with the signature of `mask_batch`; None: what `masking` names.
+      options: `max_seq_length`, T of the records; `use_next_sentence`, False for 0 in all
+        `next_sentence_weights`; `mask`, with the signature of `mask_batch`: what masks the records,
+        in place of what `masking` names.
 
     Returns:
       Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
@@ -65,19 +64,16 @@ def pretraining_dataset(
       ValueError: if the records do not fit T, P or the masking, or W does not divide B. A bad
         record or piece id raises InvalidArgumentError when it is met: see `raise_input_fault`.
     """
-    rows = _worker_rows(batch_size, worker_index, num_workers)
+    rows = Shares(worker_index, num_workers).rows(batch_size)
 
-    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        example_ids, epochs = place_examples(step * batch_size + rows, len(records), seed)
-        return np.array(records.read(example_ids), object), example_ids, epochs
+    def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return place_examples(step * batch_size + rows, len(records), seed)
 
     if num_steps is None:
         num_steps = np.iinfo(np.int64).max - start_step
     steps = tf.data.Dataset.range(start_step, start_step + num_steps)
-    make_batch = _batch_maker(
-        records, vocab, masking, max_seq_length, seed, use_next_sentence, mask
-    )
-    return _map_steps(steps, gather, make_batch, len(rows), vocab.pad_id)
+    make_batch = _batch_maker(records, vocab, masking, seed, **options)
+    return _map_steps(steps, records, choose, make_batch, len(rows), vocab.pad_id)
 
 
 def evaluation_dataset(
@@ -85,36 +81,31 @@ def evaluation_dataset(
     vocab: AnyVocab,
     masking: MaskingConfig,
     *,
-    max_seq_length: int,
     batch_size: int,
     seed: int,
     max_steps: int | None = None,
     worker_index: int = 0,
     num_workers: int = 1,
-    use_next_sentence: bool = True,
-    mask: Callable | None = None,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Returns every example once, in file order and with the masks of epoch 0.
 
     Arguments and errors are those of `pretraining_dataset`; `max_steps` is the most batches. The
     last batch is filled up with rows of padding, whose weights are 0.
     """
-    rows = _worker_rows(batch_size, worker_index, num_workers)
+    rows = Shares(worker_index, num_workers).rows(batch_size)
 
-    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         example_ids = step * batch_size + rows
         example_ids = example_ids[example_ids < len(records)]
-        serialized = np.array(records.read(example_ids), object)
-        return serialized, example_ids, np.zeros_like(example_ids)
+        return example_ids, np.zeros_like(example_ids)
 
     num_steps = -(-len(records) // batch_size)
     if max_steps is not None:
         num_steps = min(num_steps, max_steps)
-    make_batch = _batch_maker(
-        records, vocab, masking, max_seq_length, seed, use_next_sentence, mask
-    )
+    make_batch = _batch_maker(records, vocab, masking, seed, **options)
     steps = tf.data.Dataset.range(num_steps)
-    return _map_steps(steps, gather, make_batch, len(rows), vocab.pad_id)
+    return _map_steps(steps, records, choose, make_batch, len(rows), vocab.pad_id)
 
 
 def raise_input_fault(
@@ -141,20 +132,19 @@ def raise_input_fault(
     raise error
 
 
-def _worker_rows(batch_size: int, worker_index: int, num_workers: int) -> np.ndarray:
-    """Returns which rows of the global batch a worker makes, int64 [B / W]."""
-    if batch_size % num_workers:
-        raise ValueError(
-            f"The batch size {batch_size} is not a multiple of the {num_workers} workers; "
-            "change one of them."
-        )
-    return np.arange(batch_size).reshape(num_workers, -1)[worker_index]
-
-
 def _map_steps(
-    steps: tf.data.Dataset, gather: Gather, make_batch: Callable, num_rows: int, pad_id: int
+    steps: tf.data.Dataset,
+    records: RecordFiles,
+    choose: Choose,
+    make_batch: Callable,
+    num_rows: int,
+    pad_id: int,
 ) -> tf.data.Dataset:
     """Maps steps to batches of `num_rows` rows, several at once, in order."""
+
+    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        example_ids, epochs = choose(step)
+        return np.array(records.read(example_ids), object), example_ids, epochs
 
     @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
     def load(step: tf.Tensor) -> features.PretrainingBatch:
@@ -183,10 +173,11 @@ def _batch_maker(
     records: RecordFiles,
     vocab: AnyVocab,
     masking: MaskingConfig,
-    max_seq_length: int,
     seed: int,
-    use_next_sentence: bool,
-    mask: Callable | None,
+    *,
+    max_seq_length: int,
+    use_next_sentence: bool = True,
+    mask: Callable | None = None,
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the function from serialized records, example ids and epochs to a batch."""
     form = describe_records(records)

@@ -261,13 +261,10 @@ def train_vocabulary(
       num_workers: processes that count words for WordPiece; 0: one a core.
 
     Raises:
-      ValueError: if the corpus is empty, `vocab_size` too small, or `tokenizers` not installed.
+      ValueError: if the corpus is empty, or `vocab_size` too small.
     """
     if tokenizer == BYTE_BPE:
-        try:
-            return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
-        except ModuleNotFoundError as error:
-            raise ValueError(error) from None
+        return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
     return Vocab(
         tuple(train_vocab_on_parts(parts, read_documents, vocab_size, do_lower_case, num_workers))
     )

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.example_order import place_examples
-from bert_tf.data.mapping import map_in_order
+from bert_tf.data.mapping import map_in_numpy
 from bert_tf.data.rows import ALL, Rows, Shares, longest_first
 
 
@@ -121,11 +121,6 @@ def _batches(
             shape[axes[name]] = None
         return shape
 
-    @tf.autograph.experimental.do_not_convert
-    def load(step: tf.Tensor) -> dict[str, tf.Tensor]:
-        types = [value.dtype for value in example.values()]
-        values = tf.numpy_function(make, [step], types)
-        named = zip(example, values, strict=True)
-        return {name: tf.ensure_shape(value, static_shape(name)) for name, value in named}
-
-    return map_in_order(steps, load)
+    return map_in_numpy(
+        steps, make, {name: (example[name].dtype, static_shape(name)) for name in example}
+    )

@@ -13,14 +13,14 @@ epoch, another rest each time, is left out.
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.example_order import place_examples
-from bert_tf.data.mapping import map_in_order
+from bert_tf.data.mapping import map_in_numpy
 from bert_tf.data.rows import Rows, Shares
+from bert_tf.text.packing import INPUTS
 
 # Examples that wait for a batch without their texts, at most this many batches of them.
 MOST_WAITING = 8
@@ -218,7 +218,6 @@ def group_batches(
     """Returns an endless dataset of `TextGroups.batch`; see `row_batches.training_batches`."""
     own = shares.rows(batch_size)
     example = groups.batch(np.zeros([0], np.int64), 0, len(own), (buckets[-1], buckets[-1]))
-    long_names = ("input_word_ids", "input_mask", "input_type_ids")
 
     def bucket(longest: int) -> int:
         return next((length for length in buckets if length >= longest), buckets[-1])
@@ -232,15 +231,10 @@ def group_batches(
 
     def static_shape(name: str) -> list[int | None]:
         shape: list[int | None] = list(example[name].shape)
-        is_long = name.endswith(long_names) and len(buckets) > 1
+        is_long = name.endswith(INPUTS) and len(buckets) > 1
         return [*shape[:-1], None] if is_long else shape
 
-    @tf.autograph.experimental.do_not_convert
-    def load(step: tf.Tensor) -> dict[str, Any]:
-        types = [value.dtype for value in example.values()]
-        values = tf.numpy_function(make, [step], types)
-        named = zip(example, values, strict=True)
-        return {name: tf.ensure_shape(value, static_shape(name)) for name, value in named}
-
     steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
-    return map_in_order(steps, load)
+    return map_in_numpy(
+        steps, make, {name: (example[name].dtype, static_shape(name)) for name in example}
+    )

@@ -19,19 +19,17 @@ from bert_tf.text.tokenization import AnyVocab
 
 def mask_batch(
     batch: Mapping[str, tf.Tensor],
-    example_ids: tf.Tensor,
-    epochs: tf.Tensor,
-    *,
+    *_: tf.Tensor,
     vocab: AnyVocab,
     masking: MaskingConfig,
     seed: int,
 ) -> dict[str, tf.Tensor]:
-    """Does what `masking.mask_batch` does; `example_ids`, `epochs` and `seed` have no effect.
+    """Does what `masking.mask_batch` does; example ids, epochs and `seed` have no effect.
 
     `masked_lm_prob` is the share of pieces, or of whole words. Of selected words that together
     hold more than `max_predictions_per_seq` pieces, the last pieces in the sentence are left out.
     """
-    del example_ids, epochs, seed
+    del seed
     word_ids, input_mask = batch["input_word_ids"], batch["input_mask"]
     limit = masking.max_predictions_per_seq
     selector = tf_text.RandomItemSelector(

@@ -293,7 +293,7 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) ->
     )
 
 
-def shorten(text: str, most: int = 80) -> str:
+def shorten(text: str) -> str:
     """Returns the text, its middle left out if it is long, control characters spelt out."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return text if len(text) <= most else f"{text[: most - 30]} ... {text[-25:]}"
+    return text if len(text) <= 80 else f"{text[:50]} ... {text[-25:]}"

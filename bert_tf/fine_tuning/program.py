@@ -238,20 +238,14 @@ def check_start(configs: Configs) -> None:
         raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
 
 
-def is_watched(training: TrainingConfig) -> bool:
-    """True if there are evaluations during training."""
-    return bool(training.eval_steps or training.early_stopping_evaluations)
-
-
 def asked_for(configs: Configs) -> dict[str, str]:
     """Returns by use (train, eval, predict) the flag that needs examples, "" for none."""
     training, asked = configs.training, {"train": "", "eval": "", "predict": ""}
     if training.do_train:
         asked["train"] = "--do_train"
-        if is_watched(training):
-            names = ("eval_steps", "early_stopping_evaluations")
-            name = next(name for name in names if getattr(training, name))
-            asked["eval"] = f"--{name}={getattr(training, name)}"
+        for name in ("early_stopping_evaluations", "eval_steps"):
+            if value := getattr(training, name):  # Evaluations during training.
+                asked["eval"] = f"--{name}={value}"
     if training.do_eval:
         asked["eval"] = "--do_eval"
     if configs.tuning.do_predict:

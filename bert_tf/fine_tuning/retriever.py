@@ -41,6 +41,7 @@ OF_NEGATIVES = ("triplet", "margin_mse")
 class Retriever(Program):
     """See `Program`."""
 
+    task_class = EmbeddingTask
     head = "embedding"
     needs_pooler = False
     needs_head = False
@@ -174,18 +175,26 @@ class Retriever(Program):
         """Makes the model and its task."""
         if self.configs.training.do_train and self.configs.training.pack_rows:
             raise ValueError("--pack_rows is not for embeddings; leave it out.")
-        model = BertEmbedder(config, self.embedding, **options)
+        model = self.make_model(config, **options)
         is_trained = "train" in self.files
         is_ranked = isinstance(data[1], RankingExamples)
-        return EmbeddingTask(
+        return self.task_class(
             model,
             *data,
-            loss=make_loss(self.loss_name, self.configs.task, model) if is_trained else None,
+            loss=self.make_loss(model) if is_trained else None,
             is_ranking=is_trained and self.loss_name in IN_BATCH,
             best_metric="ndcg@10" if is_ranked else "spearman",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
             teacher=self.configs.task,
         )
+
+    def make_model(self, config: ModelConfig, **options: Any) -> Any:
+        """Makes the model."""
+        return BertEmbedder(config, self.embedding, **options)
+
+    def make_loss(self, model: Any) -> losses.Loss:
+        """Returns the loss that the model is trained with."""
+        return make_loss(self.loss_name, self.configs.task, model)
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Any) -> dict[str, str]:
         """Returns run.trec, the documents found in a collection, for `search.trec` and others."""

@@ -18,14 +18,13 @@ from absl import logging
 from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.data.rows import length_buckets
-from bert_tf.files import exclusive
 from bert_tf.fine_tuning.beginning import begin, check_head
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.run_record import check_same_run, write_run_record
+from bert_tf.run_record import check_same_run, only_training, write_run_record
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
@@ -90,11 +89,7 @@ class Run:
         self.strategy = strategy = strategy or make_strategy(self.configs.training)
         with contextlib.ExitStack() as stack:
             if self.configs.training.do_train and is_chief(strategy):
-                if not stack.enter_context(exclusive(self.folder / ".lock")):
-                    raise ValueError(
-                        f"Another process is training in {self.folder}; wait until it ends, or "
-                        f"give another --output_dir."
-                    )
+                stack.enter_context(only_training(self.configs.training.output_dir))
             trainer, examples = self.prepare(strategy)
             try:
                 self.train_and_use(trainer, examples)

@@ -10,12 +10,11 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Examples, RowsTaskData
-from bert_tf.fine_tuning.retriever import IN_BATCH, Retriever, make_losses
+from bert_tf.fine_tuning.program import Examples
+from bert_tf.fine_tuning.retriever import Retriever, make_losses
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.splade import BertSplade, check_head
-from bert_tf.tasks.embedding import RankingExamples
 from bert_tf.tasks.splade import SpladeTask
 from bert_tf.text.tokenization import Tokenizer
 
@@ -29,6 +28,7 @@ REFUSED = (
 class SparseRetriever(Retriever):
     """See `Program`."""
 
+    task_class = SpladeTask
     head = "masked_lm"
     panels = Retriever.panels | {
         "pieces_per_query": "pieces a query weighs",
@@ -70,25 +70,12 @@ class SparseRetriever(Retriever):
     def write_record(self, folder: pathlib.Path) -> None:
         """Nothing: the model is one with an MLM head."""
 
-    def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
-    ) -> SpladeTask:
-        """Makes the model and its task."""
-        if self.configs.training.do_train and self.configs.training.pack_rows:
-            raise ValueError("--pack_rows is not for embeddings; leave it out.")
-        is_trained = "train" in self.files
-        is_ranked = isinstance(data[1], RankingExamples)
-        return SpladeTask(
-            BertSplade(config, **options),
-            *data,
-            loss=make_sparse_loss(self.loss_name, self.configs.task) if is_trained else None,
-            is_ranking=is_trained and self.loss_name in IN_BATCH,
-            best_metric="ndcg@10" if is_ranked else "spearman",
-            ignore_identical_ids=self.configs.task.ignore_identical_ids,
-        )
+    def make_model(self, config: ModelConfig, **options: Any) -> Any:
+        """Makes the model."""
+        return BertSplade(config, **options)
 
-
-def make_sparse_loss(name: str, task: RetrieverConfig) -> losses.Loss:
-    """Returns the loss of a name with the regularizer."""
-    loss = make_losses(task, "dot")[name]
-    return losses.sparse(loss, task.query_regularizer, task.document_regularizer)
+    def make_loss(self, model: Any) -> losses.Loss:
+        """Returns the loss with the regularizer."""
+        task: RetrieverConfig = self.configs.task
+        loss = make_losses(task, "dot")[self.loss_name]
+        return losses.sparse(loss, task.query_regularizer, task.document_regularizer)

@@ -15,6 +15,7 @@ from bert_tf.tasks.tagging import TaggedExamples, TaggingTask, make_examples
 from bert_tf.tasks.tagging_features import truncation_report
 from bert_tf.tasks.tagging_files import (
     TaggedSentence,
+    column_of,
     read_tagged,
     tag_ids,
     tag_names,
@@ -126,8 +127,3 @@ def read_to_tag(
     except ValueError as error:
         logging.info("Tagged, but not judged: %s", error)
     return read_tagged(file, word_column, None), False
-
-
-def column_of(text: str) -> int | str:
-    """Returns a column's number where it is one, else its name."""
-    return int(text) if text.removeprefix("-").isdecimal() else text

@@ -42,6 +42,17 @@ class ClassReport(NamedTuple):
 # One label per example --------------------------------------------------------------------------
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Returns the probabilities of scores [..., C], in float64."""
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Returns the probability of each score by itself, in float64."""
+    return 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
+
+
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the part of the predictions that equal their labels.
 

@@ -4,15 +4,15 @@ A tag is O, B-TYPE or I-TYPE. In BIO (IOB2) B- starts every entity; in IOB1 only
 another of its type at once, and I- starts the others. conlleval reads both with one rule, and so do
 we: an entity starts at B-, and at I- after O, after another type or at the start of a row. So no
 function here asks for the scheme, and broken sequences need no mending. Only the accuracy per
-token compares tags as they stand: bring both sides into one scheme with `to_bio` or `to_iob1`.
+token compares tags as they stand: both sides must have one scheme.
 
 Reference: conlleval of the CoNLL-2000 shared task (Tjong Kim Sang and Buchholz 2000), version
 2004-01-26; Ramshaw and Marcus 1995 for IOB1.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
@@ -76,42 +76,36 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def to_bio(tags: Sequence[str]) -> list[str]:
-    """Returns the same entities in BIO: B- where one starts, I- where it goes on.
+def join_words(
+    labels: Sequence[str], text: str, words: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Joins the tagged words of a text to entities.
 
     Args:
-      tags: see `spans`.
+      labels: of the tagger; if they are not BIO or IOB1, each word with a label but O stands alone.
+      text: the text.
+      words: with `label`, `score`, `start` and `end` in characters.
 
     Returns:
-      A tag for each token.
-
-    Raises:
-      ValueError: see `spans`.
-
-    Example: I-PER I-PER B-PER O becomes B-PER I-PER B-PER O.
+      A dict per entity: `type`, `start`, `end`, `text`, and `score`, the lowest of its words'.
     """
-    return _tags(spans(tags), len(tags), lambda span, before: True)
+    try:
+        spans(labels)
+        join = spans
+    except ValueError:
+        join = _single_words
+    found = []
+    for kind, first, last in join([word["label"] for word in words]):
+        start, end = words[first]["start"], words[last - 1]["end"]
+        score = min(word["score"] for word in words[first:last])
+        entity = {"type": kind, "start": start, "end": end, "text": text[start:end]}
+        found.append({**entity, "score": score})
+    return found
 
 
-def to_iob1(tags: Sequence[str]) -> list[str]:
-    """Returns the same entities in IOB1: B- only where one of the same type ends just before.
-
-    Args:
-      tags: see `spans`.
-
-    Returns:
-      A tag for each token.
-
-    Raises:
-      ValueError: see `spans`.
-
-    Example: B-PER I-PER B-PER O becomes I-PER I-PER B-PER O.
-    """
-    return _tags(
-        spans(tags),
-        len(tags),
-        lambda span, before: before is not None and before[::2] == (span.type, span.start),
-    )
+def _single_words(tags: Sequence[str]) -> list[Span]:
+    """Returns each word with a tag but O as a span of its own."""
+    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]
 
 
 def evaluate_entities(
@@ -196,19 +190,6 @@ def _row_spans(tags: Sequence[str], number: int) -> list[Span]:
         return spans(tags)
     except ValueError as error:
         raise ValueError(f"row {number}: {error}") from None
-
-
-def _tags(found: list[Span], length: int, begins: Callable[[Span, Span | None], bool]) -> list[str]:
-    """Writes spans as tags; `begins` says of a span and the one before whether it needs a B."""
-    tags = ["O"] * length
-    before = None
-    for span in found:
-        suffix = "-" + span.type if span.type else ""
-        tags[span.start : span.end] = ["I" + suffix] * (span.end - span.start)
-        if begins(span, before):
-            tags[span.start] = "B" + suffix
-        before = span
-    return tags
 
 
 def _scores(true: int, found: int, correct: int) -> EntityScores:

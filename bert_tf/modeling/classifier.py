@@ -19,14 +19,9 @@ from bert_tf.data.columns import (
     read_pairs,
 )
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
-from bert_tf.modeling.losses import (
-    WeightedSum,
-    class_losses,
-    number_losses,
-    several_losses,
-    weigh,
-)
+from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.objectives.distillation import SOFT_LOSSES
@@ -36,8 +31,6 @@ from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-LOSSES = {"class": class_losses, "number": number_losses, "several": several_losses}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -123,10 +116,9 @@ class BertClassifier(Labelled):
         """
         if self.label_kind == "number":
             raise ValueError("The model predicts a number, not a class: call score(texts).")
-        logits = self._logits(texts, batch_size).astype(np.float64)
-        names = self.known_labels
+        logits, names = self._logits(texts, batch_size), self.known_labels
         if self.label_kind == "several":
-            scores = 1.0 / (1.0 + np.exp(-logits))
+            scores = sigmoid(logits)
             chosen = [
                 [i for i in np.argsort(-row, kind="stable") if row[i] > 0.5] for row in scores
             ]
@@ -134,8 +126,7 @@ class BertClassifier(Labelled):
                 {"labels": [names[i] for i in ids], "scores": [float(row[i]) for i in ids]}
                 for ids, row in zip(chosen, scores, strict=True)
             ]
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        scores = powers / powers.sum(axis=-1, keepdims=True)
+        scores = softmax(logits)
         best = scores.argmax(axis=-1)
         return [
             {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
@@ -202,7 +193,7 @@ class BertClassifier(Labelled):
     ) -> WeightedSum:
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
-        losses = LOSSES[self.label_kind](outputs, y)  # [B]
+        losses = LABEL_LOSSES[self.label_kind](outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
         weights = ops.ones_like(losses) if weights is None else ops.cast(weights, losses.dtype)
@@ -260,22 +251,13 @@ class BertClassifier(Labelled):
 
         self._soft_losses = soft_losses
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
         """See `RawTraining`; `evaluate` knows no teacher."""
-        soft_losses = self._soft_losses
-        if not training or soft_losses is None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not training or self._soft_losses is None:
+            return super().own_loss(x, y, outputs, weights, training)
         if not self._has_own_loss:
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
-        loss = self.task_loss(x, y, y_pred, sample_weight, soft_losses)
-        return self._aggregate_additional_loss(sum(self.losses, loss.mean()))
+        return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
 
     @property
     def default_metrics(self) -> Any:

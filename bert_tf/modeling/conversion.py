@@ -61,7 +61,7 @@ def convert(
 def describe(checkpoint: Checkpoint) -> str:
     """Describes what was read: format, size, heads, tokenizer, notes, unused names."""
     config, weights = checkpoint.config, checkpoint.weights
-    count = sum(value.size for value in weights.values())
+    family, count = find_family(config), sum(value.size for value in weights.values())
     kind = "uncased" if config.do_lower_case else "cased"
     if isinstance(checkpoint.vocab, BpeVocab):
         kind = "byte BPE"
@@ -72,17 +72,12 @@ def describe(checkpoint: Checkpoint) -> str:
         f"shape: {config.num_hidden_layers} layers x {config.hidden_size}, "
         f"{config.num_attention_heads} heads, {config.hidden_act}, epsilon "
         f"{config.layer_norm_eps:g}",
-        f"family: {_family_of(checkpoint)}",
+        f"family: {family.title if family else 'none that Hugging Face has'}",
         f"heads: {', '.join(checkpoint.heads) or 'none'}",
         f"vocabulary: {size}",
         f"missing: none; mismatched: none; unused: {', '.join(checkpoint.unused) or 'none'}",
     ]
     return "\n".join([*lines, *(f"note: {note}" for note in checkpoint.notes)])
-
-
-def _family_of(checkpoint: Checkpoint) -> str:
-    family = find_family(checkpoint.config)
-    return family.title if family else "none that Hugging Face has"
 
 
 def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:

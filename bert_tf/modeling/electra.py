@@ -10,7 +10,6 @@ Reference: Clark et al. 2020; google-research/electra, pretrain_model.
 """
 
 import dataclasses
-import typing
 from typing import Any
 
 import keras
@@ -19,15 +18,11 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.data.random_bits import mix64, random_bits
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.encoder import BertEncoder, HeadOnEncoder
 from bert_tf.modeling.heads import DiscriminatorHead, MaskedLMHead
-from bert_tf.modeling.pretrained import FromPretrained
 from bert_tf.modeling.pretrainer import WithObjectives
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
-
-if typing.TYPE_CHECKING:
-    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 OTHER_TOWER = 0x2545F491  # Lets the generator's dropout differ from the discriminator's.
 
@@ -55,7 +50,7 @@ def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ElectraDiscriminator(FromPretrained, keras.Model):
+class ElectraDiscriminator(HeadOnEncoder):
     """The encoder with a score a piece: was it replaced?
 
     Args:
@@ -70,41 +65,19 @@ class ElectraDiscriminator(FromPretrained, keras.Model):
       dict: `replaced_logits` float32 [B, T], above 0 where a piece was likely replaced.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        recompute: bool = False,
-        unpad: bool = False,
-        name: str = "electra_discriminator",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.config = config
-        self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(config, recompute, False, unpad, dtype=self.dtype_policy)
-        with keras.name_scope("cls"):
-            self.discriminator = DiscriminatorHead(
-                config, name="discriminator", dtype=self.dtype_policy
-            )
-            self.discriminator.build()
-        self.built = True
+    default_name = "electra_discriminator"
+
+    def build_head(self) -> None:
+        self.discriminator = DiscriminatorHead(
+            self.config, name="discriminator", dtype=self.dtype_policy
+        )
+        self.discriminator.build()
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         return {"replaced_logits": self.discriminator(encoded["sequence_output"])}
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "recompute": self.bert.recompute,
-            "unpad": self.bert.unpad,
-        }
-
-    @classmethod
-    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
-        return {}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -133,6 +106,8 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
     distribution is the same.
     """
 
+    default_name = "electra_pretrainer"
+
     def __init__(
         self,
         config: ModelConfig,
@@ -141,10 +116,9 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         recompute: bool = False,
         unpad: bool = False,
         reference_sampling: bool = False,
-        name: str = "electra_pretrainer",
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, recompute, unpad, name, **kwargs)
+        super().__init__(config, recompute, unpad, **kwargs)
         if generator is None:
             generator = generator_config(config)
         if isinstance(generator, dict):

@@ -25,10 +25,8 @@ from bert_tf.modeling.pooling import l2_normalize, pool_tokens
 from bert_tf.modeling.positions import initializer
 from bert_tf.modeling.preprocessor import to_config, vocab_from_config
 from bert_tf.modeling.pretrained import FromPretrained, checkpoint_variables
-from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.packing import INPUTS, PackedText, pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
-
-INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -80,9 +78,10 @@ class BertEmbedder(FromPretrained, keras.Model):
         self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
         with keras.name_scope("cls"), keras.name_scope("embedding"):
             for index, step in enumerate(self.embedding.dense):
+                is_sigmoid = step.activation == "sigmoid"
                 layer = keras.layers.Dense(
                     step.out_features,
-                    activation=_activation(step.activation),
+                    activation=ops.sigmoid if is_sigmoid else activation(step.activation),
                     use_bias=step.use_bias,
                     kernel_initializer=initializer(config.initializer_range),
                     name=f"dense_{index}",
@@ -216,8 +215,6 @@ class BertEmbedder(FromPretrained, keras.Model):
             "embedding": self.embedding.to_dict(),
             "vocab": None if self.vocab is None else to_config(self.vocab),
             "use_pooler": self.bert.use_pooler,
-            "recompute": self.bert.recompute,
-            "unpad": self.bert.unpad,
         }
 
     @classmethod
@@ -261,7 +258,3 @@ def prompt_pieces(tokenizer: Tokenizer, embedding: EmbeddingConfig, prompt: str)
     if embedding.include_prompt or not prompt:
         return 0
     return 1 + len(tokenizer.encode(prompt))  # [CLS] among them.
-
-
-def _activation(name: str) -> Any:
-    return ops.sigmoid if name == "sigmoid" else activation(name)

@@ -9,6 +9,7 @@ Layers carry the names of google-research/bert's scopes and are built inside the
 `variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
 """
 
+import abc
 import functools
 import typing
 from typing import Any
@@ -137,7 +138,7 @@ class BertEncoder(FromPretrained, keras.Model):
         return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
 
     def leave_out_padding(self, unpad: bool) -> None:
-        """Returns whether the layers skip padding, which XLA cannot compile."""
+        """Sets whether the layers skip padding, which XLA cannot compile."""
         self.unpad, self.supports_jit = unpad, not unpad
 
     def prepare_for_inference(self) -> None:
@@ -210,13 +211,34 @@ class BertEncoder(FromPretrained, keras.Model):
         return result
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "recompute": self.recompute,
-            "use_pooler": self.use_pooler,
-            "unpad": self.unpad,
-        }
+        return {**super().get_config(), "use_pooler": self.use_pooler}
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         return {"use_pooler": "pooler" in checkpoint.heads}
+
+
+class HeadOnEncoder(FromPretrained, keras.Model):
+    """An encoder without pooler, `bert`, with the head of the subclass.
+
+    Args:
+      config: shape of the network.
+      recompute, unpad: see `BertEncoder`.
+    """
+
+    default_name = ""
+
+    def __init__(
+        self, config: ModelConfig, recompute: bool = False, unpad: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**{"name": self.default_name, **kwargs})
+        self.config = config
+        self.autocast = False  # See `BertEncoder`.
+        self.bert = BertEncoder(config, recompute, False, unpad, dtype=self.dtype_policy)
+        with keras.name_scope("cls"):
+            self.build_head()
+        self.built = True
+
+    @abc.abstractmethod
+    def build_head(self) -> None:
+        """Makes and builds the head, whose variables begin with cls/."""

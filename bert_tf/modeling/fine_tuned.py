@@ -114,8 +114,6 @@ class FineTuned(RawTraining, keras.Model):
             **super().get_config(),
             "num_labels": self.num_labels,
             "use_pooler": self.bert.use_pooler,
-            "recompute": self.bert.recompute,
-            "unpad": self.bert.unpad,
         }
 
     @classmethod

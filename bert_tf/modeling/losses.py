@@ -55,6 +55,10 @@ def several_losses(logits: Any, label_rows: Any) -> Any:
     return ops.mean(ops.softplus(logits) - logits * label_rows, axis=-1)
 
 
+# By the kind of label: a class, a number, several classes.
+LABEL_LOSSES = {"class": class_losses, "number": number_losses, "several": several_losses}
+
+
 def span_losses(logits: Any, input_mask: Any, positions: Any) -> Any:
     """Returns each row's cross-entropy of a position, float32 [B].
 

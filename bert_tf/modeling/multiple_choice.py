@@ -3,11 +3,11 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.metrics.classification import softmax
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
@@ -95,9 +95,7 @@ class BertMultipleChoice(FineTuned):
         for example, logits in zip(
             examples.examples, self.predict_rows(examples.rows, batch_size), strict=True
         ):
-            powers = np.exp(logits.astype(np.float64) - logits.max())
-            best = int(logits.argmax())
-            score = float(powers[best] / powers.sum())
+            best, score = int(logits.argmax()), float(softmax(logits).max())
             answers.append({"choice": example.choices[best], "index": best, "score": score})
         return answers
 

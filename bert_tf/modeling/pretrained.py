@@ -30,12 +30,19 @@ class FromPretrained:
 
     config: ModelConfig
     _flatten_layers: Any
+    _aggregate_additional_loss: Any
 
     def get_config(self) -> dict[str, Any]:
         layers = self._flatten_layers(include_self=False)
         frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
-        config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "frozen": frozen}  # type: ignore[misc]
+        encoder: Any = getattr(self, "bert", self)
+        return {
+            **super().get_config(),  # type: ignore[misc]
+            "config": self.config.to_dict(),
+            "recompute": encoder.recompute,
+            "unpad": encoder.unpad,
+            "frozen": frozen,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -46,6 +53,25 @@ class FromPretrained:
             for layer in model._flatten_layers(include_self=False):
                 layer.trainable = layer.path not in frozen
         return model
+
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """Returns the model's own loss of a batch, float32 []; None for that of `compile`."""
+        return None
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Returns `own_loss`, else Keras' own; `fit` and `evaluate` call this."""
+        loss = self.own_loss(x, y, y_pred, sample_weight, training)
+        if loss is None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
+        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
+        return self._aggregate_additional_loss(loss)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

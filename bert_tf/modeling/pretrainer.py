@@ -23,7 +23,6 @@ class WithObjectives:
     """Lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
 
     objectives: tuple[Objective, ...]
-    _aggregate_additional_loss: Any
 
     def objective_losses(
         self, batch: dict[str, Any], outputs: dict[str, Any]
@@ -36,18 +35,9 @@ class WithObjectives:
             for name in objective.loss_names
         }
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
-        """Adds the means of the batch's losses; `fit` and `evaluate` call this."""
-        total = sum(loss.mean() for loss in self.objective_losses(x, y_pred).values())
-        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
-        return self._aggregate_additional_loss(total)
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """Adds the means of the batch's losses."""
+        return sum(loss.mean() for loss in self.objective_losses(x, outputs).values())
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -151,9 +141,7 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
         return {
             **super().get_config(),
             "use_next_sentence": self.use_next_sentence,
-            "recompute": self.bert.recompute,
             "use_pooler": self.bert.use_pooler,
-            "unpad": self.bert.unpad,
             "sentence_order": self.sentence_order,
             "objective": self.objective,
         }

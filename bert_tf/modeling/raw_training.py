@@ -10,6 +10,7 @@ not been compiled is compiled for each `fit` with the defaults of fine-tuning; s
 import abc
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,11 +26,11 @@ from bert_tf.data.rows import Rows, length_buckets, longest_first
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.text.packing import INPUTS
 
 BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
 OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), OptimizerConfig().warmup_proportion
-INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 KerasBatch = tuple[dict[str, Any], Any, Any]
 
 
@@ -52,6 +53,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
     distribute_strategy: Any
     trainable_variables: Any
     jit_compile: Any
+    losses: Any
     is_compiled_by_default = False
     _has_own_loss = False
     _compute_rows: Any = None
@@ -121,19 +123,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
         optimizer.jit_compile = not self.jit_compile  # What TensorFlow runs, XLA updates in a pass.
         self.is_compiled_by_default = True
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
-        """Keras' own, or the task's if none was given to `compile`."""
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """The task's, if none was given to `compile`."""
         if not self._has_own_loss or y is None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
-        total = self.task_loss(x, y, y_pred, sample_weight).mean()
-        return self._aggregate_additional_loss(sum(self.losses, total))  # type: ignore[attr-defined]
+            return None
+        return sum(self.losses, self.task_loss(x, y, outputs, weights).mean())
 
     def fit(
         self,
@@ -368,10 +362,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
             length = int(rows.lengths[row_ids[0]])
             batch = rows.batch(row_ids, len(row_ids), length)
             outputs = compute({name: batch[name] for name in INPUTS})
-            outputs = tf.nest.map_structure(lambda value: value.numpy(), outputs)
+            outputs = tf.nest.map_structure(lambda values: values.numpy(), outputs)
             listening.on_predict_batch_end(step, {"outputs": outputs})
             for place, row in enumerate(row_ids):
-                found[row] = self._row_of(outputs, place, rows.lengths[row], length)
+                kept = (place, slice(rows.lengths[row])) if self.has_pieces else place
+                found[row] = tf.nest.map_structure(operator.itemgetter(kept), outputs)
         listening.on_predict_end()
         return found
 
@@ -394,12 +389,6 @@ class RawTraining(WithPreprocessor, abc.ABC):
             )
             self._compute_rows = tf.function(call, input_signature=[specs])
         return self._compute_rows
-
-    def _row_of(self, outputs: Any, place: int, length: int, padded: int) -> Any:
-        """Returns the outputs of one row of a batch; see `has_pieces`."""
-        return tf.nest.map_structure(
-            lambda values: values[place][:length] if self.has_pieces else values[place], outputs
-        )
 
     # Whether the outputs have an axis of pieces.
     has_pieces = False

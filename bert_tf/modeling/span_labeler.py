@@ -132,7 +132,11 @@ class BertSpanLabeler(FineTuned):
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError("Expected (questions, contexts), a tuple of two lists of texts.")
         questions, contexts = read_texts(x[0], "questions"), read_texts(x[1], "contexts")
-        check_pairs(questions, contexts)
+        if len(questions) != len(contexts):
+            raise ValueError(
+                f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal "
+                "numbers."
+            )
         answers: list[SquadAnswer | None] = [None] * len(questions)
         if y is not None:
             given = read_column(y, "y")
@@ -219,14 +223,6 @@ def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
         place = f" at character {start}" if start >= 0 else ""
         raise ValueError(f"{where}: {text!r:.80} does not occur{place} in its context.")
     return SquadAnswer(text, start)
-
-
-def check_pairs(questions: Sequence[str], contexts: Sequence[str]) -> None:
-    """Raises ValueError unless there is a context for each question."""
-    if len(questions) != len(contexts):
-        raise ValueError(
-            f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal numbers."
-        )
 
 
 def pad(rows: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,9 +13,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.config import ModelConfig
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.pretrained import FromPretrained
+from bert_tf.modeling.encoder import HeadOnEncoder
 from bert_tf.objectives.masked_lm import MaskedLM
 
 if typing.TYPE_CHECKING:
@@ -25,7 +23,7 @@ BLOCK = 16  # pieces of each text whose scores of the whole vocabulary are in me
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertSplade(FromPretrained, keras.Model):
+class BertSplade(HeadOnEncoder):
     """The encoder with the MLM head, whose scores weigh the vocabulary.
 
     Args:
@@ -41,21 +39,10 @@ class BertSplade(FromPretrained, keras.Model):
       float32 [B, V], 0 and above. Compared by dot products.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        recompute: bool = False,
-        unpad: bool = False,
-        name: str = "bert_splade",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.config = config
-        self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(config, recompute, False, unpad, dtype=self.dtype_policy)
-        with keras.name_scope("cls"):
-            MaskedLM().build(self)
-        self.built = True
+    default_name = "bert_splade"
+
+    def build_head(self) -> None:
+        MaskedLM().build(self)
 
     @property
     def dimension(self) -> int:
@@ -73,13 +60,6 @@ class BertSplade(FromPretrained, keras.Model):
         if bias is None:
             bias = ops.zeros((self.dimension,))
         return splade_weights(rows, inputs["input_mask"], table, ops.cast(bias, "float32"))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "recompute": self.bert.recompute,
-            "unpad": self.bert.unpad,
-        }
 
     @classmethod
     def from_checkpoint(

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.modeling.embedder import BertEmbedder, pack_text, prompt_pieces
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import l2_normalize, pool_tokens
-from bert_tf.text.packing import PackedText, pack, pad_batch
+from bert_tf.text.packing import INPUTS, PackedText, by_length, pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 
@@ -75,8 +75,7 @@ class TextModel:
             )
         self.encoder, self.tokenizer = encoder, tokenizer
         self.max_seq_length, self.batch_size = max_seq_length, batch_size
-        names = ("input_word_ids", "input_mask", "input_type_ids")
-        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
+        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
 
         # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
         @tf.function(input_signature=[shape])
@@ -112,14 +111,12 @@ class TextModel:
         Returns:
           An array a row, in the order of the rows; one of [T, ...] is still padded.
         """
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids), reverse=True)
-        results: dict[int, np.ndarray] = {}
-        for start in range(0, len(rows), self.batch_size):
-            chosen = order[start : start + self.batch_size]
+
+        def compute(chosen: list[int]) -> np.ndarray:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
-            outputs = self._compute(batch).numpy()
-            results |= zip(chosen, outputs, strict=True)
-        return [results[index] for index in range(len(rows))]
+            return self._compute(batch).numpy()
+
+        return by_length([len(row.ids) for row in rows], self.batch_size, compute)
 
 
 class TextEmbedder(TextModel):

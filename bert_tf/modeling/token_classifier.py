@@ -10,7 +10,8 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import check_count, read_column, read_label_ids, read_numbers, read_texts
-from bert_tf.metrics.entities import Span, spans
+from bert_tf.metrics.classification import softmax
+from bert_tf.metrics.entities import join_words
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
@@ -100,9 +101,8 @@ class BertTokenClassifier(Labelled):
         for index, row in enumerate(words):
             answer = []
             for place, (word, logits) in enumerate(zip(row, scores.get(index, ()), strict=True)):
-                powers = np.exp(logits.astype(np.float64) - logits.max())
-                best, score = int(logits.argmax()), float(powers.max() / powers.sum())
-                answer.append({"word": word, "label": self.known_labels[best], "score": score})
+                label, score = self.known_labels[logits.argmax()], float(softmax(logits).max())
+                answer.append({"word": word, "label": label, "score": score})
                 if is_text:
                     answer[-1] |= dict(zip(("start", "end"), places[index][place], strict=True))
             answers.append(answer)
@@ -121,24 +121,8 @@ class BertTokenClassifier(Labelled):
           ValueError: if a value is not a text.
         """
         texts = read_texts(texts)
-        try:
-            spans(self.known_labels)
-            join = spans
-        except ValueError:
-            join = single_words
-        return [
-            [
-                {
-                    "type": kind,
-                    "text": text[words[first]["start"] : words[end - 1]["end"]],
-                    "start": words[first]["start"],
-                    "end": words[end - 1]["end"],
-                    "score": min(word["score"] for word in words[first:end]),
-                }
-                for kind, first, end in join([word["label"] for word in words])
-            ]
-            for text, words in zip(texts, self.tag(texts, batch_size), strict=True)
-        ]
+        tagged = zip(texts, self.tag(texts, batch_size), strict=True)
+        return [join_words(self.known_labels, text, words) for text, words in tagged]
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -222,8 +206,3 @@ def read_sentences(x: Any) -> list[list[str]]:
         if not row:
             raise ValueError(f"texts[{index}] has no words; leave it out.")
     return words
-
-
-def single_words(tags: Sequence[str]) -> list[Span]:
-    """Returns each word with a label other than O as a separate span."""
-    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]

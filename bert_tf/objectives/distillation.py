@@ -149,9 +149,6 @@ class Distillation(Objective):
                 f"{shape.num_hidden_layers} layers."
             )
 
-    def build(self, model: Any) -> None:
-        """Nothing: there is no head."""
-
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
         taught = self.encoder(inputs, training=False)
         found: dict[str, Any] = {}
@@ -193,9 +190,3 @@ class Distillation(Objective):
             losses = config.relation_weight * outputs["relation_losses"]
             sums["relations_loss"] = weigh(losses, is_real)
         return sums
-
-    def baseline(
-        self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
-    ) -> dict[str, float]:
-        """Nothing: who looks at nothing has no hidden states."""
-        return {}

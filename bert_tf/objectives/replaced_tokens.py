@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.config import MaskingConfig, ModelConfig
+from bert_tf.config import MaskingConfig
 from bert_tf.data import masking as masks
 from bert_tf.data.random_bits import random_bits, random_integers
 from bert_tf.modeling.losses import WeightedSum, weigh
@@ -15,7 +15,8 @@ from bert_tf.text.tokenization import AnyVocab
 
 
 class ReplacedTokens(Objective):
-    """A decision on each piece, [CLS] and [SEP] included; the model is `ElectraPretrainer`.
+    """A decision on each piece, [CLS] and [SEP] included; the model is `ElectraPretrainer`, which
+    makes the head: it needs the generator beside it.
 
     Args:
       factor: what the loss is multiplied with; it is reported so, as it enters the sum.
@@ -32,9 +33,6 @@ class ReplacedTokens(Objective):
     def __init__(self, factor: float = 50.0, reference_sampling: bool = False) -> None:
         self.factor = factor
         self.mask_batch = mask_with_duplicates if reference_sampling else None
-
-    def build(self, model: Any) -> None:
-        """Nothing: the model makes the head, which needs the generator beside it."""
 
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
         return {"replaced_logits": model.discriminator(encoded["sequence_output"])}
@@ -54,12 +52,6 @@ class ReplacedTokens(Objective):
             "replaced_tokens_recall": weigh(is_right, labels * is_real),
             "replaced_tokens_share": weigh(labels, is_real),
         }
-
-    def baseline(
-        self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
-    ) -> dict[str, float]:
-        """Nothing: what is replaced depends on the generator."""
-        return {}
 
 
 def mask_with_duplicates(

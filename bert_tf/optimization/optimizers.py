@@ -184,7 +184,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """
         if self.clip_where == "after":
             return list(gradients)
-        own_norm = global_norm(gradients) * _num_replicas() / loss_scale
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        own_norm = global_norm(gradients) * replicas / loss_scale
         scale = clip_scale(own_norm, self.clip_norm)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
@@ -359,10 +360,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "clip_where": self.clip_where,
             "ema_decay": self.ema_decay,
         }
-
-
-def _num_replicas() -> int:
-    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def _trust_ratio(value: tf.Tensor, update: tf.Tensor) -> tf.Tensor:

@@ -19,7 +19,7 @@ from bert_tf.tasks.squad_features import (
 )
 from bert_tf.tasks.tagging_features import make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
-from bert_tf.text.packing import PackedText, pad_batch
+from bert_tf.text.packing import PackedText, by_length, pad_batch
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_places
 
@@ -129,17 +129,16 @@ class LiteTexts:
         return logits[0], logits[1]
 
     def _compute(self, rows: Sequence[PackedText]) -> list[dict[str, np.ndarray]]:
-        """Returns the outputs of rows; those of like length are computed together."""
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids), reverse=True)
-        results: dict[int, dict[str, np.ndarray]] = {}
-        for start in range(0, len(rows), MAX_ROWS):
-            chosen = order[start : start + MAX_ROWS]
-            outputs = self._lite.from_ids(
-                pad_batch([rows[index] for index in chosen], self._lite.vocab.pad_id)
-            )
-            for place, index in enumerate(chosen):
-                results[index] = {name: array[place] for name, array in outputs.items()}
-        return [results[index] for index in range(len(rows))]
+        """Returns the outputs of rows."""
+
+        def compute(chosen: list[int]) -> list[dict[str, np.ndarray]]:
+            batch = pad_batch([rows[index] for index in chosen], self._lite.vocab.pad_id)
+            outputs = self._lite.from_ids(batch)
+            return [
+                dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)
+            ]
+
+        return by_length([len(row.ids) for row in rows], MAX_ROWS, compute)
 
 
 def _words(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:

@@ -1,12 +1,14 @@
 """The object that `bert_tf.load` returns: a trained model with plain Python answers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from bert_tf.metrics.classification import softmax
+from bert_tf.metrics.entities import join_words
 from bert_tf.predictors.columns import as_list, text_column, text_columns, word_lists
-from bert_tf.served.entities import find_entities
+from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
 Row = dict[str, Any]
@@ -156,9 +158,7 @@ class Predictor:
         found = []
         for texts in lists:
             values = np.array([next(scores) for _ in texts])
-            odds = np.exp(values - values.max())
-            best = int(values.argmax())
-            score = float(odds[best] / odds.sum())
+            best, score = int(values.argmax()), float(softmax(values).max())
             found.append({"choice": texts[best], "index": best, "score": score})
         return found
 
@@ -209,17 +209,14 @@ class Predictor:
         """
         self._check("find_entities", "tagger")
         texts = text_column(texts)
-        names = ("tags", "starts", "ends", "scores")
-        found = []
-        for text, row in zip(texts, self._rows([texts]), strict=True):
-            outputs = {name: np.asarray(row[name])[None] for name in names}
-            found.append(find_entities(self.labels, outputs, [text])[0])
-        return found
+        tagged = zip(texts, self.tag(texts), strict=True)
+        return [join_words(self.labels, text, words) for text, words in tagged]
 
     def _tag_words(self, sentences: list[list[str]]) -> list[list[dict[str, Any]]]:
         sizes = [sum(map(len, words)) for words in sentences]
-        rows = self._in_batches(
-            sizes, lambda chosen: self._model.word_rows([sentences[i] for i in chosen])
+        rows = by_length(
+            *(sizes, self.batch_size),
+            lambda chosen: self._model.word_rows([sentences[i] for i in chosen]),
         )
         return [
             [
@@ -329,28 +326,10 @@ class Predictor:
 
     def _rows(self, columns: Sequence[Sequence[str]]) -> list[Row]:
         sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
-        return self._in_batches(
-            sizes, lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns))
+        return by_length(
+            *(sizes, self.batch_size),
+            lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns)),
         )
-
-    def _in_batches(
-        self, sizes: Sequence[int], compute: Callable[[list[int]], list[Row]]
-    ) -> list[Row]:
-        """Computes rows, those of like length together: padding costs as much as pieces.
-
-        Args:
-          sizes: characters of each row.
-          compute: takes numbers of rows, returns as many results.
-
-        Returns:
-          The results in the order of the rows.
-        """
-        order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
-        results: dict[int, Row] = {}
-        for start in range(0, len(order), self.batch_size):
-            chosen = order[start : start + self.batch_size]
-            results |= zip(chosen, compute(chosen), strict=True)
-        return [results[index] for index in range(len(sizes))]
 
 
 def _text(value: Any) -> str:

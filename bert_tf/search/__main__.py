@@ -10,14 +10,14 @@ The second searches the queries of a BEIR folder, writes a TREC run and prints i
 --rerank=FOLDER: a cross-encoder orders the first --rerank_k anew.
 """
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import TrainingConfig
+from bert_tf.files import typed_lines
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
@@ -71,7 +71,7 @@ def main(_: list[str]) -> None:
     )
     k = K.value
     if beir is None:
-        for query in QUERY.value or _typed():
+        for query in QUERY.value or typed_lines("Type what to search; an empty line ends."):
             scores, rows = searcher.search([query], k)
             show(
                 query,
@@ -125,15 +125,6 @@ def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str
     for place, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
         shown = text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
         print(f"{place:4}  {score:.4f}  {name}" + (f"\n      {shown}" if shown else ""))
-
-
-def _typed() -> Iterator[str]:
-    if sys.stdin.isatty():
-        print("Type what to search; an empty line ends.")
-    for line in sys.stdin:
-        if not line.strip():
-            return
-        yield line.strip()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import numpy as np
 from bert_tf.checkpoints.hub import is_hub_name
 from bert_tf.data.checksums import is_whole, seal
 from bert_tf.data.tables import list_tables
-from bert_tf.files import atomic_write, read_json
+from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.documents import Document
 from bert_tf.search.documents import read_file as read_documents
 
@@ -96,8 +96,7 @@ class Job:
         if not path.exists():
             if any(not one.name.startswith(".") for one in path.parent.glob("*")):
                 raise ValueError(f"{self.folder} is not empty and no work of this program.")
-            with atomic_write(path) as file:
-                json.dump(values, file, indent=1)
+            write_json(path, values)
             return
         before, now = read_json(path), json.loads(json.dumps(values))
         for name in now:
@@ -222,8 +221,7 @@ def read_file(job: Job, number: int) -> list[int]:
         np.save(file, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
     seal(ids)
     counts = [len(part) for part in digests]
-    with atomic_write(receipt) as file:
-        json.dump({"documents": counts}, file)
+    write_json(receipt, {"documents": counts})
     seal(receipt)
     return counts
 

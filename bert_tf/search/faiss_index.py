@@ -3,14 +3,13 @@ pip install 'bert_tf[faiss]'.
 
 kind     size of a vector     a search reads
 flat     4 D bytes            every vector, as `Index.search`
-ivf_pq   about D / 4 bytes    the lists of the `probes` nearest of sqrt(N) centroids
+ivf_pq   about D / 4 bytes    the lists of the `PROBES` nearest of sqrt(N) centroids
 hnsw     4 D bytes + links    a walk through a graph
 
 The candidates of ivf_pq are scored again by the exact vectors. The file lies beside the index that
 it is made of; after documents were added it is refused until it is made again.
 """
 
-import json
 import logging
 import pathlib
 import types
@@ -18,22 +17,23 @@ import types
 import numpy as np
 
 from bert_tf.data.checksums import file_crc
-from bert_tf.files import atomic_write, read_json
+from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.index import RESCORED, Index
 
 KINDS = ("flat", "ivf_pq", "hnsw")
 TRAINED_ROWS = 256  # for each centroid
-LINKS, BREADTH, PROBES = 32, 128, 16
+LINKS, BREADTH = 32, 128
+PROBES = 16  # lists that ivf_pq reads; hnsw looks at 8 times as many vectors, at least k
+SEED = 1234  # of the rows that centroids are trained on
 BLOCK_ROWS = 1 << 16
 
 
-def build_faiss(index: Index, kind: str, seed: int = 1234) -> pathlib.Path:
+def build_faiss(index: Index, kind: str) -> pathlib.Path:
     """Writes a FAISS index of all vectors beside them; returns the file.
 
     Args:
       index: whose vectors are taken.
       kind: of `KINDS`.
-      seed: of the rows that centroids are trained on.
 
     Raises:
       ValueError: an unknown kind, too few documents for ivf_pq, or FAISS is not installed.
@@ -52,7 +52,7 @@ def build_faiss(index: Index, kind: str, seed: int = 1234) -> pathlib.Path:
             raise ValueError(f"ivf_pq needs 256 documents, {index.folder} has {count}; take flat.")
         codes = next(n for n in (size // 4, size // 2, size) if n and size % n == 0)
         made = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
-        chosen = np.random.default_rng(seed).permutation(count)[: max(256, TRAINED_ROWS * lists)]
+        chosen = np.random.default_rng(SEED).permutation(count)[: max(256, TRAINED_ROWS * lists)]
         made.train(index.vectors(np.sort(chosen)))
     else:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
@@ -61,9 +61,8 @@ def build_faiss(index: Index, kind: str, seed: int = 1234) -> pathlib.Path:
     path = _path(index, kind)
     with atomic_write(path, "wb") as file:
         file.write(faiss.serialize_index(made).data)
-    with atomic_write(path.with_suffix(".json")) as file:
-        about = {"segments": list(index.manifest.segments), "count": count}
-        file.write(json.dumps({**about, "crc32c": file_crc(path)}) + "\n")
+    about = {"segments": list(index.manifest.segments), "count": count}
+    write_json(path.with_suffix(".json"), {**about, "crc32c": file_crc(path)})
     return path
 
 
@@ -73,13 +72,12 @@ class FaissIndex:
     Args:
       index: the one it was made of.
       kind: of `KINDS`.
-      probes: lists that ivf_pq reads; hnsw looks at 8 times as many vectors, at least k.
 
     Raises:
       ValueError: if there is no such file, or it is of fewer documents than the index.
     """
 
-    def __init__(self, index: Index, kind: str, probes: int = PROBES) -> None:
+    def __init__(self, index: Index, kind: str) -> None:
         faiss = _library()
         path = _path(index, kind)
         if not path.is_file():
@@ -99,9 +97,9 @@ class FaissIndex:
                 f"{path} is of {self._faiss.ntotal} documents, {index.folder} has {len(index)}; "
                 "documents were added since: make it again."
             )
-        self.index, self.kind, self.probes = index, kind, probes
+        self.index, self.kind = index, kind
         if kind == "ivf_pq":
-            self._faiss.nprobe = min(probes, self._faiss.nlist)
+            self._faiss.nprobe = min(PROBES, self._faiss.nlist)
 
     def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores float32 [Q, k] and rows int64 [Q, k]; see `Index.search`.
@@ -111,7 +109,7 @@ class FaissIndex:
         self.index.check_k(k)
         queries = self.index.as_queries(queries)
         if self.kind == "hnsw":
-            self._faiss.hnsw.efSearch = max(k, 8 * self.probes)
+            self._faiss.hnsw.efSearch = max(k, 8 * PROBES)
         wanted = min(len(self.index), RESCORED * k) if self.kind == "ivf_pq" else k
         scores, rows = self._faiss.search(queries, wanted)
         if self.kind == "ivf_pq":

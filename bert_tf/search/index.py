@@ -18,7 +18,6 @@ document that was not among the candidates can be missing.
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -28,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.data.checksums import file_crcs
-from bert_tf.files import atomic_write, exclusive, json_field, read_json
+from bert_tf.files import exclusive, json_field, read_json, write_json
 from bert_tf.search import strings
 from bert_tf.search.exact import DTYPES, top_k
 
@@ -75,9 +74,7 @@ class Manifest:
 
     def write(self, folder: pathlib.Path) -> None:
         values = {"format": FORMAT, **dataclasses.asdict(self)}
-        with atomic_write(folder / MANIFEST) as file:
-            json.dump(values, file, indent=1)
-            file.write("\n")
+        write_json(folder / MANIFEST, values)
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "Manifest":

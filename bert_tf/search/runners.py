@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.data.beam_examples import ONE_MACHINE, raise_input_fault
+from bert_tf.data.beam_examples import new_pipeline, raise_input_fault
 from bert_tf.processes import count_workers, map_in_processes
 from bert_tf.search.bulk import Job, embed_shard
 
@@ -66,24 +66,17 @@ def by_beam(
       ValueError: see `run`.
     """
     logging.getLogger("apache_beam").setLevel(logging.ERROR)  # it warns of what is not used here
-    try:
-        import apache_beam as beam
-        from apache_beam.ml.inference.base import RunInference
-        from apache_beam.options.pipeline_options import PipelineOptions
+    pipeline = new_pipeline(options, num_workers)
 
-        from bert_tf.search.beam_embedding import ShardHandler
-    except ImportError as error:
-        raise ValueError(
-            f"--runner=beam needs Apache Beam ({error}); pip install 'bert_tf[beam]', in an "
-            "environment of its own."
-        ) from None
-    if not options:
-        options = f"{ONE_MACHINE} --direct_num_workers={count_workers(num_workers)}"
+    import apache_beam as beam
+    from apache_beam.ml.inference.base import RunInference
+
+    from bert_tf.search.beam_embedding import ShardHandler
+
     is_embedding = step is embed_shard
     call = (
         RunInference(ShardHandler(job)) if is_embedding else beam.Map(functools.partial(step, job))
     )
-    pipeline = beam.Pipeline(options=PipelineOptions(shlex.split(options)))
     pipeline | "Shards" >> beam.Create(list(keys)) | beam.Reshuffle() | step.__name__ >> call
     try:
         pipeline.run().wait_until_finish()

@@ -12,7 +12,6 @@ from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index, Manifest
 from bert_tf.search.reranker import Reranker
 
-MODES = ("vectors", "words", "hybrid")
 HYBRID_K = 100  # documents that each part of a hybrid search finds, if fewer are asked for
 
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.modeling.splade import BertSplade
+from bert_tf.modeling.text_model import TextModel
 from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
 from bert_tf.search.index import best
-from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 
@@ -51,7 +50,7 @@ class SparseVectors:
         return self.pieces[part], self.weights[part]
 
 
-class SparseEncoder:
+class SparseEncoder(TextModel):
     """Encodes texts with a masked LM that was trained as SPLADE.
 
     Args:
@@ -65,25 +64,10 @@ class SparseEncoder:
     """
 
     def __init__(
-        self,
-        model: BertSplade,
-        tokenizer: Tokenizer,
-        max_seq_length: int = 0,
-        batch_size: int = 16,
+        self, model: BertSplade, tokenizer: Tokenizer, max_seq_length: int = 0, batch_size: int = 16
     ) -> None:
-        max_seq_length = max_seq_length or min(256, model.config.longest_row)
-        if max_seq_length > model.config.longest_row:
-            raise ValueError(
-                f"max_seq_length is {max_seq_length}, but the model has {model.config.longest_row} "
-                "positions; give that or less."
-            )
-        self.model, self.tokenizer = model, tokenizer
-        self.max_seq_length, self.batch_size = max_seq_length, batch_size
-        names = ("input_word_ids", "input_mask", "input_type_ids")
-        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
-        self._compute = tf.function(
-            lambda batch: model(batch, training=False), input_signature=[shape], autograph=False
-        )
+        length = max_seq_length or min(256, model.config.longest_row)
+        super().__init__(model, tokenizer, lambda weights, _: weights, length, batch_size)
 
     @classmethod
     def from_pretrained(cls, path: str | pathlib.Path, **sizes: int) -> Self:
@@ -104,15 +88,7 @@ class SparseEncoder:
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:
         """Returns the vectors of texts, in their order."""
-        vocab = self.tokenizer.vocab
-        rows = [pack(vocab, self.tokenizer.encode(text), [], self.max_seq_length) for text in texts]
-        order = sorted(range(len(rows)), key=lambda index: -len(rows[index].ids))
-        found: dict[int, np.ndarray] = {}
-        for first in range(0, len(rows), self.batch_size):
-            chosen = order[first : first + self.batch_size]
-            batch = pad_batch([rows[index] for index in chosen], vocab.pad_id)
-            found |= zip(chosen, self._compute(batch).numpy(), strict=True)
-        return SparseVectors.from_rows(found[index] for index in range(len(rows)))
+        return SparseVectors.from_rows(self.run([self.pack(text) for text in texts]))
 
     def explain(
         self, vectors: SparseVectors, index: int, most: int = 10

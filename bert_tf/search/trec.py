@@ -1,8 +1,6 @@
-"""Runs and judgments in TREC's text files, which every evaluation tool of the field reads.
+"""Runs in TREC's text files, which every evaluation tool of the field reads.
 
-  run    QUERY Q0 DOCUMENT RANK SCORE TAG    the score decides, as in trec_eval; the rank is for
-                                             people
-  qrels  QUERY 0 DOCUMENT GRADE
+  QUERY Q0 DOCUMENT RANK SCORE TAG    the score decides, as in trec_eval; the rank is for people
 
 Fields are separated by white space, so no id may hold any.
 """
@@ -11,13 +9,11 @@ import math
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from bert_tf.files import atomic_write, read_lines
-from bert_tf.metrics.ranking import Qrels, Run, rank
+from bert_tf.metrics.ranking import Run, rank
 
 _RUN = "QUERY Q0 DOCUMENT RANK SCORE TAG"
-_QRELS = "QUERY 0 DOCUMENT GRADE"
 
 
 def read_run(path: str | os.PathLike) -> dict[str, dict[str, float]]:
@@ -28,7 +24,7 @@ def read_run(path: str | os.PathLike) -> dict[str, dict[str, float]]:
         query has a document twice; or if there is no line.
     """
     run: dict[str, dict[str, float]] = {}
-    for where, fields in _rows(path, _RUN):
+    for where, fields in _rows(path):
         query, _, document, _, text, _ = fields
         try:
             score = float(text)
@@ -36,7 +32,11 @@ def read_run(path: str | os.PathLike) -> dict[str, dict[str, float]]:
             score = math.nan
         if math.isnan(score):
             raise ValueError(f"{where}: the score is {text!r}, expected a number.")
-        _add(run.setdefault(query, {}), query, document, score, where)
+        if document in run.setdefault(query, {}):
+            raise ValueError(
+                f"{where}: document {document!r} stands twice for query {query!r}; keep one line."
+            )
+        run[query][document] = score
     return run
 
 
@@ -65,60 +65,21 @@ def run_lines(run: Run, tag: str = "bert_tf") -> Iterator[str]:
             yield f"{query} Q0 {name} {position} {float(scores[name])!r} {tag}\n"
 
 
-def read_qrels(path: str | os.PathLike) -> dict[str, dict[str, int]]:
-    """Reads {query id: {document id: grade}}.
-
-    Raises:
-      ValueError: naming file and line, if a line has other fields, a grade is no integer, or a
-        document is graded twice; or if there is no line.
-    """
-    qrels: dict[str, dict[str, int]] = {}
-    for where, fields in _rows(path, _QRELS):
-        query, _, document, text = fields
-        try:
-            grade = int(text)
-        except ValueError:
-            raise ValueError(f"{where}: the grade is {text!r}, expected an integer.") from None
-        _add(qrels.setdefault(query, {}), query, document, grade, where)
-    return qrels
-
-
-def write_qrels(path: str | os.PathLike, qrels: Qrels) -> None:
-    """Writes judgments, {query id: {document id: grade}}.
-
-    Raises:
-      ValueError: an id that is empty or holds white space.
-    """
-    _check_ids(qrels, "Query id")
-    with atomic_write(path) as file:
-        for query, grades in qrels.items():
-            _check_ids(grades, "Document id")
-            file.writelines(f"{query} 0 {name} {grade}\n" for name, grade in grades.items())
-
-
-def _rows(path: str | os.PathLike, form: str) -> Iterator[tuple[str, list[str]]]:
+def _rows(path: str | os.PathLike) -> Iterator[tuple[str, list[str]]]:
     """Yields (where, fields) of the lines that are not blank."""
     if not pathlib.Path(path).is_file():
-        raise ValueError(f"{path} is no file; give one with lines of {form!r}.")
+        raise ValueError(f"{path} is no file; give one with lines of {_RUN!r}.")
     count = 0
     for number, line in enumerate(read_lines(path), 1):
         if not (fields := line.split()):
             continue
         where = f"{path} line {number}"
-        if len(fields) != len(form.split()):
-            raise ValueError(f"{where} has {len(fields)} fields: {line!r:.100}; expected {form!r}.")
+        if len(fields) != len(_RUN.split()):
+            raise ValueError(f"{where} has {len(fields)} fields: {line!r:.100}; expected {_RUN!r}.")
         count += 1
         yield where, fields
     if not count:
-        raise ValueError(f"{path} is empty; expected lines of {form!r}.")
-
-
-def _add(values: dict[str, Any], query: str, document: str, value: Any, where: str) -> None:
-    if document in values:
-        raise ValueError(
-            f"{where}: document {document!r} stands twice for query {query!r}; keep one line."
-        )
-    values[document] = value
+        raise ValueError(f"{path} is empty; expected lines of {_RUN!r}.")
 
 
 def _check_ids(names: Iterable[str], what: str) -> None:

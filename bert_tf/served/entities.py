@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.metrics.entities import Span, spans
+from bert_tf.metrics.entities import join_words
 
 
 def find_entities(
@@ -22,23 +22,13 @@ def find_entities(
       For each text its entities: `type`, `start` and `end` in characters, `text`, and `score`, the
       lowest of its words'.
     """
-    try:
-        spans(labels)
-        join = spans
-    except ValueError:
-        join = single_words
     found = []
     columns = (outputs[name] for name in ("tags", "starts", "ends", "scores"))
-    for text, tags, starts, ends, scores in zip(texts, *columns, strict=True):
-        entities = []
-        for kind, first, end in join([tag.decode() for tag in tags if tag]):
-            start, stop = int(starts[first]), int(ends[end - 1])
-            entity = {"type": kind, "start": start, "end": stop, "text": text[start:stop]}
-            entities.append({**entity, "score": float(scores[first:end].min())})
-        found.append(entities)
+    for text, *row in zip(texts, *columns, strict=True):
+        words = [
+            {"label": tag.decode(), "start": int(start), "end": int(end), "score": float(score)}
+            for tag, start, end, score in zip(*row, strict=True)
+            if tag
+        ]
+        found.append(join_words(labels, text, words))
     return found
-
-
-def single_words(tags: Sequence[str]) -> list[Span]:
-    """Returns each word with a tag but O as a span of its own."""
-    return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.served.model import IDS, Batch, Outputs, Served, Signatures
+from bert_tf.served.model import Batch, Outputs, Served, Signatures, function_of_ids
 from bert_tf.served.text_pieces import check_utf8
 from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
@@ -163,13 +163,7 @@ class ServedMaskFiller(Served):
         return {**super().text_signatures(), MASK_PREDICT: mask_predict}
 
     def id_signatures(self) -> Signatures:
-        specs = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
-
-        @tf.function(input_signature=specs, autograph=False)
-        def mask_predict(*columns: tf.Tensor) -> Outputs:
-            return self.predict_ids(dict(zip(IDS, columns, strict=True)))
-
-        return {**super().id_signatures(), MASK_PREDICT: mask_predict}
+        return {**super().id_signatures(), MASK_PREDICT: function_of_ids(self.predict_ids)}
 
     def _own_masks(self, texts: tf.Tensor) -> tf.Tensor:
         """Writes masks as the vocabulary calls them."""

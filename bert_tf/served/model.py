@@ -5,6 +5,7 @@ Serving's batching and the row form of its REST interface ask for; lists of diff
 padded, with "" or -1. The names of outputs are an interface: add, never rename.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ import tensorflow as tf
 from bert_tf.served.text_pieces import check_utf8
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.kinds import with_trimmed_offsets
-from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.packing import INPUTS, num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab
 
@@ -20,9 +21,20 @@ Batch = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # tf.functions that return Outputs
 
-IDS = ("input_word_ids", "input_mask", "input_type_ids")
+IDS = INPUTS
 SINGLE, PAIR = ("text",), ("text", "text_b")
 MAX_ROWS = 64  # of one call of the model on windows of long texts.
+
+
+def function_of_ids(answer: Callable[[Batch], Outputs]) -> Any:
+    """Returns a function of rows as a tf.function of the columns of `IDS`, int32 [B, T] each."""
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def ids(*columns: tf.Tensor) -> Outputs:
+        return answer(dict(zip(IDS, columns, strict=True)))
+
+    return ids
 
 
 class Served:
@@ -35,17 +47,18 @@ class Served:
       max_seq_length: most pieces of a row; a text loses what is above it, unless said otherwise.
       texts: names of the texts that a request holds.
       keep_tail: whether a text loses its beginning instead of its end.
+      labels: names of the classes, if there are any.
 
     Attributes:
-      labels: names of the classes, if there are any.
       lists: names of those texts of which a request holds several for each row.
       numbers: names of further inputs, one number each, with one to try.
+      as_tokenizers: whether pairs are packed as `pack_pair` does.
     """
 
     kind = ""
-    labels: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     numbers: dict[str, int] = {}
+    as_tokenizers = False
 
     def __init__(
         self,
@@ -55,11 +68,12 @@ class Served:
         max_seq_length: int,
         texts: tuple[str, ...] = SINGLE,
         keep_tail: bool = False,
+        labels: Sequence[str] = (),
     ) -> None:
         self.vocab, self.max_seq_length = vocab, max_seq_length
         self.do_lower_case = do_lower_case
         self.texts, self.keep_tail = texts, keep_tail
-        self.model = model
+        self.model, self.labels = model, tuple(labels)
         self.tokenizer = make_graph_tokenizer(with_trimmed_offsets(vocab), do_lower_case)
 
     def call_model(self, batch: Batch) -> Any:
@@ -96,10 +110,11 @@ class Served:
         if len(texts) == 1:
             kept = [tf.minimum(lengths[0], self.max_seq_length - num_special_tokens(False))]
         else:
-            sizes = (*lengths, self.max_seq_length, self.vocab.num_separators)
-            kept = list(longest_first_lengths(*sizes))
+            sizes = (self.max_seq_length, self.vocab.num_separators, self.as_tokenizers)
+            kept = list(longest_first_lengths(lengths[0], lengths[1], *sizes))
         parts = [cut(*both, self.keep_tail) for both in zip(pieces, kept, strict=True)]
-        return pack_rows(self.vocab, *parts)
+        second = parts[1] if len(parts) == 2 else None
+        return pack_rows(self.vocab, parts[0], second, as_tokenizers=self.as_tokenizers)
 
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         """Returns rows of ids of texts, in the order of `IDS`: a request to try a model with."""
@@ -144,12 +159,8 @@ class Served:
 
     def id_signatures(self) -> Signatures:
         """Returns functions of ids, which need TensorFlow's own operations only."""
-        specs = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
+        ids = function_of_ids(self.from_ids)
         serialized = [tf.TensorSpec([None], tf.string, "examples")]
-
-        @tf.function(input_signature=specs, autograph=False)
-        def ids(*columns: tf.Tensor) -> Outputs:
-            return self.from_ids(dict(zip(IDS, columns, strict=True)))
 
         @tf.function(input_signature=serialized, autograph=False)
         def examples(examples: tf.Tensor) -> Outputs:

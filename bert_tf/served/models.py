@@ -146,7 +146,7 @@ def load_search(
       model_dir: the model that the index was made with; "": where it lay then.
       max_seq_length, unpad: see `load`; 0: what the model's folder says.
       index: directory of `bert_tf.build_index`.
-      store: form of the vectors, of `STORES`; "": that of the index.
+      store: form of the vectors, of `VectorStore`; "": that of the index.
       rerank: a cross-encoder; "": none.
       rerank_k: how many documents it reads.
 

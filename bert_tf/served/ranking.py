@@ -10,12 +10,10 @@ from bert_tf.search.exact import best_of, score
 from bert_tf.served.model import Batch, Outputs, Served, Signatures
 from bert_tf.served.text_pieces import check_utf8
 from bert_tf.served.texts import ServedEmbedder
-from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 
 NO_SCORE = -1e9  # of no document: below all scores, and JSON has a number for it
 CHUNK_ROWS = 16384
 RESCORED = 4
-STORES = ("float32", "float16", "int8")
 
 
 class ServedReranker(Served):
@@ -38,6 +36,7 @@ class ServedReranker(Served):
 
     kind = "reranker"
     lists = ("documents",)
+    as_tokenizers = True
 
     def __init__(self, *arguments: Any, activation: str = "sigmoid", **options: Any) -> None:
         super().__init__(*arguments, **{**options, "texts": ("query", "documents")})
@@ -61,15 +60,6 @@ class ServedReranker(Served):
         found = self.call_in_parts(self.pack(*pairs), tf.float32)[:, 0]  # [R]
         return tf.scatter_nd(places, found, tf.shape(documents, tf.int64))
 
-    def pack(self, *texts: tf.Tensor) -> Batch:
-        pieces = [self.tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2) for text in texts]
-        lengths = [column.row_lengths() for column in pieces]
-        kept = longest_first_lengths(
-            lengths[0], lengths[1], self.max_seq_length, self.vocab.num_separators, True
-        )
-        first, second = (cut(*both) for both in zip(pieces, kept, strict=True))
-        return pack_rows(self.vocab, first, second, as_tokenizers=True)
-
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         query, documents = texts
         return super().sample_ids(query, documents[:, 0])
@@ -90,7 +80,7 @@ class VectorStore(tf.Module):
 
     Args:
       vectors: float32 [N, D].
-      dtype: of `STORES`.
+      dtype: float32, float16 or int8.
     """
 
     def __init__(self, vectors: np.ndarray, dtype: str) -> None:

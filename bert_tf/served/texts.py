@@ -1,6 +1,5 @@
 """Answers about whole texts: classes, numbers, next sentences, embeddings, encoder outputs."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,10 +22,6 @@ class ServedClassifier(Served):
     """
 
     kind = "classifier"
-
-    def __init__(self, *arguments: Any, labels: Sequence[str], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.labels = tuple(labels)
 
     def from_ids(self, batch: Batch) -> Outputs:
         logits = self.call_model(batch)  # [B, C]

@@ -1,6 +1,5 @@
 """Tags words and gives their offsets; long texts are split into windows as in run_tagger."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -40,10 +39,6 @@ class ServedTagger(Served):
 
     kind = "tagger"
 
-    def __init__(self, *arguments: Any, labels: Sequence[str], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.labels = tuple(labels)
-
     def from_ids(self, batch: Batch) -> Outputs:
         return self._best_tags(self.call_model(batch))
 
@@ -60,13 +55,7 @@ class ServedTagger(Served):
         starts = characters.before(starts)
         stops = words.with_values(tf.gather(end_bytes.flat_values, ends))
         stops = characters.after_marks(characters.before(stops))
-        return {
-            "words": characters.texts(starts, stops).to_tensor(""),
-            "tags": words.with_values(tags["tags"]).to_tensor(""),
-            "scores": words.with_values(tags["scores"]).to_tensor(0.0),
-            "starts": starts.to_tensor(NOWHERE),
-            "ends": stops.to_tensor(NOWHERE),
-        }
+        return _outputs(characters.texts(starts, stops), tags, starts, stops)
 
     def _from_texts_of_bpe(self, texts: tf.Tensor) -> Outputs:
         """Tags the words that byte-level BPE splits texts into, each as one of a split sentence.
@@ -88,13 +77,7 @@ class ServedTagger(Served):
         ends = characters.after_marks(ends)
         words = characters.texts(starts, ends)
         tags = self.tag_words(self._word_pieces(words.values), words.row_splits)
-        return {
-            "words": words.to_tensor(""),
-            "tags": words.with_values(tags["tags"]).to_tensor(""),
-            "scores": words.with_values(tags["scores"]).to_tensor(0.0),
-            "starts": starts.to_tensor(NOWHERE),
-            "ends": ends.to_tensor(NOWHERE),
-        }
+        return _outputs(words, tags, starts, ends)
 
     def _word_pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Returns the pieces of words of split sentences, as `Tokenizer.encode_word` does."""
@@ -156,6 +139,18 @@ class ServedTagger(Served):
             return self.from_words(words)
 
         return {**super().text_signatures(), "words": words}
+
+
+def _outputs(
+    words: tf.RaggedTensor, tags: Outputs, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+) -> Outputs:
+    return {
+        "words": words.to_tensor(""),
+        "tags": words.with_values(tags["tags"]).to_tensor(""),
+        "scores": words.with_values(tags["scores"]).to_tensor(0.0),
+        "starts": starts.to_tensor(NOWHERE),
+        "ends": ends.to_tensor(NOWHERE),
+    }
 
 
 class WordWindows(NamedTuple):

@@ -8,14 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.metrics import classification, regression
-from bert_tf.modeling.losses import (
-    WeightedSum,
-    class_losses,
-    number_losses,
-    right_labels,
-    several_losses,
-    weigh,
-)
+from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.text_examples import TextExample, label_ids, label_rows, label_values
@@ -98,8 +91,7 @@ class ClassificationTask(RowsTask):
 
     def _losses(self, batch: Batch, logits: Any) -> Any:
         """Returns the loss of each row, float32 [B]."""
-        losses = {"class": class_losses, "number": number_losses, "several": several_losses}
-        return losses[self.kind](logits, batch[LABEL_NAMES[self.kind]])
+        return LABEL_LOSSES[self.kind](logits, batch[LABEL_NAMES[self.kind]])
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
@@ -156,10 +148,8 @@ class ClassificationTask(RowsTask):
 
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
-        logits = self.scores(examples, outputs).astype(np.float64)
+        logits = self.scores(examples, outputs)
         if self.kind == "number":
-            return logits
-        if self.kind == "several":
-            return 1.0 / (1.0 + np.exp(-logits))
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+            return logits.astype(np.float64)
+        convert = classification.sigmoid if self.kind == "several" else classification.softmax
+        return convert(logits)

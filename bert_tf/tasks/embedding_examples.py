@@ -19,8 +19,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.data.tables import list_tables, read_cells, read_rows, wrong_width
+from bert_tf.data.tables import list_tables, read_rows
 from bert_tf.tasks.beir import read_beir
+from bert_tf.tasks.glue import read_sts_benchmark
 
 COLUMNS = {
     "query": ("query", "anchor", "question", "sentence1", "text_a"),
@@ -30,7 +31,6 @@ COLUMNS = {
     "text": ("text", "sentence"),
 }
 _NUMBERED = re.compile(r"negative_(\d+)")
-_STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
 MOST_STS = 5.0
 
 
@@ -67,7 +67,8 @@ def read_embedding_examples(
     """
     examples: list[EmbeddingExample] = []
     for path in list_tables(paths, flag):
-        rows = _sts_rows(path) if _is_sts(path) else read_rows(path)
+        is_sts = re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name)
+        rows = _sts_rows(path) if is_sts else read_rows(path)
         names: dict[str, list[str]] = {}
         found: tuple[str, ...] = ()
         for where, row in rows:
@@ -106,15 +107,8 @@ def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
     return examples
 
 
-def _is_sts(path: str) -> bool:
-    return bool(re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name))
-
-
 def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for where, cells in read_cells(path, delimiter="\t"):
-        if len(cells) < len(_STS):
-            raise ValueError(wrong_width(where, cells, _STS))
-        row = dict(zip(_STS, cells, strict=False))
+    for where, row in read_sts_benchmark(path):
         score = _number(row["score"], where, "score") / MOST_STS
         yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
 

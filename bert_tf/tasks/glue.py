@@ -195,7 +195,7 @@ def _file_rows(
     if task.name == "qqp" and split != "test":
         return _qqp_rows(str(path))
     if path.name.startswith("sts-"):
-        return _sts_rows(str(path))
+        return read_sts_benchmark(str(path))
     if path.name.startswith("msr_"):
         return _mrpc_rows(path, split)
     return read_table(str(path), None)
@@ -224,7 +224,7 @@ def _qqp_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
         )
 
 
-def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
+def read_sts_benchmark(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields the rows of the STS benchmark; some name the sources of the texts after them."""
     for where, cells in read_cells(path, delimiter="\t"):
         if len(cells) < len(_STS_COLUMNS):

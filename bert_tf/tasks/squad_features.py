@@ -192,7 +192,8 @@ def _read_question(
             "question is impossible."
         )
     answer = answers[0] if answers and not is_impossible else None
-    if answer and not _is_within(answer, context):
+    is_within = answer and 0 <= answer.start <= len(context) - len(answer.text)
+    if answer and not (is_within and answer.text.strip()):
         if is_training:
             raise ValueError(
                 f"{where}: answer {answer.text!r} at character {answer.start} of a context of "
@@ -216,10 +217,6 @@ def _answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:
     first = bisect.bisect_right(starts, answer.start) - 1
     last = bisect.bisect_right(starts, answer.start + len(answer.text) - 1) - 1
     return max(first, 0), last
-
-
-def _is_within(answer: SquadAnswer, context: str) -> bool:
-    return bool(answer.text.strip()) and 0 <= answer.start <= len(context) - len(answer.text)
 
 
 def _is_found(answer: SquadAnswer, context: str) -> bool:
@@ -407,34 +404,3 @@ def find_max_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     )
     best = scores.argmax(axis=0)  # [all pieces]
     return [best[start:end] == number for number, (start, end) in enumerate(windows)]
-
-
-def pad_features(
-    features: Sequence[SquadFeature], max_seq_length: int, pad_id: int = 0
-) -> dict[str, np.ndarray]:
-    """Pads rows to one length: ids with `pad_id`, the vocabulary's, the rest with 0.
-
-    Returns:
-      `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T] with T max_seq_length,
-      and `start_positions`, `end_positions`, int32 [B].
-
-    Raises:
-      ValueError: if a row is longer.
-    """
-    shape = (len(features), max_seq_length)
-    names = ("input_word_ids", "input_mask", "input_type_ids")
-    batch = {name: np.zeros(shape, np.int32) for name in names}
-    batch["input_word_ids"][:] = pad_id
-    for row, feature in enumerate(features):
-        length = len(feature.ids)
-        if length > max_seq_length:
-            raise ValueError(
-                f"question {feature.question_id}: a window of {length} pieces, expected at most "
-                f"max_seq_length, {max_seq_length}; make the features with the same length."
-            )
-        batch["input_word_ids"][row, :length] = feature.ids
-        batch["input_mask"][row, :length] = 1
-        batch["input_type_ids"][row, :length] = feature.type_ids
-    batch["start_positions"] = np.array([f.start_position for f in features], np.int32)
-    batch["end_positions"] = np.array([f.end_position for f in features], np.int32)
-    return batch

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.data.columns import is_integer_text
 from bert_tf.data.corpus_format import open_decompressed
 from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.data.tfrecords import list_record_files
@@ -145,6 +146,11 @@ def write_tagged(
             for line in lines:
                 output.write(_with_tag(line, form, rest) + line.end)
             last = lines[-1]
+
+
+def column_of(text: str) -> int | str:
+    """Returns a column's number where it is one, else its name."""
+    return int(text) if is_integer_text(text) else text
 
 
 def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:

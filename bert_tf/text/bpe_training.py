@@ -9,7 +9,6 @@ throughout, unless other numbers are given; tokenizer.json says which.
 import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
 from typing import TypeVar
 
 from absl import logging
@@ -63,14 +62,14 @@ def train_bpe_vocab(
 
     Raises:
       ValueError: if the special tokens and the bytes do not fit, or there is no text.
-      ModuleNotFoundError: without `tokenizers`.
     """
+    import tokenizers as hugging_face
+
     if vocab_size < MIN_VOCAB_SIZE:
         raise ValueError(
             f"vocab_size is {vocab_size}; 256 bytes and {MIN_VOCAB_SIZE - 256} special tokens need "
             f"at least {MIN_VOCAB_SIZE}: raise vocab_size."
         )
-    hugging_face = _import_tokenizers()
     byte_level = hugging_face.pre_tokenizers.ByteLevel
     tokenizer = hugging_face.Tokenizer(hugging_face.models.BPE())
     tokenizer.pre_tokenizer = byte_level(add_prefix_space=True)
@@ -108,14 +107,3 @@ def train_bpe_vocab(
         num_separators=num_separators,
         second_type=second_type,
     )
-
-
-def _import_tokenizers() -> ModuleType:
-    try:
-        import tokenizers
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "A byte-level BPE vocabulary is trained by Hugging Face's tokenizers, which is not "
-            "installed: pip install tokenizers."
-        ) from None
-    return tokenizers

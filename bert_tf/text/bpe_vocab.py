@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_tf.files import atomic_write
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
+from bert_tf.text.vocab import Pieces
 
 TOKENIZER_FILE, VOCAB_FILE, MERGES_FILE = "tokenizer.json", "vocab.json", "merges.txt"
 # RoBERTa's, and what the same tokens are called in files that follow BERT.
@@ -51,7 +52,7 @@ class AddedToken:
 
 
 @dataclasses.dataclass(frozen=True)
-class BpeVocab:
+class BpeVocab(Pieces):
     """Immutable vocabulary of byte-level BPE; the sibling of `bert_tf.text.vocab.Vocab`.
 
     Args:
@@ -121,14 +122,6 @@ class BpeVocab:
             json.dump(_to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
             file.write("\n")
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    @functools.cached_property
-    def ids(self) -> dict[str, int]:
-        """Id of each piece."""
-        return {token: index for index, token in enumerate(self.tokens)}
-
     @functools.cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of the pieces that are signs, not text."""
@@ -142,26 +135,6 @@ class BpeVocab:
         """
         added = {token.content for token in self.added_tokens}
         return np.array([t not in added and not t.startswith(SPACE_MARK) for t in self.tokens])
-
-    @property
-    def pad_id(self) -> int:
-        return self.ids[self.pad]
-
-    @property
-    def unk_id(self) -> int:
-        return self.ids[self.unk]
-
-    @property
-    def cls_id(self) -> int:
-        return self.ids[self.cls]
-
-    @property
-    def sep_id(self) -> int:
-        return self.ids[self.sep]
-
-    @property
-    def mask_id(self) -> int:
-        return self.ids[self.mask]
 
 
 def _check(vocab: BpeVocab, source: str) -> None:

@@ -3,12 +3,16 @@
 RoBERTa puts two separators between the texts, and all its type ids are 0: the vocabulary says so.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from bert_tf.text.tokenization import AnyVocab
+
+# The encoder's.
+INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+Result = TypeVar("Result")
 
 
 class PackedText(NamedTuple):
@@ -144,8 +148,7 @@ def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarr
       The encoder's inputs: `input_word_ids`, `input_mask`, `input_type_ids`, each int32 [B, T].
     """
     shape = (len(rows), max(len(row.ids) for row in rows))
-    names = ("input_word_ids", "input_mask", "input_type_ids")
-    batch = {name: np.zeros(shape, np.int32) for name in names}
+    batch = {name: np.zeros(shape, np.int32) for name in INPUTS}
     batch["input_word_ids"][:] = pad_id
     for index, row in enumerate(rows):
         length = len(row.ids)
@@ -153,3 +156,24 @@ def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarr
         batch["input_mask"][index, :length] = 1
         batch["input_type_ids"][index, :length] = row.type_ids
     return batch
+
+
+def by_length(
+    sizes: Sequence[int], batch_size: int, compute: Callable[[list[int]], Iterable[Result]]
+) -> list[Result]:
+    """Computes rows, those of like length together: padding costs as much as pieces.
+
+    Args:
+      sizes: length of each row.
+      batch_size: rows computed at once.
+      compute: takes numbers of rows, returns as many results.
+
+    Returns:
+      The results in the order of the rows.
+    """
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+    results: dict[int, Result] = {}
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        results |= zip(chosen, compute(chosen), strict=True)
+    return [results[index] for index in range(len(sizes))]

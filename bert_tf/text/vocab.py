@@ -17,8 +17,47 @@ CONTINUATION_PREFIX = "##"
 _BLANKS = " \t\r\n"
 
 
+class Pieces:
+    """What the vocabularies share: ids of their pieces, and of the special ones."""
+
+    tokens: tuple[str, ...]
+    pad: str
+    unk: str
+    cls: str
+    sep: str
+    mask: str
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @functools.cached_property
+    def ids(self) -> dict[str, int]:
+        """Id of each piece."""
+        return {token: index for index, token in enumerate(self.tokens)}
+
+    @property
+    def pad_id(self) -> int:
+        return self.ids[self.pad]
+
+    @property
+    def unk_id(self) -> int:
+        return self.ids[self.unk]
+
+    @property
+    def cls_id(self) -> int:
+        return self.ids[self.cls]
+
+    @property
+    def sep_id(self) -> int:
+        return self.ids[self.sep]
+
+    @property
+    def mask_id(self) -> int:
+        return self.ids[self.mask]
+
+
 @dataclasses.dataclass(frozen=True)
-class Vocab:
+class Vocab(Pieces):
     """Immutable vocabulary, read from and written to google-research/bert's vocab.txt.
 
     Differs from the original: a duplicate, an empty row or a missing special token is an error
@@ -37,6 +76,7 @@ class Vocab:
     file_name: ClassVar[str] = "vocab.txt"
     num_separators: ClassVar[int] = 1  # between two texts
     second_type: ClassVar[int] = 1  # type id of the second text
+    pad, unk, cls, sep, mask = SPECIAL_TOKENS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
@@ -65,14 +105,6 @@ class Vocab:
         with atomic_write(path) as file:
             file.write("\n".join(self.tokens) + "\n")
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    @functools.cached_property
-    def ids(self) -> dict[str, int]:
-        """Id of each piece."""
-        return {token: index for index, token in enumerate(self.tokens)}
-
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """bool [V], true where the piece continues a word ("##" and something after it)."""
@@ -85,26 +117,6 @@ class Vocab:
     def special_ids(self) -> frozenset[int]:
         """Ids of the five special tokens."""
         return frozenset(self.ids[token] for token in SPECIAL_TOKENS)
-
-    @property
-    def pad_id(self) -> int:
-        return self.ids[PAD]
-
-    @property
-    def unk_id(self) -> int:
-        return self.ids[UNK]
-
-    @property
-    def cls_id(self) -> int:
-        return self.ids[CLS]
-
-    @property
-    def sep_id(self) -> int:
-        return self.ids[SEP]
-
-    @property
-    def mask_id(self) -> int:
-        return self.ids[MASK]
 
 
 def _check_tokens(tokens: list[str] | tuple[str, ...], source: str) -> None:

@@ -110,21 +110,16 @@ def train_vocab_on_parts(
     return train_vocab(words, vocab_size)
 
 
-def train_vocab(
-    word_counts: collections.Counter[str],
-    vocab_size: int,
-    character_coverage: float = CHARACTER_COVERAGE,
-) -> list[str]:
+def train_vocab(word_counts: collections.Counter[str], vocab_size: int) -> list[str]:
     """Learns the pieces of a vocabulary.
 
     Every character of the alphabet (the most frequent ones that together make up
-    `character_coverage` of the text) is a piece, and, if it can follow another one in a word, a
+    `CHARACTER_COVERAGE` of the text) is a piece, and, if it can follow another one in a word, a
     continuation piece. Punctuation and ideographs cannot: each is a word by itself.
 
     Args:
       word_counts: how often each word of `split_words` occurs.
       vocab_size: rows wanted.
-      character_coverage: share of the text's characters that the alphabet covers.
 
     Returns:
       Exactly `vocab_size` tokens: special tokens and [unused] rows, the alphabet, then the other
@@ -137,7 +132,7 @@ def train_vocab(
     if not word_counts:
         raise ValueError("The corpus has no words; give text to learn a vocabulary from.")
     head = _head_rows(vocab_size)
-    alphabet = _alphabet_pieces(word_counts, character_coverage)
+    alphabet = _alphabet_pieces(word_counts)
     rows = vocab_size - len(head) - len(alphabet)
     if rows < 0:
         raise ValueError(
@@ -230,13 +225,13 @@ def _split_characters(word: str) -> list[str]:
     return [word[0], *(CONTINUATION_PREFIX + char for char in word[1:])]
 
 
-def _alphabet_pieces(word_counts: collections.Counter[str], coverage: float) -> list[str]:
+def _alphabet_pieces(word_counts: collections.Counter[str]) -> list[str]:
     """Returns the pieces of one character, first without and then with the prefix."""
     characters: collections.Counter[str] = collections.Counter()
     for word, count in word_counts.items():
         for char in word:
             characters[char] += count
-    wanted = coverage * characters.total()
+    wanted = CHARACTER_COVERAGE * characters.total()
     kept, covered = [], 0
     for char, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         if covered >= wanted:

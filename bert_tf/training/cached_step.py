@@ -23,12 +23,7 @@ from bert_tf.modeling.fusion import parts_compiled
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
-from bert_tf.training.train_step import (
-    Gradients,
-    ReplicaFunction,
-    TrainStep,
-    step_seed,
-)
+from bert_tf.training.train_step import Gradients, ReplicaFunction, TrainStep, row_of, step_seed
 
 Embeddings = tuple[tf.Tensor, ...]
 
@@ -54,28 +49,10 @@ class CachedStep(TrainStep):
 
     task: EmbeddingTask
 
-    def __init__(
-        self,
-        task: EmbeddingTask,
-        optimizer: Any,
-        strategy: tf.distribute.Strategy,
-        *,
-        jit_compile: bool = True,
-        compile_parts: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            task,
-            optimizer,
-            strategy,
-            jit_compile=jit_compile,
-            compile_parts=compile_parts,
-            **options,
-        )
-        self.compile_parts = compile_parts
-        compilation = (strategy, jit_compile, compile_parts)
-        self._run_embed = ReplicaFunction(task.embed, *compilation)
-        self._run_backward = ReplicaFunction(self._backward, *compilation)
+    def __init__(self, task: EmbeddingTask, *arguments: Any, **options: Any) -> None:
+        super().__init__(task, *arguments, **options)
+        self._run_embed = ReplicaFunction(task.embed, *self.compilation)
+        self._run_backward = ReplicaFunction(self._backward, *self.compilation)
 
     def _gradients(
         self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
@@ -168,14 +145,13 @@ class CachedStep(TrainStep):
             if self.loss_scale:
                 loss *= self.loss_scale.scale
         gradients = tape.gradient(loss, gathered, unconnected_gradients="zero")
-        row = [sums[k].total for k in self.task.sum_names]
-        row += [sums[k].weight for k in self.task.sum_names]
+        row = row_of(sums, self.task.sum_names)
         if replicas == 1:
-            return list(gradients), tf.stack(row)
+            return list(gradients), row
         context = tf.distribute.get_replica_context()
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         cut = [split_rows(gradient, replicas)[replica] for gradient in gradients]
-        return cut, tf.stack(row) / replicas
+        return cut, row / replicas
 
     def _gather(self, value: tf.Tensor) -> tf.Tensor:
         """Returns the rows of all devices, in the order of the batch."""

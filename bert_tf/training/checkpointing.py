@@ -30,7 +30,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
-from bert_tf.files import atomic_write, json_field, read_json
+from bert_tf.files import atomic_write, json_field, read_json, write_json
 
 PREFIX = "model.ckpt"
 STEP_NAME = "global_step"
@@ -41,14 +41,10 @@ TENSORFLOWS_OWN = re.compile(r"\{\{.*?\}\} |\.tempstate\d+| \[Op:\w+\]")  # In i
 Values = dict[str, np.ndarray]
 
 
-def variable_name(variable: Any, model: keras.Model) -> str:
-    """Returns the path of a variable without the name of the model around it."""
-    return variable.path.removeprefix(f"{model.name}/")
-
-
 def model_variables(model: keras.Model) -> dict[str, Any]:
     """Returns every variable of the model by path, states of seeds among them."""
-    variables = {variable_name(v, model): v.value for v in model.variables}
+    start = f"{model.name}/"
+    variables = {v.path.removeprefix(start): v.value for v in model.variables}
     if len(variables) != len(model.variables):
         raise ValueError("Two variables of the model have the same path; rename a layer.")
     return variables
@@ -219,8 +215,7 @@ class RunDirectory:
 
     def _write_state(self, best: dict[str, Any] | None) -> None:
         if best is not None:
-            with atomic_write(self.path / "best_checkpoint.json") as file:
-                json.dump(best, file)
+            write_json(self.path / "best_checkpoint.json", best)
         steps = self.steps()
         if steps:  # The form that tf.train.latest_checkpoint reads.
             with atomic_write(self.path / "checkpoint") as file:

@@ -149,7 +149,8 @@ def distribute(
         of a batch are dealt to the worker's replicas in order.
       pack: applied to each replica's rows at the end; None: nothing.
     """
-    if strategy.num_replicas_in_sync == 1 and not _is_remote(strategy):
+    remote = tf.distribute.TPUStrategy | tf.distribute.MultiWorkerMirroredStrategy
+    if strategy.num_replicas_in_sync == 1 and not isinstance(strategy, remote):
         return _packed(make_dataset(0, 1), pack)
 
     def from_context(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -176,12 +177,6 @@ def split_rows(value: tf.Tensor, count: int) -> tf.Tensor:
     # Lengths may be known only when the batch is there; under XLA all are known.
     sizes = [shape[axis] if size is None else size for axis, size in enumerate(value.shape)]
     return tf.reshape(value, [count, sizes[0] // count, *sizes[1:]])
-
-
-def _is_remote(strategy: tf.distribute.Strategy) -> bool:
-    return isinstance(
-        strategy, tf.distribute.TPUStrategy | tf.distribute.MultiWorkerMirroredStrategy
-    )
 
 
 def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:

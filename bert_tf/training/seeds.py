@@ -1,12 +1,11 @@
 """Mean and spread of several runs that differ only in their seed."""
 
-import json
 import pathlib
 import statistics
 
 from absl import logging
 
-from bert_tf.files import atomic_write
+from bert_tf.files import write_json
 
 
 def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -33,9 +32,7 @@ def write_summary(folder: pathlib.Path, results: dict[int, dict[str, float]]) ->
     if not any(results.values()):
         return
     summary = summarize(results)
-    with atomic_write(folder / "seeds.json") as file:
-        json.dump({"seeds": results, "summary": summary}, file, indent=2)
-        file.write("\n")
+    write_json(folder / "seeds.json", {"seeds": results, "summary": summary})
     logging.info("Over %d seeds (mean ± standard deviation, minimum to maximum):", len(results))
     for name, row in summary.items():
         logging.info(

@@ -12,12 +12,13 @@ forever. Without XLA the length of rows may differ from batch to batch; on one d
 each variable is still compiled, so that it passes over the weights only once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.modeling.fusion import parts_compiled
+from bert_tf.modeling.losses import WeightedSum
 from bert_tf.training.bad_steps import LossGuard
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
@@ -99,6 +100,11 @@ def step_seed(random_seed: int, step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_uniform([], folded, minval=None, maxval=None, dtype=tf.int32)
 
 
+def row_of(sums: dict[str, WeightedSum], names: Sequence[str]) -> tf.Tensor:
+    """Returns float32 [2 * sums]: all totals, then all weights."""
+    return tf.stack([*(sums[k].total for k in names), *(sums[k].weight for k in names)])
+
+
 class TrainStep:
     """Runs optimizer steps of a task under a strategy.
 
@@ -134,6 +140,8 @@ class TrainStep:
         self.accumulation_steps = accumulation_steps
         self.loss_scale = loss_scale
         self.guard = guard
+        self.compile_parts = compile_parts
+        self.compilation = (strategy, jit_compile, compile_parts)
         self.columns: tuple[str, ...] = (
             *(f"{name}_total" for name in task.sum_names),
             *(f"{name}_weight" for name in task.sum_names),
@@ -141,12 +149,8 @@ class TrainStep:
             "gradient_norm",
             *(("loss_limit", "is_good") if guard else ()),
         )
-        self._run_micro_batch = ReplicaFunction(
-            self._micro_batch, strategy, jit_compile, compile_parts
-        )
-        self._run_one_device = ReplicaFunction(
-            self._whole_step, strategy, jit_compile, compile_parts
-        )
+        self._run_micro_batch = ReplicaFunction(self._micro_batch, *self.compilation)
+        self._run_one_device = ReplicaFunction(self._whole_step, *self.compilation)
         optimizer.jit_compile = not jit_compile  # The shapes of the update never change.
 
     @tf.function
@@ -233,10 +237,8 @@ class TrainStep:
             if self.loss_scale:
                 loss *= self.loss_scale.scale
         gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-        row = [sums[k].total for k in self.task.sum_names]
-        row += [sums[k].weight for k in self.task.sum_names]
         # Repeated ids of an embedding gradient are summed here: optimizers need the dense form.
-        return [tf.convert_to_tensor(g) for g in gradients], tf.stack(row)
+        return [tf.convert_to_tensor(g) for g in gradients], row_of(sums, self.task.sum_names)
 
     def _apply(
         self, gradients: Gradients, sums: tf.Tensor, update: Callable[[Gradients], Any]
@@ -310,5 +312,4 @@ class EvalStep:
 
     def _sums(self, batch: Batch) -> tf.Tensor:
         sums = self.task.sums(batch, self.task.model(batch, training=False))
-        row = [sums[k].total for k in self.task.sum_names]
-        return tf.stack(row + [sums[k].weight for k in self.task.sum_names])
+        return row_of(sums, self.task.sum_names)

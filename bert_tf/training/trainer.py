@@ -375,7 +375,9 @@ class Trainer:
 
     def _steps_of_call(self) -> int:
         """Returns the number of steps for a call: at most to the next save or evaluation."""
-        ends = [self.num_train_steps, *map(self._next, self._boundaries())]
+        intervals = filter(None, (self.config.save_checkpoints_steps, self.config.eval_steps))
+        ends = [(self.step // interval + 1) * interval for interval in intervals]
+        ends.append(self.num_train_steps)
         most = min(self.config.iterations_per_loop, min(ends) - self.step)
         if end := self._stage.end:
             most = min(most, end - self._next_batch)
@@ -384,13 +386,6 @@ class Trainer:
         if not self.progress.step_seconds:
             return 1
         return max(1, min(most, int(CALL_SECONDS / self.progress.step_seconds)))
-
-    def _boundaries(self) -> list[int]:
-        intervals = [self.config.save_checkpoints_steps, self.config.eval_steps]
-        return [interval for interval in intervals if interval]
-
-    def _next(self, interval: int) -> int:
-        return (self.step // interval + 1) * interval
 
     def _fail(self, fault: str, row: dict[str, float]) -> NoReturn:
         self.directory.wait()

@@ -5,6 +5,7 @@ points of the task's metric than allowed; without examples to judge by, if its a
 texts are as near as `BOUNDS` says.
 """
 
+import functools
 import pathlib
 import statistics
 import time
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.data.rows import Rows
 from bert_tf.served.lite_model import LiteModel
-from bert_tf.served.model import IDS, Served
+from bert_tf.served.model import IDS, Served, function_of_ids
 from export.lite.conversion import answer, check_size
 from export.lite.judges import Judge, RowOutputs
 
@@ -139,11 +140,7 @@ def _compare(
 
 def reference(served: Served) -> Call:
     """Returns the float32 model as a function of arrays."""
-    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
-
-    @tf.function(input_signature=specs, autograph=False)
-    def run(*columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        return answer(served, dict(zip(IDS, columns, strict=True)))
+    run = function_of_ids(functools.partial(answer, served))
 
     def call(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = run(*(tf.constant(batch[name]) for name in IDS))

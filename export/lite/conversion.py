@@ -15,6 +15,7 @@ knows, and masks get their axes by `expand_dims`. The numbers are the same.
 """
 
 import contextlib
+import functools
 import io
 import json
 import pathlib
@@ -33,7 +34,7 @@ from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.served.lite_model import TEXT_SIGNATURE
-from bert_tf.served.model import IDS, Batch, Outputs, Served
+from bert_tf.served.model import Batch, Outputs, Served, function_of_ids
 from export.lite.text_input import check_text_input, make_packer
 
 FORMS = ("none", "float16", "dynamic", "int8")
@@ -168,13 +169,7 @@ def _save(served: Served, folder: str, text_input: bool) -> list[str]:
     Weights stay variables in it: from concrete functions around a Keras model the converter makes,
     without a word, files that answer NaN.
     """
-    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
-
-    @tf.function(input_signature=specs, autograph=False)
-    def ids(*columns: tf.Tensor) -> Outputs:
-        return answer(served, dict(zip(IDS, columns, strict=True)))
-
-    function = ids.get_concrete_function()
+    function = function_of_ids(functools.partial(answer, served)).get_concrete_function()
     functions = {"serving_default": function}
     if text_input:
         pack = make_packer(served)
@@ -197,9 +192,7 @@ def _with_files(model: bytes, card: dict[str, Any], served: Served) -> bytes:
     A LiteRT file may have anything behind its tables, and a zip archive anything before it, so one
     file is both: `unzip model.tflite vocab.txt`.
     """
-    files = {
-        CARD_NAME: json.dumps(card, indent=2) + "\n",
-    }
+    files = {CARD_NAME: json.dumps(card, indent=2) + "\n"}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, served.vocab.file_name)
         served.vocab.write(path)

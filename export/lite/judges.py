@@ -18,7 +18,7 @@ from bert_tf.tasks import classification, squad, tagging
 from bert_tf.tasks.fine_tuning import RowsTask
 from bert_tf.tasks.glue import glue_task, read_glue
 from bert_tf.tasks.squad_features import read_squad
-from bert_tf.tasks.tagging_files import read_tagged
+from bert_tf.tasks.tagging_files import column_of, read_tagged
 from bert_tf.tasks.text_examples import read_text_examples
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
@@ -152,9 +152,7 @@ def _judge_texts(
 
 def _judge_words(served: Served, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
     given = _config(TaggerConfig, folder)
-    column = given.tag_column
-    is_number = column.removeprefix("-").isdecimal()
-    sentences = read_tagged(file, given.word_column, int(column) if is_number else column)
+    sentences = read_tagged(file, given.word_column, column_of(given.tag_column))
     length = served.max_seq_length
     made = tagging.make_examples(sentences, served.labels, tokenizer, length, is_labelled=True)
     return Judge(file, tagging.TaggingTask(*_UNUSED, labels=served.labels), made)

@@ -6,12 +6,12 @@ NAME/VERSION/       text in                   NAME_ids/VERSION/   ids in
 """
 
 import contextlib
-import json
 import pathlib
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.files import write_json
 from bert_tf.served.model import IDS, Served, Signatures
 from bert_tf.served.saved_models import CARD_NAME
 from bert_tf.text.vocab import Vocab
@@ -101,5 +101,5 @@ def _write(
     served.vocab.write(extra / served.vocab.file_name)
     write_warmup(extra / "tf_serving_warmup_requests", name, requests)
     card = {**card, "signatures": sorted(signatures)}
-    (extra / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n", encoding="utf8")
+    write_json(extra / CARD_NAME, card)
     flush(folder)

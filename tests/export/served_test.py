@@ -22,7 +22,7 @@ from bert_tf.tasks.gap_filling import MaskedModel, fill_text
 from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.squad import make_examples
 from bert_tf.tasks.squad_answers import make_predictions
-from bert_tf.tasks.squad_features import SquadQuestion, pad_features
+from bert_tf.tasks.squad_features import SquadQuestion
 from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.kinds import MASK, with_vocabulary
@@ -31,6 +31,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_model
+from tests.tasks.padded_features import pad_features
 from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH = 24

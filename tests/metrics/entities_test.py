@@ -30,16 +30,6 @@ def test_spans(tags: str, expected: list[tuple[str, int, int]]) -> None:
     assert entities.spans(tags.split()) == expected
 
 
-def test_schemes_into_each_other() -> None:
-    bio = "B-PER I-PER B-PER B-LOC O B-LOC O B B".split()
-    iob1 = "I-PER I-PER B-PER I-LOC O I-LOC O I B".split()
-    assert entities.to_iob1(bio) == iob1
-    assert entities.to_bio(iob1) == bio
-    assert entities.to_bio(bio) == bio
-    assert entities.to_iob1(iob1) == iob1
-    assert entities.to_bio(["O", "I-PER", "I-LOC"]) == ["O", "B-PER", "B-LOC"]
-
-
 def test_scores_by_hand() -> None:
     true = ["B-PER I-PER O B-LOC".split(), "B-LOC I-LOC O B-PER B-PER".split()]
     predicted = ["B-PER I-PER O B-ORG".split(), "B-LOC O O B-PER I-PER".split()]

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from bert_tf.search.trec import read_qrels, read_run, write_qrels, write_run
+from bert_tf.search.trec import read_run, write_run
 
 
 def test_a_run_comes_back_with_its_scores(tmp_path: pathlib.Path) -> None:
@@ -18,12 +18,6 @@ def test_a_run_comes_back_with_its_scores(tmp_path: pathlib.Path) -> None:
         "q2 Q0 a 1 -2.5e-08 mine",
     ]
     assert read_run(path) == {"q1": run["q1"], "q2": run["q2"]}
-
-
-def test_judgments_come_back(tmp_path: pathlib.Path) -> None:
-    qrels = {"1": {"a": 2, "b": 0}, "2": {"a": -1}}
-    write_qrels(tmp_path / "qrels", qrels)
-    assert read_qrels(tmp_path / "qrels") == qrels
 
 
 @pytest.mark.parametrize(
@@ -40,14 +34,6 @@ def test_bad_lines_are_named(tmp_path: pathlib.Path, text: str, named: str) -> N
     (tmp_path / "a.run").write_text(text)
     with pytest.raises(ValueError, match=named):
         read_run(tmp_path / "a.run")
-
-
-def test_bad_grades_are_named(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "qrels").write_text("q 0 a 1\nq 0 b 0.5\n")
-    with pytest.raises(ValueError, match="qrels line 2: the grade is '0.5'"):
-        read_qrels(tmp_path / "qrels")
-    with pytest.raises(ValueError, match="none is no file"):
-        read_qrels(tmp_path / "none")
 
 
 @pytest.mark.parametrize("name", ["", "two words", "line\u2028break"])

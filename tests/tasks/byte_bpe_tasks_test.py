@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.classification import make_examples
-from bert_tf.tasks.squad_features import make_features, pad_features, read_squad
+from bert_tf.tasks.squad_features import make_features, read_squad
 from bert_tf.tasks.tagging_features import make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.tasks.text_examples import TextExample
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from tests.shared_data import shared_data
+from tests.tasks.padded_features import pad_features
 from tests.tiny_bpe import tiny_bpe_vocab
 
 VOCAB = tiny_bpe_vocab()

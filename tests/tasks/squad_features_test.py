@@ -15,12 +15,12 @@ from bert_tf.tasks.squad_features import (
     find_max_context,
     make_features,
     make_windows,
-    pad_features,
     read_squad,
 )
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.shared_data import shared_data
+from tests.tasks.padded_features import pad_features
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
 from bert_tf.tasks.squad_answers import choose_answers
-from bert_tf.tasks.squad_features import pad_features, read_squad
+from bert_tf.tasks.squad_features import read_squad
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
+from tests.tasks.padded_features import pad_features
 
 LENGTH = 12
 SIZES = {"doc_stride": 3, "max_query_length": 4}

@@ -8,6 +8,7 @@ from bert_tf.checkpoints.families.family import (
     expect,
     first_difference,
     read_fields,
+    task_classes,
     written_activation,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
@@ -132,14 +133,9 @@ BERT = Family(
     model_type="bert",
     prefix="bert.",
     classes={
-        "encoder": "BertModel",
+        **task_classes("Bert"),
         "pretrained": "BertForPreTraining",
-        "masked_lm": "BertForMaskedLM",
         "next_sentence": "BertForNextSentencePrediction",
-        "classifier": "BertForSequenceClassification",
-        "multiple_choice": "BertForMultipleChoice",
-        "tagger": "BertForTokenClassification",
-        "squad": "BertForQuestionAnswering",
     },
     read_config=read_config,
     write_config=write_config,

@@ -8,6 +8,7 @@ from bert_tf.checkpoints.families.family import (
     Family,
     first_difference,
     read_fields,
+    task_classes,
     written_activation,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
@@ -116,14 +117,7 @@ DISTILBERT = Family(
     title="DistilBERT",
     model_type="distilbert",
     prefix="distilbert.",
-    classes={
-        "encoder": "DistilBertModel",
-        "masked_lm": "DistilBertForMaskedLM",
-        "classifier": "DistilBertForSequenceClassification",
-        "multiple_choice": "DistilBertForMultipleChoice",
-        "tagger": "DistilBertForTokenClassification",
-        "squad": "DistilBertForQuestionAnswering",
-    },
+    classes=task_classes("DistilBert"),
     read_config=read_config,
     write_config=write_config,
     rows=rows,

@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_refusal
-from bert_tf.checkpoints.families.family import Family, expect, read_fields
+from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field
@@ -86,15 +86,7 @@ ELECTRA = Family(
     title="ELECTRA",
     model_type="electra",
     prefix="electra.",
-    classes={
-        "encoder": "ElectraModel",
-        "discriminator": "ElectraForPreTraining",
-        "masked_lm": "ElectraForMaskedLM",
-        "classifier": "ElectraForSequenceClassification",
-        "multiple_choice": "ElectraForMultipleChoice",
-        "tagger": "ElectraForTokenClassification",
-        "squad": "ElectraForQuestionAnswering",
-    },
+    classes={**task_classes("Electra"), "discriminator": "ElectraForPreTraining"},
     read_config=read_config,
     write_config=write_config,
     rows=rows,

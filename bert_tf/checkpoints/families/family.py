@@ -21,10 +21,6 @@ ACTIVATIONS = {
 }
 
 
-def _nothing(_: ModelConfig) -> Weights:
-    return {}
-
-
 @dataclasses.dataclass(frozen=True)
 class Family:
     """One family: its configuration and its names of weights, in both directions.
@@ -54,8 +50,20 @@ class Family:
     rows: Callable[[int, str], list[Row]]
     copies: Mapping[str, str]
     refusal: Callable[[ModelConfig, tuple[str, ...]], str]
-    constants: Callable[[ModelConfig], Weights] = _nothing
+    constants: Callable[[ModelConfig], Weights] = lambda _: {}
     pretrains_pooler: bool = False
+
+
+def task_classes(start: str) -> dict[str, str]:
+    """Returns the classes that nearly all families have, by purpose; `start` is their name's."""
+    return {
+        "encoder": f"{start}Model",
+        "masked_lm": f"{start}ForMaskedLM",
+        "classifier": f"{start}ForSequenceClassification",
+        "multiple_choice": f"{start}ForMultipleChoice",
+        "tagger": f"{start}ForTokenClassification",
+        "squad": f"{start}ForQuestionAnswering",
+    }
 
 
 def read_fields(

@@ -9,6 +9,7 @@ from bert_tf.checkpoints.families.family import (
     expect,
     first_difference,
     read_fields,
+    task_classes,
     written_activation,
 )
 from bert_tf.checkpoints.weight_names import Row, dense, joined, norm, scores, table
@@ -220,14 +221,7 @@ MODERNBERT = Family(
     title="ModernBERT",
     model_type="modernbert",
     prefix="model.",
-    classes={
-        "encoder": "ModernBertModel",
-        "masked_lm": "ModernBertForMaskedLM",
-        "classifier": "ModernBertForSequenceClassification",
-        "multiple_choice": "ModernBertForMultipleChoice",
-        "tagger": "ModernBertForTokenClassification",
-        "squad": "ModernBertForQuestionAnswering",
-    },
+    classes=task_classes("ModernBert"),
     read_config=read_config,
     write_config=write_config,
     rows=rows,

@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_refusal
-from bert_tf.checkpoints.families.family import Family, expect, read_fields
+from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field
@@ -67,14 +67,7 @@ ROBERTA = Family(
     title="RoBERTa",
     model_type="roberta",
     prefix="roberta.",
-    classes={
-        "encoder": "RobertaModel",
-        "masked_lm": "RobertaForMaskedLM",
-        "classifier": "RobertaForSequenceClassification",
-        "multiple_choice": "RobertaForMultipleChoice",
-        "tagger": "RobertaForTokenClassification",
-        "squad": "RobertaForQuestionAnswering",
-    },
+    classes=task_classes("Roberta"),
     read_config=read_config,
     write_config=write_config,
     rows=rows,

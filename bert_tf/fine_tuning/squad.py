@@ -7,9 +7,10 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
-from bert_tf.modeling.models import BertSpanLabeler
+from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
+from bert_tf.tasks.joint_squad import JointSquadTask
 from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
 from bert_tf.tasks.squad_answers import SquadPredictions
 from bert_tf.tasks.squad_features import read_squad
@@ -29,6 +30,12 @@ class Squad(Program):
         "exact": "exact match (%)",
         "best_f1": "F1 at the best threshold (%)",
     }
+
+    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
+        super().__init__(configs, files)
+        self.is_joint = configs.task.span_head == "joint"
+        if self.is_joint:
+            self.head = "joint_squad"
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
@@ -59,7 +66,11 @@ class Squad(Program):
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> SquadTask:
         """Makes the model and its task."""
-        return SquadTask(BertSpanLabeler(config, **options), *data, config=self.configs.task)
+        task = self.configs.task
+        if self.is_joint:
+            options |= {"answerable": task.version_2_with_negative, "reading": task}
+            return JointSquadTask(BertJointSpanLabeler(config, **options), *data, config=task)
+        return SquadTask(BertSpanLabeler(config, **options), *data, config=task)
 
     def report(self, task: SquadTask, examples: SquadExamples, outputs: Any) -> dict[str, str]:
         """Returns worst_errors.tsv: the questions with the lowest F1."""

@@ -3,12 +3,17 @@
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.metrics.squad import evaluate_v2
 from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
+from bert_tf.served.answers import ServedJointAnswerer
+from bert_tf.served.models import load
+from export.lite.conversion import check_kind
 from tests.fine_tune import fine_tune, read_results, refuse
 from tests.run_squad_test import ALL, FLAGS, OTHERS, PLACES, make_data, questions_of, read
 from tests.tiny_model import write_tiny_model
@@ -103,10 +108,26 @@ def test_the_class_in_python_gives_the_same_answers(folder, trained, tmp_path):
             assert answer["score"] > 0.5 and answer["start"] == answer["end"] == -1
     assert all(answer["answer"] for answer in model.answer(*asked, may_be_none=False))
     model.save(tmp_path / "mine.keras")
-    import keras
+    again = keras.models.load_model(tmp_path / "mine.keras").answer(*asked)
+    for one, other in zip(again, answers, strict=True):
+        assert one == {**other, "score": pytest.approx(other["score"], abs=1e-5)}
 
-    again = keras.models.load_model(tmp_path / "mine.keras")
-    assert again.answer(*asked) == pytest.approx(answers) or again.answer(*asked) == answers
+
+def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
+    paragraphs = read(folder / "dev.json")["data"][0]["paragraphs"]
+    texts = [p["qas"][0]["question"] for p in paragraphs], [p["context"] for p in paragraphs]
+    served = load(str(trained))
+    assert isinstance(served, ServedJointAnswerer) and served.kind == "question_answering"
+    signature = served.text_signatures()["serving_default"]
+    found = {name: value.numpy() for name, value in signature(*map(tf.constant, texts)).items()}
+    predictions, odds = (read(trained / f"{name}.json") for name in ("predictions", "null_odds"))
+    assert [text.decode() for text in found["answer"]] == list(predictions.values())
+    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)
+    nbest = [entries[0] for entries in read(trained / "nbest_predictions.json").values()]
+    sums = [entry["start_logit"] + entry["end_logit"] for entry in nbest]
+    np.testing.assert_allclose(found["score"], sums, atol=1e-4)
+    with pytest.raises(ValueError, match="cannot be converted to LiteRT"):
+        check_kind(served)
 
 
 def test_fit_and_evaluate_in_keras(trained, folder):
@@ -155,4 +176,8 @@ def test_what_is_refused(folder, trained):
         "run_squad", **{**flags, "span_head": "independent"}
     )
     predict = {"do_predict": "true", "init_checkpoint": folder / "model"}
+    other = {"init_checkpoint": trained, "do_predict": "true", "span_head": "independent"}
+    del flags["beam_size"], flags["do_train"]
+    message = refuse("run_squad", **{**flags, **other})
+    assert f"{trained}/model.ckpt-60 has another head: give --span_head=joint." in message
     assert "has no joint_squad head" in refuse("run_squad", **{**flags_of(folder, "no"), **predict})

@@ -37,6 +37,19 @@ class Squad(Program):
         if self.is_joint:
             self.head = "joint_squad"
 
+    def miss_head(self, weights: Any, do_train: bool) -> None:
+        """Names the setting that goes with the other head, if the weights have that one."""
+        other, span_head = ("squad", "independent") if self.is_joint else ("joint_squad", "joint")
+        if other in weights.heads and self.head not in weights.heads:
+            if not do_train:
+                raise ValueError(
+                    f"{weights.source} has another head: give --span_head={span_head}."
+                )
+            logging.warning(
+                "%s has the head of --span_head=%s, which is left out; a new one is trained.",
+                *(weights.source, span_head),
+            )
+
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
         given, length = self.configs.task, self.configs.data.max_seq_length

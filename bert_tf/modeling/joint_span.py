@@ -77,6 +77,7 @@ class JointSpanHead(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
+        self.autocast = False  # Scores and masks stay float32.
         self.dense = keras.layers.Dense(1, name="dense", dtype=self.dtype_policy)
         self.qa_hidden = _hidden_layer("qa_hidden", self.dtype_policy)
         self.dense_1 = keras.layers.Dense(1, name="dense_1", dtype=self.dtype_policy)
@@ -130,6 +131,7 @@ class AnswerableHead(ConfiguredLayer):
 
     def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
+        self.autocast = False  # Scores and masks stay float32.
         self.dense = _hidden_layer("dense", self.dtype_policy)
         self.dense_1 = keras.layers.Dense(1, name="dense_1", dtype=self.dtype_policy)
 

@@ -83,7 +83,8 @@ class BertJointSpanLabeler(BertSpanLabeler):
         sequence = self.bert(inputs, training=training, dropout_seed=seed)["sequence_output"]
         if self.config.head_transform:
             sequence = self.transform(sequence)
-        beam_size = 0 if training else self.reading.beam_size
+        reading = self._reading or SquadConfig()
+        beam_size = 0 if training else reading.beam_size
         outputs = self.head(sequence, answer_mask(inputs), starts, beam_size=beam_size)
         if self.answerable is not None:
             outputs[NO_ANSWER] = self.answerable(sequence, outputs[START])

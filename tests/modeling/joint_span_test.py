@@ -1,5 +1,6 @@
 """The joint head against a slow twin in numpy, and its beam against a search of all spans."""
 
+import dataclasses
 import math
 import typing
 
@@ -7,13 +8,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import left_out, write_checkpoint
+from bert_tf.checkpoints.tf_bundle import write_bundle
+from bert_tf.modeling.conversion import outputs_of
 from bert_tf.modeling.joint_span import (
     AnswerableHead,
     JointSpanHead,
     answer_mask,
     joint_losses,
 )
-from bert_tf.modeling.models import BertJointSpanLabeler
+from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
+from bert_tf.modeling.pretrained import checkpoint_variables
 from tests.modeling.toy_heads import CONFIG, make_batch, with_random_weights
 
 ROWS, LENGTH, WIDTH = 3, 7, CONFIG.hidden_size
@@ -195,8 +201,55 @@ def test_a_beam_of_all_starts_is_a_search_of_all_spans(options):
 
 def test_training_has_no_beam_and_needs_starts():
     model = BertJointSpanLabeler(CONFIG, answerable=False)
-    batch = make_batch(2, 6)
+    batch = make_batch(2, 6, holes=False)
     starts = {"start_positions": np.array([1, 2], np.int32)}
     assert set(model({**batch, **starts}, training=True)) == {"start_logits", "end_logits"}
     with pytest.raises(ValueError, match="trained with start_positions among its inputs"):
         model(batch, training=True)
+
+
+def theirs(weights, task="squad"):
+    """Returns weights under the names of google-research/electra."""
+    layers = {"answerable/dense_1": "dense_3", "answerable/dense": "dense_2"}
+    layers |= {f"joint_squad/{name}": name for name in ("dense_1", "dense", "qa_hidden")}
+    found = {}
+    for name, value in weights.items():
+        name = name.replace("bert/", "electra/", 1)
+        for ours, other in layers.items():
+            name = name.replace(f"cls/{ours}/", f"task_specific/{task}/{other}/")
+        found[name] = tf.constant(value)
+    return found
+
+
+def test_the_originals_fine_tuned_checkpoint_is_read(tmp_path):
+    shape = {"hidden_size": 64, "num_attention_heads": 1, "hidden_act": "gelu_exact"}
+    config = dataclasses.replace(CONFIG, pooler_act="gelu_exact", **shape)
+    model = with_random_weights(BertJointSpanLabeler(config))
+    weights = {name: v.numpy() for name, v in checkpoint_variables(model).items()}
+    names = theirs(weights)
+    names["task_specific/squad/qa_hidden/kernel/adam_m"] = tf.zeros([1])
+    write_bundle(str(tmp_path / "model.ckpt-9"), names)
+    assert "task_specific/squad/dense_3/bias" in names
+    again = BertSpanLabeler.from_pretrained(tmp_path / "model.ckpt-9")
+    batch = make_batch(4, 9)
+    expected = model(batch)
+    for name, value in again(batch).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-4, err_msg=name)
+    write_bundle(str(tmp_path / "two"), names | theirs(weights, "squadv1"))
+    with pytest.raises(ValueError, match="not understood .* task_specific/squad/dense/bias"):
+        BertSpanLabeler.from_pretrained(tmp_path / "two")
+
+
+def test_only_our_own_format_holds_the_head(tmp_path, tiny_vocab):
+    config = dataclasses.replace(CONFIG, vocab_size=len(tiny_vocab))
+    model = with_random_weights(BertJointSpanLabeler(config))
+    weights = {name: v.numpy() for name, v in checkpoint_variables(model).items()}
+    made = Checkpoint("made", "bert_tf", config, weights, tiny_vocab)
+    made.check()
+    with pytest.raises(ValueError, match="it has the joint head of google-research/electra"):
+        write_checkpoint(made, tmp_path / "google", "google")
+    assert left_out(made, "huggingface") == ("joint_squad", "answerable")
+    assert "joint_squad" not in write_checkpoint(made, tmp_path / "theirs", "huggingface").heads
+    own = write_checkpoint(made, tmp_path / "own", "bert_tf")
+    assert own.heads == ("joint_squad", "answerable")
+    assert outputs_of(made, config, config).keys() >= {"start_top_log_probs", "no_answer_logit"}

@@ -14,7 +14,7 @@ from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
 from bert_tf.served.answers import ServedJointAnswerer
 from bert_tf.served.models import load
 from export.lite.conversion import check_kind
-from tests.fine_tune import fine_tune, read_results, refuse
+from tests.fine_tune import check_packed_rows, fine_tune, read_results, refuse
 from tests.run_squad_test import ALL, FLAGS, OTHERS, PLACES, make_data, questions_of, read
 from tests.tiny_model import write_tiny_model
 
@@ -118,8 +118,8 @@ def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
     texts = [p["qas"][0]["question"] for p in paragraphs], [p["context"] for p in paragraphs]
     served = load(str(trained))
     assert isinstance(served, ServedJointAnswerer) and served.kind == "question_answering"
-    signature = served.text_signatures()["serving_default"]
-    found = {name: value.numpy() for name, value in signature(*map(tf.constant, texts)).items()}
+    columns = map(tf.constant, texts)  # Not as a graph, which takes long to make.
+    found = {name: value.numpy() for name, value in served.from_texts(*columns).items()}
     predictions, odds = (read(trained / f"{name}.json") for name in ("predictions", "null_odds"))
     assert [text.decode() for text in found["answer"]] == list(predictions.values())
     np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)
@@ -139,6 +139,11 @@ def test_fit_and_evaluate_in_keras(trained, folder):
     found = history.history
     assert found["val_no_answer_logit_accuracy"][0] > 0.8 and found["val_loss"][0] < 1.5
     assert np.isfinite(found["loss"][0])
+    scores = model.predict(x, verbose=0)
+    count = len(scores["no_answer_logit"])
+    assert scores["end_top_index"].shape == (count, 6, 6) and count >= len(y)
+    other = BertSpanLabeler.from_pretrained(trained, new_head=True)
+    assert type(other) is BertSpanLabeler and other.reading.span_head == "independent"
     bare = BertJointSpanLabeler.from_pretrained(folder / "model", new_head=True, answerable=False)
     with pytest.raises(ValueError, match="no score for no answer"):
         bare.answer(*x, may_be_none=True)
@@ -150,6 +155,12 @@ def test_fit_and_evaluate_in_keras(trained, folder):
             },
             training=True,
         )
+
+
+@pytest.mark.slow
+def test_packed_rows_give_the_same_losses(folder, tmp_path):
+    flags = flags_of(folder, "", attention_probs_dropout_prob=0, do_train="true", do_eval="true")
+    check_packed_rows("run_squad", tmp_path, **flags)
 
 
 def test_version_1(folder):
@@ -176,8 +187,9 @@ def test_what_is_refused(folder, trained):
         "run_squad", **{**flags, "span_head": "independent"}
     )
     predict = {"do_predict": "true", "init_checkpoint": folder / "model"}
-    other = {"init_checkpoint": trained, "do_predict": "true", "span_head": "independent"}
+    shutil.copytree(trained, folder / "bare", ignore=shutil.ignore_patterns("run.flags"))
+    other = {"init_checkpoint": folder / "bare", "do_predict": "true", "span_head": "independent"}
     del flags["beam_size"], flags["do_train"]
     message = refuse("run_squad", **{**flags, **other})
-    assert f"{trained}/model.ckpt-60 has another head: give --span_head=joint." in message
+    assert "bare/model.ckpt-60 has another head: give --span_head=joint." in message
     assert "has no joint_squad head" in refuse("run_squad", **{**flags_of(folder, "no"), **predict})

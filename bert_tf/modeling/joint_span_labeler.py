@@ -56,6 +56,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
     """
 
     head_name = "joint_squad"
+    others_reading = ()
 
     def __init__(self, config: ModelConfig, answerable: bool = True, **options: Any) -> None:
         super().__init__(config, **{"name": "bert_joint_span_labeler", **options})

@@ -64,6 +64,7 @@ class BertSpanLabeler(FineTuned):
     head_name = "squad"
     has_pieces = True
     default_length = 384
+    others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.
 
     def __init__(
         self,
@@ -207,7 +208,8 @@ class BertSpanLabeler(FineTuned):
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         """Returns the `reading` of a checkpoint's run."""
         kinds = typing.get_type_hints(SquadConfig)
-        values = {name: recorded(folder_of(checkpoint), name) for name in SquadConfig.names()}
+        names = [name for name in SquadConfig.names() if name not in cls.others_reading]
+        values = {name: recorded(folder_of(checkpoint), name) for name in names}
         given: dict[str, Any] = {
             name: value == "true" if kinds[name] is bool else kinds[name](value)
             for name, value in values.items()

@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.modeling.encoder import BertEncoder
     from bert_tf.modeling.models import (
         BertClassifier,
+        BertJointSpanLabeler,
         BertMultipleChoice,
         BertPretrainer,
         BertSpanLabeler,
@@ -61,6 +62,7 @@ __all__ = [
     "BertClassifier",
     "BertEmbedder",
     "BertEncoder",
+    "BertJointSpanLabeler",
     "BertMultipleChoice",
     "BertPreprocessor",
     "BertPretrainer",
@@ -92,7 +94,8 @@ _MODULES = {
     "modeling.embedder": "BertEmbedder",
     "modeling.encoder": "BertEncoder",
     "modeling.models": (
-        "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
+        "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
+        "BertTokenClassifier"
     ),
     "modeling.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",

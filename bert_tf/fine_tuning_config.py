@@ -83,9 +83,12 @@ class ClassifierConfig(FolderConfig, TeacherConfig):
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
 
 
+SPAN_HEADS = ("independent", "joint")
+
+
 @dataclasses.dataclass(frozen=True)
 class SquadConfig(Config):
-    """Flags of `run_squad`, which are google-research/bert's."""
+    """Flags of `run_squad`: google-research/bert's, and the head of google-research/electra."""
 
     doc_stride: int = option(128, "Pieces between the starts of two windows.", lower=1)
     max_query_length: int = option(64, "Maximum length of a question, in pieces.", lower=1)
@@ -95,11 +98,31 @@ class SquadConfig(Config):
     null_score_diff_threshold: float = option(
         0.0, "Predict no answer if its score exceeds the best answer's by more than this."
     )
+    span_head: str = option(
+        "independent",
+        "independent: the end is scored without the start, as in google-research/bert; joint: the "
+        "end given the start, and a class for no answer, as in google-research/electra.",
+        choices=SPAN_HEADS,
+    )
+    beam_size: int = option(
+        20,
+        "With the joint head, number of starts and of ends for each start.",
+        lower=1,
+        needs=("span_head", "joint"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadRunConfig(SquadConfig, TeacherConfig):
     """All of `run_squad`'s own flags."""
+
+    def check(self) -> None:
+        super().check()
+        if self.teacher and self.span_head == "joint":
+            raise ValueError(
+                "span_head=joint learns from labels alone, its ends belong to marked starts; leave "
+                "--teacher out, or take span_head=independent."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

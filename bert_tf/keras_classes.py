@@ -23,9 +23,11 @@ CLASSES = {
     "modeling.embedder": "BertEmbedder",
     "modeling.encoder": "BertEncoder Pooler",
     "modeling.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
+    "modeling.joint_span": "AnswerableHead JointSpanHead",
     "modeling.layer_norm": "LayerNorm",
     "modeling.models": (
-        "BertClassifier BertMultipleChoice BertPretrainer BertSpanLabeler BertTokenClassifier"
+        "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
+        "BertTokenClassifier"
     ),
     "modeling.preprocessor": "BertPreprocessor",
     "modeling.splade": "BertSplade",

@@ -26,7 +26,14 @@ Names for what that program does not have:
 A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
 positions, and the biases of parts that have none, are absent. The heads of fine-tuned models stand
 as cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
-the dense layers of an embedding as cls/embedding/dense_0 and so on.
+the dense layers of an embedding as cls/embedding/dense_0 and so on. The head of google-research/
+electra for questions, where S is `JOINT_WIDTH`, has its names inside two parts:
+
+    cls/joint_squad/dense/kernel [D, 1]        scores of starts
+    cls/joint_squad/qa_hidden/kernel [2D, S]   of a start beside each end, the start first
+    cls/joint_squad/dense_1/kernel [S, 1]      scores of ends
+    cls/answerable/dense/kernel [2D, S]        of [CLS] beside the expected start; absent where
+    cls/answerable/dense_1/kernel [S, 1]       every question has an answer
 """
 
 import dataclasses
@@ -53,9 +60,12 @@ HEADS = {
     "classifier": "cls/classifier/",
     "tagger": "cls/tagger/",
     "squad": "cls/squad/",
+    "joint_squad": "cls/joint_squad/",
+    "answerable": "cls/answerable/",
     "embedding": HEAD,
 }
 LABEL_HEADS = ("classifier", "tagger")
+JOINT_WIDTH = 512  # of the hidden layers of the joint head; finetune/qa/qa_tasks.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,6 +253,13 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
         return _dense(f"{start}dense", d, d)
     if head == "discriminator":
         return _dense(f"{start}dense", d, d) | _dense(f"{start}dense_1", d, 1)
+    if head == "joint_squad":
+        shapes = _dense(f"{start}dense", d, 1) | _dense(f"{start}dense_1", JOINT_WIDTH, 1)
+        return shapes | _dense(f"{start}qa_hidden", 2 * d, JOINT_WIDTH)
+    if head == "answerable":
+        return _dense(f"{start}dense", 2 * d, JOINT_WIDTH) | _dense(
+            f"{start}dense_1", JOINT_WIDTH, 1
+        )
     if head == "transform":
         return _dense(f"{start}dense", d, d, has_bias) | _layer_norm(config, start.rstrip("/"), d)
     if head == "masked_lm":

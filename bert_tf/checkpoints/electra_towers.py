@@ -6,7 +6,11 @@
     generator      generator/encoder/,                generator/encoder/,
                    generator/predictions/             generator_predictions/
 
-One tower is read at a time; each has a projection of the embeddings where its width differs.
+One tower is read at a time; each has a projection of the embeddings where its width differs. Of its
+fine-tuned models the one for SQuAD is read; below task_specific/squad/ or task_specific/squadv1/:
+
+    ours     cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
+    theirs   dense, qa_hidden, dense_1                    dense_2, dense_3
 """
 
 from collections.abc import Iterable
@@ -23,6 +27,15 @@ ORIGINAL = {
     "generator_predictions/output_bias": "generator/predictions/output_bias",
     "generator_predictions/": "generator/predictions/transform/",
 }
+# Of the head for SQuAD, in the order in which that program makes its layers.
+JOINT_HEAD = {
+    "dense": "cls/joint_squad/dense",
+    "qa_hidden": "cls/joint_squad/qa_hidden",
+    "dense_1": "cls/joint_squad/dense_1",
+    "dense_2": "cls/answerable/dense",
+    "dense_3": "cls/answerable/dense_1",
+}
+SQUAD_TASKS = ("task_specific/squad/", "task_specific/squadv1/")
 # Of the generator, ours to those of a model that stands alone.
 ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 
@@ -38,7 +51,11 @@ def one_tower(values: Weights, tower: str, source: str) -> Weights:
     Raises:
       ValueError: if the file has only the other one.
     """
-    values = {_renamed(name, ORIGINAL): value for name, value in values.items()}
+    starts = dict(ORIGINAL)
+    joint = [task for task in SQUAD_TASKS if f"{task}qa_hidden/kernel" in values]
+    if len(joint) == 1:  # Names of other heads stay, and are not understood.
+        starts |= {f"{joint[0]}{theirs}/": f"{ours}/" for theirs, ours in JOINT_HEAD.items()}
+    values = {_renamed(name, starts): value for name, value in values.items()}
     is_generator = {name: name.startswith("generator/") for name in values}
     shared = {name: v for name, v in values.items() if name.startswith("bert/embeddings/")}
     if tower == "discriminator":

@@ -183,6 +183,8 @@ def google_refusal(checkpoint: Checkpoint) -> str:
     """Returns why google-research/bert cannot hold such a model; "" if it can."""
     if "embedding" in checkpoint.heads:
         return "it has dense layers that make embeddings"
+    if "joint_squad" in checkpoint.heads:
+        return "it has the joint head of google-research/electra"
     if isinstance(checkpoint.vocab, BpeVocab):
         return "its tokenizer is byte BPE, not WordPiece"
     return BERT.refusal(checkpoint.config, checkpoint.heads)

@@ -31,6 +31,8 @@ from bert_tf.checkpoints.weight_names import from_theirs, to_theirs
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, write_json
 
+# Heads that none of its classes has.
+OWN_HEADS = ("embedding", "joint_squad", "answerable")
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -297,7 +299,7 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     # Some structures are of two families, BERT's and ELECTRA's encoder: the one it came from first.
     for family in sorted(FAMILIES.values(), key=lambda one: one.title != checkpoint.family):
         heads = checkpoint.heads
-        heads = tuple(head for head in heads if head != "embedding")
+        heads = tuple(head for head in heads if head not in OWN_HEADS)
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
         names = {row.name for row in family.rows(1, _written_purpose(heads))}

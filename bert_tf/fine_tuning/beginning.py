@@ -65,6 +65,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
     vocab = typing.cast(AnyVocab, start.vocab)
     start = dataclasses.replace(start, config=with_vocabulary(start.config, vocab))
     if program.head not in start.heads or configs.tuning.new_head:
+        program.miss_head(start, training.do_train)
         start = without_task_heads(start)
         return Beginning(start.config, vocab, (), 0, start)
     return Beginning(start.config, vocab, start.labels, max(1, start.num_labels), start)

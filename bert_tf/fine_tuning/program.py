@@ -101,6 +101,13 @@ class Program(abc.ABC):
           weights: a `Checkpoint`; None: the run directory's own.
         """
 
+    def miss_head(self, weights: Any, do_train: bool) -> None:  # noqa: B027
+        """Looks at the initial weights, a `Checkpoint`, before their heads are left out.
+
+        Raises:
+          ValueError: if another setting is what they need.
+        """
+
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Writes the model's files of a run directory other than configuration and labels."""
 

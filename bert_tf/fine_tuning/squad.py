@@ -7,11 +7,13 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.modeling.models import BertSpanLabeler
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
+from bert_tf.tasks.joint_squad import JointSquadTask
 from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
 from bert_tf.tasks.squad_answers import SquadPredictions
 from bert_tf.tasks.squad_features import read_squad
@@ -32,6 +34,25 @@ class Squad(Program):
         "exact": "exact match (%)",
         "best_f1": "F1 at the best threshold (%)",
     }
+
+    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
+        super().__init__(configs, files)
+        self.is_joint = configs.task.span_head == "joint"
+        if self.is_joint:
+            self.head = "joint_squad"
+
+    def miss_head(self, weights: Any, do_train: bool) -> None:
+        """Names the setting that goes with the other head, if the weights have that one."""
+        other, span_head = ("squad", "independent") if self.is_joint else ("joint_squad", "joint")
+        if other in weights.heads and self.head not in weights.heads:
+            if not do_train:
+                raise ValueError(
+                    f"{weights.source} has another head: give --span_head={span_head}."
+                )
+            logging.warning(
+                "%s has the head of --span_head=%s, which is left out; a new one is trained.",
+                *(weights.source, span_head),
+            )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""
@@ -71,6 +92,10 @@ class Squad(Program):
     ) -> SquadTask:
         """Makes the model and its task."""
         given = self.configs.task
+        if self.is_joint:
+            reading = {name: getattr(given, name) for name in SquadConfig.names()}
+            options |= {"answerable": given.version_2_with_negative, "reading": reading}
+            return JointSquadTask(BertJointSpanLabeler(config, **options), *data, config=given)
         return SquadTask(BertSpanLabeler(config, **options), *data, config=given, teacher=given)
 
     def report(self, task: SquadTask, examples: SquadExamples, outputs: Any) -> dict[str, str]:

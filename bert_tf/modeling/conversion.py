@@ -143,6 +143,7 @@ def outputs_of(
         "classifier": models.BertClassifier,
         "tagger": models.BertTokenClassifier,
         "squad": models.BertSpanLabeler,
+        "joint_squad": models.BertJointSpanLabeler,
     }
     for head, model_class in classes.items():
         if head in checkpoint.heads:

@@ -72,11 +72,15 @@ class FineTuned(RawTraining, keras.Model):
                     config, config.hidden_size, name="transform", dtype=self.dtype_policy
                 )
                 self.transform.build()
-            self.head = label_head(self, num_labels, head)
+            self.head = self.make_head(num_labels, head)
         self.built = True
         self.preprocessor = preprocessor
         if unpad is None:
             self.bert.leave_out_padding(preprocessor is not None and not self.jit_compile)
+
+    def make_head(self, num_labels: int, head: str) -> Any:
+        """Makes and builds the head, under the name scope of heads."""
+        return label_head(self, num_labels, head)
 
     def score_pieces(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
         """Returns the head's scores of each piece, float32 [B, T, C]."""

@@ -4,10 +4,12 @@ BertPretrainer        masked pieces and next sentence (BERT section 3.1)
 BertClassifier        one label for a text or a pair of texts (section 4.1)
 BertTokenClassifier   one label for each word (section 5.3)
 BertSpanLabeler       start and end of an answer (section 4.2)
+BertJointSpanLabeler  the same, the end given the start (ELECTRA)
 BertMultipleChoice    which of some endings follows a text (section 4.4)
 """
 
 from bert_tf.modeling.classifier import BertClassifier
+from bert_tf.modeling.joint_span_labeler import BertJointSpanLabeler
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.modeling.pretrainer import BertPretrainer
 from bert_tf.modeling.span_labeler import BertSpanLabeler
@@ -15,6 +17,7 @@ from bert_tf.modeling.token_classifier import BertTokenClassifier
 
 __all__ = [
     "BertClassifier",
+    "BertJointSpanLabeler",
     "BertMultipleChoice",
     "BertPretrainer",
     "BertSpanLabeler",

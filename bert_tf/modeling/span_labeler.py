@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, stack
 from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
-from bert_tf.tasks.squad_answers import best_answers
+from bert_tf.tasks.squad_answers import Answer, best_answers
 from bert_tf.tasks.squad_features import SquadAnswer, SquadExamples, SquadQuestion, make_examples
 
 if typing.TYPE_CHECKING:
@@ -31,6 +31,9 @@ NO_SCORE = -1e4  # of positions beyond a row
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertSpanLabeler(FineTuned):
     """The encoder with scores for the first and the last piece of an answer.
+
+    `from_pretrained` of a model with google-research/electra's joint head makes a
+    `BertJointSpanLabeler`, which has the same methods.
 
         model = bert_tf.BertSpanLabeler.from_pretrained("bert-base-uncased", new_head=True)
         model.fit((questions, contexts), answers)
@@ -61,6 +64,7 @@ class BertSpanLabeler(FineTuned):
     head_name = "squad"
     has_pieces = True
     default_length = 384
+    others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.
 
     def __init__(
         self,
@@ -109,9 +113,15 @@ class BertSpanLabeler(FineTuned):
         config = dataclasses.replace(self.reading, **options)
         examples = self.read_examples((questions, contexts))
         rows = self.predict_rows(examples.rows, batch_size)
-        starts, ends = (pad([row[name] for row in rows]) for name in (START, END))
-        found = best_answers(examples.questions, examples.features, starts, ends, config)
+        found = self.choose_answers(examples, rows, config)
         return [{"answer": a.text, "score": a.score, "start": a.start, "end": a.end} for a in found]
+
+    def choose_answers(
+        self, examples: SquadExamples, rows: list[Any], config: SquadConfig
+    ) -> list[Answer]:
+        """Returns the answer to each question from the outputs of all rows."""
+        starts, ends = (pad([row[name] for row in rows]) for name in (START, END))
+        return best_answers(examples.questions, examples.features, starts, ends, config)
 
     # Raw input ---------------------------------------------------------------------------------
 
@@ -184,11 +194,27 @@ class BertSpanLabeler(FineTuned):
         return {**super().get_config(), "reading": self._reading and self._reading.to_dict()}
 
     @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: "Checkpoint",
+        may_miss: Sequence[str] = (),
+        new_head: bool = False,
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model from a checkpoint that was read, of the class that its head is of."""
+        if cls is BertSpanLabeler and "joint_squad" in checkpoint.heads and not new_head:
+            from bert_tf.modeling.joint_span_labeler import BertJointSpanLabeler as joint
+
+            return typing.cast(Self, joint.from_checkpoint(checkpoint, may_miss, **arguments))
+        return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
+
+    @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         """Returns the `reading` of a checkpoint's run."""
         kinds = typing.get_type_hints(SquadConfig)
-        values = {name: recorded(folder_of(checkpoint), name) for name in SquadConfig.names()}
-        given = {
+        names = [name for name in SquadConfig.names() if name not in cls.others_reading]
+        values = {name: recorded(folder_of(checkpoint), name) for name in names}
+        given: dict[str, Any] = {
             name: value == "true" if kinds[name] is bool else kinds[name](value)
             for name, value in values.items()
             if value

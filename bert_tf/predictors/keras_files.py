@@ -19,10 +19,10 @@ from bert_tf.modeling.pooling import pool_tokens
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.served.model import IDS, PAIR, Served
 from bert_tf.served.models import (
-    CLASSES,
     OF_LABEL_KIND,
     SQUAD_NUMBERS,
     WINDOWS_LOST,
+    class_of,
     prompt_options,
 )
 
@@ -99,7 +99,7 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
             f"max_seq_length is {length}; the model in {path} has {encoder.config.longest_row} "
             "positions."
         )
-    return CLASSES[kind](
+    return class_of(kind, ours)(
         _on_rows(ours), preprocessor.vocab, preprocessor.do_lower_case, length, **options
     )
 

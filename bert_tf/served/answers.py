@@ -8,6 +8,7 @@ from bert_tf.served.model import Batch, Outputs, Served
 from bert_tf.served.segments import first_of_largest
 from bert_tf.served.text_pieces import Characters, Pieces, check_utf8, find_pieces
 from bert_tf.tasks.squad_answers import NO_SPAN_ODDS
+from bert_tf.tasks.squad_beams import END_SCORES, ENDS, NO_ANSWER, START_SCORES, STARTS
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
 
@@ -100,18 +101,14 @@ class ServedAnswerer(Served):
         windows = self.make_windows(question.row_lengths(), context.lengths())
         rows = context.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
-        logits = self.call_in_parts(batch, dict.fromkeys(LOGITS, tf.float32))
-        # Padding is among the best of no row, whatever the model says of it.
-        is_piece = batch["input_mask"] > 0
-        logits = {name: tf.where(is_piece, logits[name], NO_SPAN) for name in LOGITS}
+        outputs = self.call_in_parts(batch, self.dtypes)
         is_first = shows_most_context(windows, context.lengths())
-        first, last, scores = self.best_spans(logits, windows, is_first)  # [R]
+        spans = self.candidates(outputs, batch, windows)
+        first, last, scores = self.best_spans(*spans, windows, is_first)  # [R]
         by_question = (windows.questions, context.ids.nrows())
         best = first_of_largest(scores, *by_question)  # [B], a row
         score = tf.gather(scores, best)
-        null = tf.add_n([tf.cast(logits[name][:, 0], tf.float64) for name in LOGITS])
-        # The window that believes least in no answer.
-        odds = tf.math.unsorted_segment_min(null, *by_question) - score
+        odds = self.null_odds(outputs, score, by_question)
         is_span = score > NO_SPAN
         is_answer = is_span & (odds <= self.threshold) if self.version_2 else is_span
         first, last = tf.gather(first, best), tf.gather(last, best)
@@ -136,13 +133,59 @@ class ServedAnswerer(Served):
         offsets = self.num_special - 1 + tf.gather(question_lengths, questions)
         return Windows(questions, firsts, ends, offsets)
 
+    @property
+    def dtypes(self) -> dict[str, tf.DType]:
+        """Types of the model's outputs."""
+        return dict.fromkeys(LOGITS, tf.float32)
+
+    def candidates(
+        self, outputs: Outputs, batch: Batch, windows: Windows
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the spans to choose from, N starts of each window and N ends of each start.
+
+        Args:
+          outputs: of the model, for the rows of the windows.
+          batch: these rows.
+          windows: of these rows.
+
+        Returns:
+          First pieces in the window, int64 [R, N]; last ones, int64 [R, N, N]; scores, float64
+          [R, N, N], the better start first, then the better end.
+        """
+        # Padding is among the best of no row, whatever the model says of it.
+        is_piece = batch["input_mask"] > 0
+        logits = {name: tf.where(is_piece, outputs[name], NO_SPAN) for name in LOGITS}
+        count = tf.minimum(self.n_best_size, tf.shape(logits[LOGITS[0]])[1])
+        starts, ends = (tf.math.top_k(logits[name], count) for name in LOGITS)
+        offsets = windows.offsets[:, tf.newaxis]
+        first, last = (tf.cast(top.indices, tf.int64) - offsets for top in (starts, ends))  # [R, N]
+        values = [tf.cast(top.values, tf.float64) for top in (starts, ends)]
+        last = tf.tile(last[:, tf.newaxis, :], [1, count, 1])
+        return first, last, values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :]
+
+    def null_odds(self, outputs: Outputs, score: tf.Tensor, by_question: Any) -> tf.Tensor:
+        """Returns the odds of no answer, float64 [B], by the window that believes in it least.
+
+        Args:
+          outputs: of the model, for the rows of all windows.
+          score: of the best span of each question, float64 [B].
+          by_question: the questions of the windows, and how many there are.
+        """
+        null = tf.add_n([tf.cast(outputs[name][:, 0], tf.float64) for name in LOGITS])
+        return tf.math.unsorted_segment_min(null, *by_question) - score
+
     def best_spans(
-        self, logits: Outputs, windows: Windows, is_first: tf.RaggedTensor
+        self,
+        first: tf.Tensor,
+        last: tf.Tensor,
+        sums: tf.Tensor,
+        windows: Windows,
+        is_first: tf.RaggedTensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Finds the best span of each window.
 
         Args:
-          logits: of the rows, float32 [R, T].
+          first, last, sums: see `candidates`.
           windows: of these rows.
           is_first: bool ragged [R, (pieces)], whether a span may begin there.
 
@@ -150,27 +193,63 @@ class ServedAnswerer(Served):
           The first and the last piece of the span in the context, int64 [R], and its score, float64
           [R], `NO_SPAN` where there is none.
         """
-        count = tf.minimum(self.n_best_size, tf.shape(logits[LOGITS[0]])[1])
-        starts, ends = (tf.math.top_k(logits[name], count) for name in LOGITS)
-        offsets = windows.offsets[:, tf.newaxis]
-        first, last = (tf.cast(top.indices, tf.int64) - offsets for top in (starts, ends))  # [R, N]
+        count = tf.shape(first)[1]
         sizes = (windows.ends - windows.firsts)[:, tf.newaxis]
         allowed = tf.pad(is_first.to_tensor(), [[0, 0], [0, 1]])  # Never empty.
         inside = tf.clip_by_value(first, 0, sizes)
         begins = (first >= 0) & tf.gather(allowed, inside, batch_dims=1)
-        stops = (last >= 0) & (last < sizes)
-        is_span = begins[:, :, tf.newaxis] & stops[:, tf.newaxis, :]  # [R, N, N]
-        length = last[:, tf.newaxis, :] - first[:, :, tf.newaxis] + 1
+        stops = (last >= 0) & (last < sizes[:, :, tf.newaxis])
+        is_span = begins[:, :, tf.newaxis] & stops  # [R, N, N]
+        length = last - first[:, :, tf.newaxis] + 1
         is_span &= (length > 0) & (length <= self.max_answer_length)
-        values = [tf.cast(top.values, tf.float64) for top in (starts, ends)]
-        sums = values[0][:, :, tf.newaxis] + values[1][:, tf.newaxis, :]
         flat = tf.reshape(tf.where(is_span, sums, NO_SPAN), [-1, count * count])
         best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
         return (
             tf.gather(first, best // count, batch_dims=1) + windows.firsts,
-            tf.gather(last, best % count, batch_dims=1) + windows.firsts,
+            tf.gather(tf.reshape(last, tf.shape(flat)), best, batch_dims=1) + windows.firsts,
             tf.gather(flat, best, batch_dims=1),
         )
+
+
+class ServedJointAnswerer(ServedAnswerer):
+    """A `BertJointSpanLabeler`; `squad_beams` says how it answers.
+
+    Args:
+      arguments, options: of `ServedAnswerer`; `n_best_size` has no effect.
+
+    Outputs of texts are those of `ServedAnswerer`, with the sum of the log-probabilities as `score`
+    and the score of no answer alone as `null_odds`, without one -1e6. Outputs of ids are the
+    model's.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.is_answerable = self.model.answerable is not None
+        if self.version_2 and not self.is_answerable:
+            raise ValueError(
+                "The joint head of this model has no score for no answer, as it was made for "
+                "questions that all have one; leave the threshold out."
+            )
+
+    @property
+    def dtypes(self) -> dict[str, tf.DType]:
+        names = ("start_logits", START_SCORES, END_SCORES, *[NO_ANSWER] * self.is_answerable)
+        return dict.fromkeys(names, tf.float32) | dict.fromkeys((STARTS, ENDS), tf.int32)
+
+    def candidates(
+        self, outputs: Outputs, batch: Batch, windows: Windows
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        offsets = windows.offsets[:, tf.newaxis]
+        first = tf.cast(outputs[STARTS], tf.int64) - offsets
+        last = tf.cast(outputs[ENDS], tf.int64) - offsets[:, :, tf.newaxis]
+        starts, ends = (tf.cast(outputs[name], tf.float64) for name in (START_SCORES, END_SCORES))
+        return first, last, starts[:, :, tf.newaxis] + ends
+
+    def null_odds(self, outputs: Outputs, score: tf.Tensor, by_question: Any) -> tf.Tensor:
+        if not self.is_answerable:
+            return tf.fill(tf.shape(score), tf.constant(-NO_SPAN_ODDS, tf.float64))
+        null = tf.cast(outputs[NO_ANSWER], tf.float64)
+        return tf.math.unsorted_segment_min(null, *by_question)
 
 
 def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:

@@ -5,7 +5,7 @@ classifier           classifier       text, or text and text_b
 multi_label          classifier       the same
 regression           classifier       the same
 tagger               tagger           text, or words
-question_answering   squad            question, context
+question_answering   squad, or joint_squad    question, context
 fill_mask            masked_lm        text with [MASK]
 next_sentence        next_sentence    text, text_b
 reranker             classifier       query, documents
@@ -29,6 +29,7 @@ from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
     BertClassifier,
+    BertJointSpanLabeler,
     BertPretrainer,
     BertSpanLabeler,
     BertTokenClassifier,
@@ -36,7 +37,7 @@ from bert_tf.modeling.models import (
 from bert_tf.run_record import recorded
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index, Manifest
-from bert_tf.served.answers import ServedAnswerer
+from bert_tf.served.answers import ServedAnswerer, ServedJointAnswerer
 from bert_tf.served.masks import ServedMaskFiller
 from bert_tf.served.model import PAIR, SINGLE, Served
 from bert_tf.served.ranking import ServedReranker, ServedSearch, VectorStore
@@ -121,13 +122,18 @@ def load(
         options = {**prompt_options(model, options.pop("side", "")), **options}
     if unpad:
         getattr(model, "bert", model).prepare_for_inference()
-    return CLASSES[kind](
+    return class_of(kind, model)(
         model,
         checkpoint.vocab,
         checkpoint.config.do_lower_case,
         find_length(checkpoint, folder, max_seq_length, kind),
         **{**recorded_options(checkpoint, kind, folder), **options},
     )
+
+
+def class_of(kind: str, model: Any) -> type[Served]:
+    """Returns the class that serves a model as a kind."""
+    return ServedJointAnswerer if isinstance(model, BertJointSpanLabeler) else CLASSES[kind]
 
 
 def load_search(
@@ -199,18 +205,24 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
         guess = "class" if checkpoint.num_labels > 1 else "number"
         return OF_LABEL_KIND[recorded(folder, "label_kind") or guess]
     for kind in ("tagger", "question_answering", "fill_mask"):
-        if HEADS[kind] in checkpoint.heads:
+        if HEADS[kind] in heads_of(checkpoint):
             return kind
     return "embeddings"
+
+
+def heads_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Returns the names of a checkpoint's heads; a joint one is also one for questions."""
+    joint = ("squad",) if "joint_squad" in checkpoint.heads else ()
+    return (*checkpoint.heads, *joint)
 
 
 def check_kind(checkpoint: Checkpoint, kind: str) -> None:
     """Raises ValueError if a model cannot be served as a kind."""
     if kind not in CLASSES:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(CLASSES)}.")
-    head = HEADS.get(kind)
-    if head and head not in checkpoint.heads:
-        possible = [name for name in CLASSES if HEADS.get(name, "") in ("", *checkpoint.heads)]
+    head, heads = HEADS.get(kind), heads_of(checkpoint)
+    if head and head not in heads:
+        possible = [name for name in CLASSES if HEADS.get(name, "") in ("", *heads)]
         raise ValueError(
             f"{checkpoint.source} has no {head} head, so it cannot serve as {kind}; it can as "
             f"{', '.join(possible)}."

@@ -45,7 +45,9 @@ class SquadPredictions(NamedTuple):
     null_odds: dict[str, float]  # empty for version 1
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
+    """An entry of an n-best list."""
+
     text: str  # "" for no answer
     start_logit: float
     end_logit: float
@@ -91,7 +93,7 @@ def make_predictions(
     null_odds: dict[str, float] = {}
     sizes = version_2, n_best_size, max_answer_length
     for question, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
-        nbest[question.id] = _to_json(entries)
+        nbest[question.id] = to_json(entries)
         if null is not None:
             null_odds[question.id] = _null_odds(null, entries)
     if version_2:
@@ -128,12 +130,12 @@ def best_answers(
     found = []
     for _, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
         if entries[0].text == NO_SPAN_TEXT:
-            entries = [_Candidate("", 0.0, 0.0)]
+            entries = [Candidate("", 0.0, 0.0)]
         place = next((i for i, entry in enumerate(entries) if entry.text), 0)
         threshold = config.null_score_diff_threshold
         if null is not None and _null_odds(null, entries) > threshold:
             place = next(i for i, entry in enumerate(entries) if not entry.text)
-        best, score = entries[place], _probabilities(entries)[place]
+        best, score = entries[place], probabilities(entries)[place]
         places = (best.start, best.end) if best.text else (-1, -1)
         found.append(Answer(best.text, score, *places))
     return found
@@ -147,21 +149,28 @@ def _rank(
     version_2: bool,
     n_best_size: int,
     max_answer_length: int,
-) -> Iterator[tuple[SquadQuestion, _Candidate | None, list[_Candidate]]]:
+) -> Iterator[tuple[SquadQuestion, Candidate | None, list[Candidate]]]:
     """Yields of each question "no answer", in version 2, and the n-best list."""
     start_logits, end_logits = np.asarray(start_logits), np.asarray(end_logits)
     _check_logits(features, start_logits, end_logits)
-    rows_of_question = collections.defaultdict(list)
-    for row, feature in enumerate(features):
-        rows_of_question[feature.question_id].append(row)
-    for question in questions:
-        rows = rows_of_question[question.id]
+    for question, rows in with_rows(questions, features):
         # Sums in float64, as of the original's Python floats: [windows of the question, T].
         starts, ends = start_logits[rows].astype(np.float64), end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
         null = _null_candidate(starts, ends) if version_2 else None
         spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
-        yield question, null, _n_best(question, windows, spans, null, n_best_size)
+        yield question, null, n_best(question, windows, spans, null, n_best_size)
+
+
+def with_rows(
+    questions: Iterable[SquadQuestion], features: Sequence[SquadFeature]
+) -> Iterator[tuple[SquadQuestion, list[int]]]:
+    """Yields each question with the places of its windows in `features`."""
+    rows = collections.defaultdict(list)
+    for row, feature in enumerate(features):
+        rows[feature.question_id].append(row)
+    for question in questions:
+        yield question, rows[question.id]
 
 
 def choose_answers(
@@ -204,15 +213,15 @@ def _check_logits(
         )
 
 
-def _null_candidate(starts: np.ndarray, ends: np.ndarray) -> _Candidate:
+def _null_candidate(starts: np.ndarray, ends: np.ndarray) -> Candidate:
     """Returns "no answer" with the logits of the window that believes in it least."""
     if not len(starts):
-        return _Candidate("", 0.0, 0.0)
+        return Candidate("", 0.0, 0.0)
     row = int((starts[:, 0] + ends[:, 0]).argmin())
-    return _Candidate("", float(starts[row, 0]), float(ends[row, 0]))
+    return Candidate("", float(starts[row, 0]), float(ends[row, 0]))
 
 
-class _Spans(NamedTuple):
+class Spans(NamedTuple):
     """Spans that may be answers, each field [spans], the best sum of logits first."""
 
     window: np.ndarray
@@ -228,7 +237,7 @@ def _find_spans(
     ends: np.ndarray,
     n_best_size: int,
     max_answer_length: int,
-) -> _Spans:
+) -> Spans:
     """Joins the best starts and the best ends of each window to the spans that are allowed.
 
     As in the original the best are taken first, over the whole row with question and padding, and
@@ -237,39 +246,57 @@ def _find_spans(
     """
     found: list[tuple[np.ndarray, ...]] = []
     for number, window in enumerate(windows):
-        is_context = np.zeros(starts.shape[1], bool)  # [T]
-        is_first = np.zeros(starts.shape[1], bool)  # [T]
-        pieces = slice(window.context_start, window.context_start + len(window.starts))
-        is_context[pieces] = True
-        is_first[pieces] = window.is_max_context
         first = np.argsort(-starts[number], kind="stable")[:n_best_size, None]  # [n, 1]
         last = np.argsort(-ends[number], kind="stable")[None, :n_best_size]  # [1, n]
-        is_span = is_first[first] & is_context[last]  # [n, n]
-        is_span &= (first <= last) & (last < first + max_answer_length)
-        by_start, by_end = np.nonzero(is_span)
+        by_start, by_end = np.nonzero(may_be_answers(window, first, last, max_answer_length))
         first, last = first[by_start, 0], last[0, by_end]
         logits = (starts[number, first], ends[number, last])
         found.append((np.full(len(first), number), first, last, *logits))
+    return best_first(found)
+
+
+def may_be_answers(
+    window: SquadFeature, first: np.ndarray, last: np.ndarray, max_answer_length: int
+) -> np.ndarray:
+    """Returns which spans of a row may be answers.
+
+    They lie in the context, begin where no other window shows more of it, and are no longer than
+    allowed.
+
+    Args:
+      window: the row.
+      first, last: positions in the row, or beyond it, of shapes that broadcast.
+      max_answer_length: most pieces of an answer.
+    """
+    begin, end = first - window.context_start, last - window.context_start
+    count = len(window.starts)
+    is_span = (begin >= 0) & (begin < count) & (end >= 0) & (end < count)
+    is_span &= window.is_max_context[np.clip(begin, 0, count - 1)]
+    return is_span & (begin <= end) & (end < begin + max_answer_length)
+
+
+def best_first(found: Sequence[tuple[np.ndarray, ...]]) -> Spans:
+    """Joins the fields of `Spans` of all windows, in order of the sums."""
     if not found:
-        return _Spans(*(np.zeros(0, np.int64) for _ in _Spans._fields))
-    spans = _Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
+        return Spans(*(np.zeros(0, np.int64) for _ in Spans._fields))
+    spans = Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
     order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
-    return _Spans(*(values[order] for values in spans))
+    return Spans(*(values[order] for values in spans))
 
 
-def _n_best(
+def n_best(
     question: SquadQuestion,
     windows: Sequence[SquadFeature],
-    spans: _Spans,
-    null: _Candidate | None,
+    spans: Spans,
+    null: Candidate | None,
     n_best_size: int,
-) -> list[_Candidate]:
+) -> list[Candidate]:
     """Returns candidates of different texts, best first; at least one.
 
     "No answer" stands where its score puts it, behind spans of the same score, and is added at
     the end if the list was full before. Without anything there is the original's "empty".
     """
-    entries: dict[str, _Candidate] = {}
+    entries: dict[str, Candidate] = {}
     for window, start, end, start_logit, end_logit in zip(*spans, strict=True):
         if null is not None and "" not in entries and null.score > start_logit + end_logit:
             entries[""] = null
@@ -277,14 +304,14 @@ def _n_best(
             break
         places = windows[window].span_places(question.context, start, end)
         text = question.context[slice(*places)]
-        found = _Candidate(text, float(start_logit), float(end_logit), *places)
+        found = Candidate(text, float(start_logit), float(end_logit), *places)
         entries.setdefault(text, found)
     if null is not None:
         entries.setdefault("", null)
-    return list(entries.values()) or [_Candidate(NO_SPAN_TEXT, 0.0, 0.0)]
+    return list(entries.values()) or [Candidate(NO_SPAN_TEXT, 0.0, 0.0)]
 
 
-def _to_json(entries: Sequence[_Candidate]) -> list[dict[str, Any]]:
+def to_json(entries: Sequence[Candidate]) -> list[dict[str, Any]]:
     """Returns an n-best list."""
     return [
         {
@@ -293,11 +320,11 @@ def _to_json(entries: Sequence[_Candidate]) -> list[dict[str, Any]]:
             "start_logit": entry.start_logit,
             "end_logit": entry.end_logit,
         }
-        for entry, probability in zip(entries, _probabilities(entries), strict=True)
+        for entry, probability in zip(entries, probabilities(entries), strict=True)
     ]
 
 
-def _probabilities(entries: Sequence[_Candidate]) -> list[float]:
+def probabilities(entries: Sequence[Candidate]) -> list[float]:
     """Returns a softmax over the scores of an n-best list."""
     best = max(entry.score for entry in entries)
     weights = [math.exp(entry.score - best) for entry in entries]
@@ -305,7 +332,7 @@ def _probabilities(entries: Sequence[_Candidate]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _null_odds(null: _Candidate, entries: Sequence[_Candidate]) -> float:
+def _null_odds(null: Candidate, entries: Sequence[Candidate]) -> float:
     """Returns the score of no answer minus that of the best answer.
 
     Differs from the original: it fails where no span is allowed at all; here "" is predicted then.

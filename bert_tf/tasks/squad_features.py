@@ -310,6 +310,16 @@ def make_examples(
         "end_positions": [feature.end_position for feature in features],
     }
     labels = {name: np.array(values, np.int32) for name, values in positions.items()}
+    if config.span_head == "joint":
+        if not tokenizer.vocab.second_type:
+            raise ValueError(
+                "span_head=joint tells the context from the question by its type, but this model's "
+                "vocabulary has one type for all; leave it out."
+            )
+        # Of the question, not of the window, which may lack the answer: the original's.
+        without = {question.id for question in questions if question.is_impossible}
+        is_impossible = [feature.question_id in without for feature in features]
+        labels["is_impossible"] = np.array(is_impossible, np.float32)
     answered = [bool(question.answers) for question in questions]
     is_labelled = any(answered) if config.version_2_with_negative else all(answered)
     rows = Rows(texts, labels, pad_id=tokenizer.vocab.pad_id)

@@ -33,6 +33,7 @@ from bert_tf.modeling import embedder, layout
 from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
+from bert_tf.served.answers import ServedJointAnswerer
 from bert_tf.served.lite_model import TEXT_SIGNATURE
 from bert_tf.served.model import Batch, Outputs, Served, function_of_ids
 from export.lite.text_input import check_text_input, make_packer
@@ -55,11 +56,16 @@ CARD_NAME = "bert_tf.json"
 _DATE = (1980, 1, 1, 0, 0, 0)  # The same model gives the same bytes.
 
 
-def check_kind(kind: str) -> None:
-    """Raises ValueError if a kind has no LiteRT form."""
-    if kind not in OUTPUTS:
+def check_kind(served: Served) -> None:
+    """Raises ValueError if a model has no LiteRT form."""
+    if isinstance(served, ServedJointAnswerer):
         raise ValueError(
-            f"{kind} cannot be converted to LiteRT; expected one of {', '.join(OUTPUTS)}. "
+            "The joint head for questions cannot be converted to LiteRT; train one with "
+            "--span_head=independent. export.saved_model serves this one."
+        )
+    if served.kind not in OUTPUTS:
+        raise ValueError(
+            f"{served.kind} cannot be converted to LiteRT; expected one of {', '.join(OUTPUTS)}. "
             f"export.saved_model serves it."
         )
 
@@ -90,7 +96,7 @@ def convert(
       ValueError: if the kind has no LiteRT form, there is nothing to calibrate with, or the
         converter fails.
     """
-    check_kind(served.kind)
+    check_kind(served)
     if text_input:
         check_text_input(served, form)
     if form == "int8" and not calibration:

@@ -55,7 +55,7 @@ def write(request: Request) -> Verdict:
     if output.exists():
         raise ValueError(f"{output} exists already; delete it, or give another --output_file.")
     served = load(request.model_dir, request.kind, request.max_seq_length, unpad=False)
-    check_kind(served.kind)
+    check_kind(served)
     if request.text_input:
         check_text_input(served, request.quantize)
     check = make_check(served, request)

@@ -1,0 +1,196 @@
+"""run_squad with the joint head, as a user runs it; data of `run_squad_test`."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.metrics.squad import evaluate_v2
+from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
+from bert_tf.served.answers import ServedJointAnswerer
+from bert_tf.served.models import load
+from export.lite.conversion import check_kind
+from tests.fine_tune import check_packed_rows, fine_tune, read_results, refuse
+from tests.run_squad_test import ALL, FLAGS, OTHERS, PLACES, make_data, questions_of, read
+from tests.tiny_model import write_tiny_model
+
+JOINT = {"span_head": "joint", "beam_size": 6, "version_2_with_negative": "true"}
+STEPS = {"num_train_steps": 60, "save_checkpoints_steps": 30}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("joint")
+    write_tiny_model(path / "model", *PLACES, *OTHERS, "greater", "where")
+    for name, content in {
+        "train.json": make_data(3, 200, version_2=True),
+        "dev.json": make_data(4, 39, version_2=True),
+        "train1.json": make_data(1, 40),
+        "dev1.json": make_data(2, 10),
+    }.items():
+        (path / name).write_text(json.dumps(content))
+    return path
+
+
+def flags_of(folder, output_dir, **changed):
+    files = {
+        "init_checkpoint": folder / "model",
+        "train_file": folder / "train.json",
+        "predict_file": folder / "dev.json",
+        "output_dir": folder / output_dir,
+    }
+    return {**FLAGS, **STEPS, **JOINT, **files, **changed}
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    assert fine_tune("run_squad", **flags_of(folder, "run", **ALL)) == 0
+    return folder / "run"
+
+
+def test_it_learns_to_answer_and_to_be_silent(folder, trained):
+    content, predictions = read(folder / "dev.json"), read(trained / "predictions.json")
+    odds, nbest = read(trained / "null_odds.json"), read(trained / "nbest_predictions.json")
+    assert list(odds) == list(predictions) == [qa["id"] for qa in questions_of(content)]
+    for name, text in predictions.items():
+        entries = nbest[name]
+        assert entries[0]["text"] and all(entry["text"] for entry in entries)
+        assert text == ("" if odds[name] > 0 else entries[0]["text"])
+        assert entries[0]["start_logit"] <= 0 and entries[0]["end_logit"] <= 0
+    results, official = read_results(trained), evaluate_v2(content, predictions)
+    assert {name: results[f"eval_{name}"] for name in official} == official
+    assert official["HasAns_f1"] > 80 and official["NoAns_f1"] > 80
+    assert results["eval_best_f1"] >= official["f1"] and results["loss"] < 1
+
+
+def test_the_run_directory_answers_and_is_judged_alone(folder, trained):
+    before = {name: (trained / name).read_bytes() for name in ("predictions.json", "run.flags")}
+    (trained / "predictions.json").unlink()
+    results = read_results(trained)
+    assert fine_tune("run_squad", "--do_predict", "--do_eval", f"--output_dir={trained}") == 0
+    assert {name: (trained / name).read_bytes() for name in before} == before
+    assert read_results(trained) == results
+
+
+def test_it_resumes_to_the_same_numbers(folder, trained):
+    again = folder / "again"
+    shutil.copytree(trained, again)
+    for path in (*again.glob("model.ckpt-60.*"), again / "predictions.json"):
+        path.unlink()
+    lines = (again / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (again / "metrics.jsonl").write_text("".join(lines[:4]))
+    assert fine_tune("run_squad", **flags_of(folder, "again", **ALL)) == 0
+    for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+        assert (again / name).read_bytes() == (trained / name).read_bytes()
+    assert (again / "metrics.jsonl").read_text() == "".join(lines)
+
+
+def test_the_class_in_python_gives_the_same_answers(folder, trained, tmp_path):
+    checkpoint = read_checkpoint(trained)
+    checkpoint.check()
+    assert {"joint_squad", "answerable"} <= set(checkpoint.heads)
+    model = BertSpanLabeler.from_pretrained(trained)
+    assert isinstance(model, BertJointSpanLabeler) and model.reading.beam_size == 6
+    content = read(folder / "dev.json")
+    paragraphs = content["data"][0]["paragraphs"]
+    asked = [p["qas"][0]["question"] for p in paragraphs], [p["context"] for p in paragraphs]
+    expected = list(read(trained / "predictions.json").values())
+    answers = model.answer(*asked)
+    assert [answer["answer"] for answer in answers] == expected
+    for answer, context in zip(answers, asked[1], strict=True):
+        if answer["answer"]:
+            assert context[answer["start"] : answer["end"]] == answer["answer"]
+        else:
+            assert answer["score"] > 0.5 and answer["start"] == answer["end"] == -1
+    assert all(answer["answer"] for answer in model.answer(*asked, may_be_none=False))
+    model.save(tmp_path / "mine.keras")
+    again = keras.models.load_model(tmp_path / "mine.keras").answer(*asked)
+    for one, other in zip(again, answers, strict=True):
+        assert one == {**other, "score": pytest.approx(other["score"], abs=1e-5)}
+
+
+def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
+    paragraphs = read(folder / "dev.json")["data"][0]["paragraphs"]
+    texts = [p["qas"][0]["question"] for p in paragraphs], [p["context"] for p in paragraphs]
+    served = load(str(trained))
+    assert isinstance(served, ServedJointAnswerer) and served.kind == "question_answering"
+    columns = map(tf.constant, texts)  # Not as a graph, which takes long to make.
+    found = {name: value.numpy() for name, value in served.from_texts(*columns).items()}
+    predictions, odds = (read(trained / f"{name}.json") for name in ("predictions", "null_odds"))
+    assert [text.decode() for text in found["answer"]] == list(predictions.values())
+    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)
+    nbest = [entries[0] for entries in read(trained / "nbest_predictions.json").values()]
+    sums = [entry["start_logit"] + entry["end_logit"] for entry in nbest]
+    np.testing.assert_allclose(found["score"], sums, atol=1e-4)
+    with pytest.raises(ValueError, match="cannot be converted to LiteRT"):
+        check_kind(served)
+
+
+def test_fit_and_evaluate_in_keras(trained, folder):
+    model = BertSpanLabeler.from_pretrained(trained)
+    content = read(folder / "dev.json")["data"][0]["paragraphs"]
+    x = [p["qas"][0]["question"] for p in content], [p["context"] for p in content]
+    y = [(p["qas"][0]["answers"] or [{"text": ""}])[0]["text"] for p in content]
+    history = model.fit(x, y, epochs=1, validation_data=(x, y), verbose=0, learning_rate=1e-4)
+    found = history.history
+    assert found["val_no_answer_logit_accuracy"][0] > 0.8 and found["val_loss"][0] < 1.5
+    assert np.isfinite(found["loss"][0])
+    scores = model.predict(x, verbose=0)
+    count = len(scores["no_answer_logit"])
+    assert scores["end_top_index"].shape == (count, 6, 6) and count >= len(y)
+    other = BertSpanLabeler.from_pretrained(trained, new_head=True)
+    assert type(other) is BertSpanLabeler and other.reading.span_head == "independent"
+    bare = BertJointSpanLabeler.from_pretrained(folder / "model", new_head=True, answerable=False)
+    with pytest.raises(ValueError, match="no score for no answer"):
+        bare.answer(*x, may_be_none=True)
+    with pytest.raises(ValueError, match="trained with start_positions among its inputs"):
+        bare(
+            {
+                name: np.ones([1, 5], np.int32)
+                for name in ("input_word_ids", "input_mask", "input_type_ids")
+            },
+            training=True,
+        )
+
+
+@pytest.mark.slow
+def test_packed_rows_give_the_same_losses(folder, tmp_path):
+    flags = flags_of(folder, "", attention_probs_dropout_prob=0, do_train="true", do_eval="true")
+    check_packed_rows("run_squad", tmp_path, **flags)
+
+
+def test_version_1(folder):
+    files = {
+        name: folder / f"{name.split('_')[0].replace('predict', 'dev')}1.json"
+        for name in ("train_file", "predict_file")
+    }
+    flags = flags_of(folder, "first", **ALL, **files, num_train_steps=2)
+    del flags["version_2_with_negative"]
+    assert fine_tune("run_squad", **flags) == 0
+    run = folder / "first"
+    assert not (run / "null_odds.json").exists()
+    assert all(read(run / "predictions.json").values())
+    assert read_checkpoint(run).heads.count("answerable") == 0
+    message = refuse(
+        "run_squad", "--do_predict", "--version_2_with_negative", f"--output_dir={run}"
+    )
+    assert "answerable" in message
+
+
+def test_what_is_refused(folder, trained):
+    flags = flags_of(folder, "refused", do_train="true")
+    assert "learns from labels alone" in refuse("run_squad", **flags, teacher=folder / "model")
+    assert "has no effect with span_head independent" in refuse(
+        "run_squad", **{**flags, "span_head": "independent"}
+    )
+    predict = {"do_predict": "true", "init_checkpoint": folder / "model"}
+    shutil.copytree(trained, folder / "bare", ignore=shutil.ignore_patterns("run.flags"))
+    other = {"init_checkpoint": folder / "bare", "do_predict": "true", "span_head": "independent"}
+    del flags["beam_size"], flags["do_train"]
+    message = refuse("run_squad", **{**flags, **other})
+    assert "bare/model.ckpt-60 has another head: give --span_head=joint." in message
+    assert "has no joint_squad head" in refuse("run_squad", **{**flags_of(folder, "no"), **predict})

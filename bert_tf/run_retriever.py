@@ -22,6 +22,8 @@ define_flags(RetrieverConfig)
 def find_files(configs: Configs) -> dict[str, str]:
     """Returns files by use; of a BEIR folder, the file of the split in qrels/."""
     task, asked = configs.task, asked_for(configs)
+    if task.retrieval_loss == "denoising" and task.embedding_type != "dense":
+        raise ValueError("--retrieval_loss=denoising is for dense embeddings, not for splade.")
     if asked["predict"]:
         raise ValueError(
             "--do_predict: a retriever has nothing to predict; extract_features --pooling=own "
@@ -43,10 +45,13 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    from bert_tf.fine_tuning import retriever, run, sparse_retriever
+    from bert_tf.fine_tuning import denoising_retriever, retriever, run, sparse_retriever
 
     programs = {"dense": retriever.Retriever, "splade": sparse_retriever.SparseRetriever}
-    return run.run_program(programs[configs.task.embedding_type](configs, files), configs)
+    program = programs[configs.task.embedding_type]
+    if configs.task.retrieval_loss == "denoising":
+        program = denoising_retriever.DenoisingRetriever
+    return run.run_program(program(configs, files), configs)
 
 
 def main(_: list[str]) -> int:

@@ -74,8 +74,7 @@ class SparseRetriever(Retriever):
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> SpladeTask:
         """Makes the model and its task."""
-        if self.configs.training.do_train and self.configs.training.pack_rows:
-            raise ValueError("--pack_rows is not for embeddings; leave it out.")
+        self.check_rows()
         is_trained = "train" in self.files
         is_ranked = isinstance(data[1], RankingExamples)
         return SpladeTask(

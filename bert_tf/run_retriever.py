@@ -4,6 +4,8 @@
         --data_dir=scifact --output_dir=runs/minilm
     python -m bert_tf.run_retriever --do_train --do_eval --init_checkpoint=all-MiniLM-L6-v2 \\
         --train_file=mined.jsonl --data_dir=scifact --output_dir=runs/mine
+    python -m bert_tf.run_retriever --do_train --init_checkpoint=uncased_L-12_H-768_A-12.zip \\
+        --train_file=texts.txt --retrieval_loss=denoising --output_dir=runs/tsdae
 
 Examples are pairs, triplets, scored pairs or lists in CSV, TSV and JSONL, texts alone, or a BEIR
 folder; see `bert_tf/tasks/embedding_examples.py`. A file of scored pairs as --eval_file is judged

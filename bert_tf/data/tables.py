@@ -137,9 +137,9 @@ def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
 
 def is_plain_text(path: str, columns: Collection[str]) -> bool:
     """True if a .txt is no table: its first line is neither cells nor one of these columns."""
-    if path.startswith("tfds:") or ".txt" not in pathlib.Path(path).suffixes:
+    if path.startswith("tfds:") or _ending(path) != ".txt":
         return False
-    first = next(_read_lines(path), "").rstrip("\r\n")
+    first = next((line for _, line in read_plain_text(path)), "")
     return bool(first) and "\t" not in first and first not in columns
 
 

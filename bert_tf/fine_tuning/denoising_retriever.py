@@ -14,10 +14,10 @@ from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning.program import RowsTaskData
 from bert_tf.fine_tuning.retriever import Retriever
 from bert_tf.modeling.denoiser import BertDenoiser, check_blocks
+from bert_tf.modeling.embedder import pack_text
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.tasks.denoising import DenoisingExamples, DenoisingTask
 from bert_tf.tasks.embedding import RankingExamples, TextPacker
-from bert_tf.text.packing import pack
 
 REFUSED = ("matryoshka_dims", "matryoshka_weights", "teacher")
 
@@ -55,17 +55,13 @@ class DenoisingRetriever(Retriever):
                     "column text; here are texts that belong together. Leave the flag out, or give "
                     "texts."
                 )
-        length = self.embedding.max_seq_length
-        texts = [example.query for example in examples]
-        tokenizer, lower = packer.tokenizer, self.embedding.lower_case_texts
-        whole = [
-            pack(tokenizer.vocab, tokenizer.encode(text.lower() if lower else text), [], length)
-            for text in texts
-        ]
+        texts, length = [example.query for example in examples], self.embedding.max_seq_length
+        # Without the prompt, which the decoder need not learn.
+        whole = [pack_text(packer.tokenizer, self.embedding, text, "") for text in texts]
         rows = DamagedTexts(
             texts,
             lambda text: packer.pack("document", text),
-            Rows(whole, pad_id=tokenizer.vocab.pad_id),
+            Rows(whole, pad_id=packer.tokenizer.vocab.pad_id),
             self.configs.task.deletion_rate,
             packer.skipped["document"],
         )

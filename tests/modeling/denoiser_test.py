@@ -11,9 +11,12 @@ from bert_tf.checkpoints.embedding import DECODER, DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.tf_bundle import bundle_names
 from bert_tf.config import ModelConfig
 from bert_tf.data.damaged_texts import INPUTS, WHOLE
-from bert_tf.modeling.denoiser import BertDenoiser
+from bert_tf.modeling import attention
+from bert_tf.modeling.denoiser import BertDenoiser, VectorAttention
+from bert_tf.modeling.dropout import dropout
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.layout import find_layout
 from bert_tf.modeling.losses import class_losses
 from bert_tf.modeling.pretrained import checkpoint_variables
 from bert_tf.text.vocab import Vocab
@@ -222,6 +225,22 @@ def test_dropout_and_recomputation(monkeypatch):
     loss_of(models[0], batch_of(), training=True)
 
 
+def test_attention_to_a_vector_is_its_value_for_every_piece():
+    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.5)
+    layer, lengths = VectorAttention(config, 1), [4, 1, 2]
+    layer.build((None, 5))
+    layout = find_layout({"input_mask": tf.sequence_mask(lengths, dtype=tf.int32)}, unpad=True)
+    draw = np.random.default_rng(2)
+    inputs, vectors = (draw.normal(size=s).astype(np.float32) for s in ([7, 8], [3, 5]))
+    found = layer(inputs, vectors, layout=layout, dropout_seed=tf.constant(3))
+    context = np.repeat(layer.dense(layer.value(vectors)), lengths, axis=0)
+    # 0 is the dropout of the embeddings, 1 to 6 are those of the two layers, 7 the first one's.
+    dropped = dropout(context, 0.5, tf.constant(3), 8)
+    np.testing.assert_allclose(found, layer.layer_norm(inputs + dropped), atol=1e-6)
+    still = layer(inputs, vectors, layout=layout)
+    np.testing.assert_allclose(still, layer.layer_norm(inputs + context), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -231,8 +250,11 @@ def test_dropout_and_recomputation(monkeypatch):
         {"local_attention": 2, "global_attention_every": 2},
     ],
 )
-def test_other_networks_are_causal_too(changes):
+def test_other_networks_are_causal_too(changes, monkeypatch):
     """And the embedding may be of another size, as after several poolings or a dense layer."""
+    # Local attention of rows as short as these is cut in chunks, too, where it may be.
+    monkeypatch.setattr(attention, "MOST_WHOLE", 1)
+    monkeypatch.setattr(attention, "LEAST_CHUNK", 1)
     config = dataclasses.replace(CONFIG, **changes)
     embedding = EmbeddingConfig(("cls", "mean"), (DenseStep(16, 5),), True, max_seq_length=12)
     model = denoiser(config, embedding, unpad=True)

@@ -158,7 +158,8 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     assert "corpus.jsonl" in found
     assert "--pack_rows" in message(pack_rows="true")
     scratch = {"init_checkpoint": "", "vocab_file": folder / "model/vocab.txt"}
-    assert "block_type is pre_norm" in message(**scratch, block_type="pre_norm")
+    scratch |= {"block_type": "pre_norm", "train_file": tmp_path / "not_yet_read.txt"}
+    assert "block_type is pre_norm" in message(**scratch)
     assert not list((folder).glob("refused/model*"))
 
 

@@ -90,6 +90,20 @@ def test_each_epoch_shows_each_text_whole_and_damaged_anew():
     assert sum(shown[0][text] != shown[1][text] for text in shown[0]) > 5
 
 
+def test_a_batch_is_damaged_by_seed_epoch_and_example():
+    text = " ".join(WORDS[:14])
+    texts = DamagedTexts([text] * 8, pack, Rows([pack(text)] * 8), 0.6)
+
+    def rows(seed, epoch):
+        places = np.arange(8)
+        made = texts.batch(places, np.full([8], epoch), seed, places, [16])
+        return {tuple(row) for row in made["input_word_ids"].tolist()}
+
+    found = rows(1, 0)
+    assert len(found) > 6 and rows(1, 0) == found
+    assert len(rows(2, 0) | found) > 12 and len(rows(1, 1) | found) > 12
+
+
 def test_workers_share_a_batch_and_its_lengths():
     whole = batches(damaged_texts(), 5)
     parts = [batches(damaged_texts(), 5, shares=Shares(worker, 2)) for worker in range(2)]

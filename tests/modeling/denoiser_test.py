@@ -1,6 +1,7 @@
 """TSDAE's decoder beside one of NumPy, text by text; who sees what; where gradients go."""
 
 import dataclasses
+from unittest import mock
 
 import keras
 import numpy as np
@@ -129,6 +130,8 @@ def values_of(model):
 @pytest.mark.parametrize("unpad", [True, False])
 def test_loss_and_gradient_are_those_of_the_twin(unpad):
     model = denoiser(unpad=unpad)
+    # Of 7, 3 and 5 pieces all but the first are found, padded to 9: to 8.
+    assert len(model(batch_of())["labels"]) == (12 if unpad else 24)
     variables, values = checkpoint_variables(model), values_of(model)
     with tf.GradientTape() as tape:
         # No dropout, but LayerNorm's own gradient.
@@ -203,12 +206,16 @@ def test_only_the_vector_tells_of_the_damaged_text():
 def test_dropout_and_recomputation(monkeypatch):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
     models = [denoiser(config, unpad=True, recompute=again) for again in (False, True)]
-    found = []
+    found, counts = [], []
     for model in models:
+        remat = mock.Mock(wraps=keras.remat)
+        monkeypatch.setattr(keras, "remat", remat)
         with tf.GradientTape() as tape:
             loss = loss_of(model, batch_of(), training=True, dropout_seed=tf.constant(4))
         slopes = tape.gradient(loss, [v.value for v in model.trainable_variables])
         found.append([loss, *map(tf.convert_to_tensor, slopes)])
+        counts.append(remat.call_count)
+    assert counts == [0, 4]  # Two layers, which two passes go through.
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     other = loss_of(models[0], batch_of(), training=True, dropout_seed=tf.constant(5))

@@ -52,8 +52,8 @@ def test_plain_texts_are_told_from_tables(tmp_path):
     assert read(path) == [("q", "p", (), ())]
     for name in ("c.csv", "d.txt.csv", "e.txt"):
         text = "" if name == "e.txt" else "no columns\n"
-        (tmp_path / name).write_text(text + "query\n")
-        with pytest.raises(ValueError, match="expected a query|the columns are"):
+        (tmp_path / name).write_text(text + "query\nq\n")
+        with pytest.raises(ValueError, match="expected a query"):
             read(tmp_path / name)
 
 

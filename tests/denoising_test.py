@@ -16,7 +16,7 @@ from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names, read_bundle
 from bert_tf.data.damaged_texts import INPUTS, WHOLE
-from bert_tf.fine_tuning import denoising_retriever
+from bert_tf.fine_tuning import denoising_retriever, sizes
 from bert_tf.fine_tuning.denoising_retriever import DenoisingRetriever
 from bert_tf.modeling.denoiser import BertDenoiser
 from bert_tf.modeling.embedder import BertEmbedder
@@ -68,6 +68,7 @@ class Whole(NamedTuple):
     given: dict[str, Any]  # flags
     start: dict[str, np.ndarray]  # weights before the first step
     log: str
+    predictions: list[int]  # that memory was estimated for
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,11 @@ def whole(folder):
     with (
         mock.patch.object(DenoisingRetriever, "load_start", load_start),
         mock.patch.object(denoising_retriever.logging, "info", lambda *a: lines.append(a)),
+        mock.patch.object(sizes, "activation_bytes", wraps=sizes.activation_bytes) as estimate,
     ):
         assert fine_tune(PROGRAM, **given) == 0
-    return Whole(given, start, "\n".join(line[0] % line[1:] for line in lines))
+    log = "\n".join(line[0] % line[1:] for line in lines)
+    return Whole(given, start, log, [call.args[2] for call in estimate.call_args_list])
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(folder, whole):
@@ -143,6 +146,7 @@ def test_the_head_comes_from_the_checkpoint_and_the_decoder_is_new(folder, whole
     kernel = values[f"{DECODER}cross_1/value/kernel"]
     assert 0.01 < kernel.std() < 0.03  # initializer_range is .02
     assert "train: 33 texts (0 cut to 16 pieces, 1 of a single word, which stays)" in whole.log
+    assert whole.predictions == [0, 15]  # The scores of the vocabulary are most of the memory.
 
 
 def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):

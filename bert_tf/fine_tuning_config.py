@@ -137,7 +137,10 @@ class TaggerConfig(TeacherConfig):
     )
 
 
-RETRIEVER_LOSSES = ("in_batch", "symmetric", "cosent", "cosine", "triplet", "margin_mse")
+RETRIEVER_LOSSES = (
+    *("in_batch", "symmetric", "cosent", "cosine", "triplet", "margin_mse"),
+    "denoising",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +155,8 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         "",
         "in_batch: find the positive among all texts of the batch; symmetric: also the query of "
         "each positive; cosent, cosine: for scored pairs; triplet; margin_mse: learn a teacher's "
-        "margins. Empty: chosen by the form of the examples.",
+        "margins; denoising: from single texts, write a text out of the embedding of what is left "
+        "of its words (TSDAE). Empty: chosen by the form of the examples.",
         choices=("", *RETRIEVER_LOSSES),
     )
     loss_scale_factor: float = option(20.0, "Factor of the cosines, 1 / temperature.", lower=0.0)
@@ -167,6 +171,9 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         "Distance of the triplet loss.",
         choices=("euclidean", "cosine"),
         needs=("retrieval_loss", "triplet"),
+    )
+    deletion_rate: float = option(
+        0.6, "With denoising, share of a text's words to delete.", lower=0.0, upper=1.0
     )
     num_negatives: int = option(
         4, "Maximum number of negatives that an example uses; in each epoch the next ones.", lower=0

@@ -4,6 +4,8 @@
         --data_dir=scifact --output_dir=runs/minilm
     python -m bert_tf.run_retriever --do_train --do_eval --init_checkpoint=all-MiniLM-L6-v2 \\
         --train_file=mined.jsonl --data_dir=scifact --output_dir=runs/mine
+    python -m bert_tf.run_retriever --do_train --init_checkpoint=uncased_L-12_H-768_A-12.zip \\
+        --train_file=texts.txt --retrieval_loss=denoising --output_dir=runs/tsdae
 
 Examples are pairs, triplets, scored pairs or lists in CSV, TSV and JSONL, texts alone, or a BEIR
 folder; see `bert_tf/tasks/embedding_examples.py`. A file of scored pairs as --eval_file is judged
@@ -22,6 +24,8 @@ define_flags(RetrieverConfig)
 def find_files(configs: Configs) -> dict[str, str]:
     """Returns files by use; of a BEIR folder, the file of the split in qrels/."""
     task, asked = configs.task, asked_for(configs)
+    if task.retrieval_loss == "denoising" and task.embedding_type != "dense":
+        raise ValueError("--retrieval_loss=denoising is for dense embeddings, not for splade.")
     if asked["predict"]:
         raise ValueError(
             "--do_predict: a retriever has nothing to predict; extract_features --pooling=own "
@@ -43,10 +47,13 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    from bert_tf.fine_tuning import retriever, run, sparse_retriever
+    from bert_tf.fine_tuning import denoising_retriever, retriever, run, sparse_retriever
 
     programs = {"dense": retriever.Retriever, "splade": sparse_retriever.SparseRetriever}
-    return run.run_program(programs[configs.task.embedding_type](configs, files), configs)
+    program = programs[configs.task.embedding_type]
+    if configs.task.retrieval_loss == "denoising":
+        program = denoising_retriever.DenoisingRetriever
+    return run.run_program(program(configs, files), configs)
 
 
 def main(_: list[str]) -> int:

@@ -167,12 +167,18 @@ def with_transform(weights: Weights, config: ModelConfig) -> Weights:
     return {**weights, **{own + name.removeprefix(start): weights[name] for name in theirs}}
 
 
-def without_task_heads(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns the weights below a new head: the encoder, and the transformation before heads."""
+def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -> Checkpoint:
+    """Returns the weights below a new head: the encoder, and the transformation before heads.
+
+    Args:
+      checkpoint: with any heads.
+      kept_heads: heads that are kept, too, from `HEADS`.
+    """
+    starts = tuple(HEADS[head] for head in ("transform", *kept_heads))
     kept = {
         name: weight
         for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
-        if not name.startswith("cls/") or name.startswith(HEADS["transform"])
+        if not name.startswith("cls/") or name.startswith(starts)
     }
     return dataclasses.replace(checkpoint, weights=kept, labels=())
 

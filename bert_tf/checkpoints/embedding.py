@@ -14,6 +14,8 @@ from bert_tf.files import read_json, write_json
 
 FILE_NAME = "embedder.json"
 HEAD = "cls/embedding/"
+# The start of the names of a decoder's weights, which only training has; see `modeling.denoiser`.
+DECODER = "denoiser/"
 # In the order in which sentence-transformers puts several together.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 ACTIVATIONS = ("tanh", "linear", "relu", "gelu_exact", "sigmoid")

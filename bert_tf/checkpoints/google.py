@@ -19,7 +19,7 @@ from bert_tf.checkpoints.electra_towers import (
     infer_config,
     one_tower,
 )
-from bert_tf.checkpoints.embedding import read_embedding, write_embedding
+from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embedding
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
@@ -29,10 +29,10 @@ from bert_tf.text.bpe_vocab import BpeVocab
 
 CONFIG_NAME, LABELS_NAME, BUNDLE_NAME = "bert_config.json", "labels.txt", "bert_model.ckpt"
 
-# What only training needs: moments, steps, states of seeds.
+# What only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
     r"/adam_[mv]$|^optimizer/|^loss_scale/|^global_step$|^loop_state$|/seed_generator_state$"
-    r"|dropout_seeds"
+    rf"|dropout_seeds|^{DECODER}"
 )
 # run_classifier.py names its head without a scope.
 CLASSIFIER_NAMES = {

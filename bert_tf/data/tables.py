@@ -21,7 +21,7 @@ import pathlib
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,25 @@ def read_cells(path: str, *, delimiter: str | None = None) -> Iterator[tuple[str
         yield f"{path} line {number}", cells
     if not rows:
         raise ValueError(f"{path} is empty; expected a row of cells on each line.")
+
+
+def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
+    """Yields (where, line) of every line of a .txt that is not blank, without its end.
+
+    Raises:
+      ValueError: naming file and line, if it cannot be read or is not UTF-8.
+    """
+    for number, line in enumerate(_read_lines(path), 1):
+        if not line.isspace():
+            yield f"{path} line {number}", line.rstrip("\r\n")
+
+
+def is_plain_text(path: str, columns: Collection[str]) -> bool:
+    """True if a .txt is no table: its first line is neither cells nor one of these columns."""
+    if path.startswith("tfds:") or _ending(path) != ".txt":
+        return False
+    first = next((line for _, line in read_plain_text(path)), "")
+    return bool(first) and "\t" not in first and first not in columns
 
 
 def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> str:

@@ -66,7 +66,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
     start = dataclasses.replace(start, config=with_vocabulary(start.config, vocab))
     if program.head not in start.heads or configs.tuning.new_head:
         program.miss_head(start, training.do_train)
-        start = without_task_heads(start)
+        start = without_task_heads(start, program.kept_heads)
         return Beginning(start.config, vocab, (), 0, start)
     return Beginning(start.config, vocab, start.labels, max(1, start.num_labels), start)
 

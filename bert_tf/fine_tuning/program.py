@@ -6,7 +6,7 @@ This module does not load TensorFlow, which takes seconds, so that errors in fla
 import abc
 import pathlib
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -81,6 +81,7 @@ class Program(abc.ABC):
       needs_pooler: whether the head's input is the pooler's output.
       panels: titles of the curves by metric.
       needs_head: whether weights without the head must be trained first.
+      kept_heads: other heads of the initial weights that are of use.
       results_start: prefix of the keys in eval_results.txt.
     """
 
@@ -88,6 +89,7 @@ class Program(abc.ABC):
     needs_pooler: bool
     panels: dict[str, str]
     needs_head = True
+    kept_heads: tuple[str, ...] = ()
     results_start = "eval_"
 
     def __init__(self, configs: Configs, files: dict[str, str]) -> None:
@@ -107,6 +109,18 @@ class Program(abc.ABC):
         Raises:
           ValueError: if another setting is what they need.
         """
+
+    def load_start(self, model: Any, start: Any, may_miss: Sequence[str]) -> None:
+        """Assigns the initial weights to the model.
+
+        Args:
+          model: that of `make_task`.
+          start: a `Checkpoint`.
+          may_miss: prefixes of names of weights that it may lack.
+        """
+        from bert_tf.modeling.pretrained import assign_checkpoint
+
+        assign_checkpoint(model, start, may_miss)
 
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Writes the model's files of a run directory other than configuration and labels."""

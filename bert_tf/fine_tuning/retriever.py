@@ -106,28 +106,10 @@ class Retriever(Program):
 
         made: dict[str, Any] = {}
         if "train" in self.files:
-            if self.configs.tuning.train_file:
-                examples = self._own(self.files["train"], "--train_file")
-            else:
-                examples = read_beir_examples(task.data_dir, task.train_split)
-            self.loss_name = task.retrieval_loss or natural_loss(examples)
-            check_examples(examples, self.loss_name)
-            most = max(len(example.negatives) for example in examples)
-            count = min(task.num_negatives, most)
-            if self.loss_name in OF_NEGATIVES and not count:
-                raise ValueError(f"--num_negatives=0, but {self.loss_name} needs negatives.")
-            made["train"] = make_training_examples(
-                packer(), examples, count, self.loss_name in IN_BATCH
-            )
-            logging.info(
-                "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d "
-                "cut to %d pieces); loss %s.",
-                *(len(examples), count, len(made["train"].rows.rows), made["train"].num_cut),
-                *(self.embedding.max_seq_length, self.loss_name),
-            )
+            made["train"] = self.read_training(packer())
         if "eval" in self.files:
             if self.configs.data.eval_file:
-                scored = self._own(self.files["eval"], "--eval_file")
+                scored = self.read_own(self.files["eval"], "--eval_file")
                 made["eval"] = make_scored_examples(packer(), scored)
                 shown: tuple[Any, ...] = (len(scored), "scored pairs", len(made["eval"].rows))
             else:
@@ -140,7 +122,30 @@ class Retriever(Program):
             )
         return Examples.of_files(made)
 
-    def _own(self, paths: str, flag: str) -> list[EmbeddingExample]:
+    def read_training(self, packer: TextPacker) -> Any:
+        """Reads what to train on: an object with `rows`."""
+        task: RetrieverConfig = self.configs.task
+        if self.configs.tuning.train_file:
+            examples = self.read_own(self.files["train"], "--train_file")
+        else:
+            examples = read_beir_examples(task.data_dir, task.train_split)
+        self.loss_name = task.retrieval_loss or natural_loss(examples)
+        check_examples(examples, self.loss_name)
+        most = max(len(example.negatives) for example in examples)
+        count = min(task.num_negatives, most)
+        if self.loss_name in OF_NEGATIVES and not count:
+            raise ValueError(f"--num_negatives=0, but {self.loss_name} needs negatives.")
+        made = make_training_examples(packer, examples, count, self.loss_name in IN_BATCH)
+        logging.info(
+            "train: %d examples of a query, a positive and up to %d negatives, %d texts (%d "
+            "cut to %d pieces); loss %s.",
+            *(len(examples), count, len(made.rows.rows), made.num_cut),
+            *(self.embedding.max_seq_length, self.loss_name),
+        )
+        return made
+
+    def read_own(self, paths: str, flag: str) -> list[EmbeddingExample]:
+        """Reads the tables that a flag names."""
         task: RetrieverConfig = self.configs.task
         return read_embedding_examples(paths, flag, task.query_column, task.positive_column)
 
@@ -173,8 +178,7 @@ class Retriever(Program):
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> EmbeddingTask:
         """Makes the model and its task."""
-        if self.configs.training.do_train and self.configs.training.pack_rows:
-            raise ValueError("--pack_rows is not for embeddings; leave it out.")
+        self.check_rows()
         model = self.make_model(config, **options)
         is_trained = "train" in self.files
         is_ranked = isinstance(data[1], RankingExamples)
@@ -195,6 +199,11 @@ class Retriever(Program):
     def make_loss(self, model: Any) -> losses.Loss:
         """Returns the loss that the model is trained with."""
         return make_loss(self.loss_name, self.configs.task, model)
+
+    def check_rows(self) -> None:
+        """Raises ValueError if rows are to be packed."""
+        if self.configs.training.do_train and self.configs.training.pack_rows:
+            raise ValueError("--pack_rows is not for embeddings; leave it out.")
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Any) -> dict[str, str]:
         """Returns run.trec, the documents found in a collection, for `search.trec` and others."""

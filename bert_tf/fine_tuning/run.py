@@ -22,7 +22,6 @@ from bert_tf.fine_tuning.beginning import begin, check_head
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
-from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.run_record import check_same_run, only_training, write_run_record
 from bert_tf.text.tokenization import make_tokenizer
@@ -115,7 +114,8 @@ class Run:
         training = choose_precision(self.configs.training)
         self.configs = self.configs._replace(training=training)
         texts = getattr(examples.train, "texts_per_row", 1)
-        configs = self.configs = with_sizes(self.configs, num_rows, strategy, texts)
+        predictions = getattr(examples.train, "predictions_per_row", 0)
+        configs = self.configs = with_sizes(self.configs, num_rows, strategy, texts, predictions)
         model, data, optimization, training, tuning, _ = configs
         if training.do_train:
             check_same_run(training.output_dir, *configs)
@@ -173,7 +173,7 @@ class Run:
                     f"give the --output_dir of a run."
                 )
             may_miss += ("cls/",)
-        assign_checkpoint(trainer.task.model, self.start.weights, may_miss)
+        self.program.load_start(trainer.task.model, self.start.weights, may_miss)
         # Arrays as large as the model: not kept while it trains.
         self.start = self.start._replace(
             weights=dataclasses.replace(self.start.weights, weights={})

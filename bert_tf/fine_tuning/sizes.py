@@ -14,7 +14,13 @@ from bert_tf.training.flops import has_accelerator
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
 
 
-def with_sizes(configs: Configs, num_rows: int, strategy: Any, texts_per_row: int = 1) -> Configs:
+def with_sizes(
+    configs: Configs,
+    num_rows: int,
+    strategy: Any,
+    texts_per_row: int = 1,
+    predictions_per_row: int = 0,
+) -> Configs:
     """Returns the configuration with the numbers that follow from data and machine.
 
     Args:
@@ -22,6 +28,7 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any, texts_per_row: in
       num_rows: to train on.
       strategy: that the run will be under.
       texts_per_row: texts of max_seq_length that a row may hold.
+      predictions_per_row: pieces of the vocabulary that are predicted of a row.
 
     Raises:
       ValueError: if there is no row to train on, or batches do not fit.
@@ -62,7 +69,11 @@ def with_sizes(configs: Configs, num_rows: int, strategy: Any, texts_per_row: in
             *(training.early_stopping_evaluations, training.eval_steps),
         )
     check_batch_sizes(training, replicas)
-    example = activation_bytes(model, data.max_seq_length, 0, training.recompute) * texts_per_row
+    text, with_predictions = (
+        activation_bytes(model, data.max_seq_length, count, training.recompute)
+        for count in (0, predictions_per_row)
+    )
+    example = with_predictions + (texts_per_row - 1) * text
     before = int(recorded(training.output_dir, "gradient_accumulation_steps") or 0)
     training = choose_micro_batches(training, example, replicas, before)
     return configs._replace(optimizer=optimization, training=training)

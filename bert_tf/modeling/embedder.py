@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.activations import activation
@@ -176,7 +176,9 @@ class BertEmbedder(FromPretrained, keras.Model):
           ValueError: if the folder is not empty, or the format cannot hold the model.
         """
         weights = {
-            name: np.asarray(variable) for name, variable in checkpoint_variables(self).items()
+            name: np.asarray(variable)
+            for name, variable in checkpoint_variables(self).items()
+            if not name.startswith(DECODER)
         }
         checkpoint = Checkpoint(
             source=self.name,

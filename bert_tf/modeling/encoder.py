@@ -169,7 +169,7 @@ class BertEncoder(FromPretrained, keras.Model):
         start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
         return ops.bitwise_xor(start, mix(count))
 
-    def _embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: Padded) -> Any:
+    def embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: Padded) -> Any:
         """Returns what enters the first layer, [U, D]."""
         # Under MirroredStrategy `fit` first calls the model with means of ids, which are floats.
         word_ids = ops.cast(inputs["input_word_ids"], "int32")
@@ -186,7 +186,7 @@ class BertEncoder(FromPretrained, keras.Model):
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
         layout = find_layout(inputs, self.unpad)
-        hidden = self._embed(inputs, dropout_seed, layout)  # [U, D]
+        hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
         sights = {is_local: Sight(layout, config, is_local) for is_local in kinds}
         outputs = [hidden]

@@ -108,12 +108,17 @@ class MaskedLMHead(ConfiguredLayer):
     def call(self, inputs: Any, positions: Any, word_embeddings: Any) -> Any:
         config = self.config
         rows = gather_positions(inputs, positions)
-        rows = self.transform(ops.reshape(rows, (-1, config.hidden_size)))  # [B*P, E]
+        scores = self.score(ops.reshape(rows, (-1, config.hidden_size)), word_embeddings)
+        return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
+
+    def score(self, rows: Any, word_embeddings: Any) -> Any:
+        """Returns the scores of every piece for rows, float [M, D]: float32 [M, V]."""
+        rows = self.transform(rows)  # [M, E]
         table = ops.cast(word_embeddings, rows.dtype)
-        scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [B*P, V]
+        scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [M, V]
         if self.output_bias is not None:
             scores = scores + ops.cast(self.output_bias, "float32")
-        return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
+        return scores
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

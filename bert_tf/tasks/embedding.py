@@ -58,11 +58,15 @@ class TextPacker:
         key = (prompt, text)
         if key not in self.places:
             self.places[key] = len(self.packed)
-            row = pack_text(self.tokenizer, self.embedding, text, prompt)
+            row = self.pack(side, text)
             self.num_cut += len(row.ids) == self.embedding.max_seq_length
             self.packed.append(row)
             self.pieces.append(self.skipped[side])
         return self.places[key]
+
+    def pack(self, side: str, text: str) -> PackedText:
+        """Packs a text, which is not kept."""
+        return pack_text(self.tokenizer, self.embedding, text, self.prompts[side])
 
     def rows(self) -> Rows:
         """Returns all rows; `prompt_pieces` are there if any piece does not count."""

@@ -10,6 +10,8 @@ What a table holds, the names of its columns tell (`COLUMNS` has all that are un
                                              one for each negative
     text                                     texts alone: each is its own positive
 
+A .txt whose first line is neither a row of columns nor the name of one is no table: each of its
+lines is a text alone; blank ones are skipped.
 The files of the STS benchmark (sts-dev.csv: tabs, no header) are known by their name; their scores
 are divided by 5.
 """
@@ -19,7 +21,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.data.tables import list_tables, read_rows
+from bert_tf.data.tables import is_plain_text, list_tables, read_plain_text, read_rows
 from bert_tf.tasks.beir import read_beir
 from bert_tf.tasks.glue import read_sts_benchmark
 
@@ -66,9 +68,14 @@ def read_embedding_examples(
         above; or naming the flag, if there is no example.
     """
     examples: list[EmbeddingExample] = []
+    known = {query_column, positive_column}.union(*COLUMNS.values())
     for path in list_tables(paths, flag):
-        is_sts = re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name)
-        rows = _sts_rows(path) if is_sts else read_rows(path)
+        if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
+            rows = _sts_rows(path)
+        elif is_plain_text(path, known):
+            rows = ((where, {"text": line}) for where, line in read_plain_text(path))
+        else:
+            rows = read_rows(path)
         names: dict[str, list[str]] = {}
         found: tuple[str, ...] = ()
         for where, row in rows:

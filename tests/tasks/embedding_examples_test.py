@@ -1,5 +1,6 @@
 """Examples of embeddings from tables, and what is wrong with them."""
 
+import gzip
 import json
 
 import pytest
@@ -31,6 +32,29 @@ def test_pairs_triplets_lists_and_texts(tmp_path):
     path = write(tmp_path / "c.jsonl", {"id": "1", "title": "x", "text": "y"})
     assert read(path) == [("y", "y", (), ())]
     assert read(path, "title", "text") == [("x", "y", (), ())]
+
+
+def test_plain_texts_are_told_from_tables(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\ufeff\nThe first, with a comma.\r\n \nA second\twith a tab\n")
+    expected = ["The first, with a comma.", "A second\twith a tab"]
+    assert read(path) == [(text, text, (), ()) for text in expected]
+    found = read_embedding_examples(str(path), "--train_file")[1].source
+    assert found.endswith("a.txt line 4")
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
+        file.write("one text\n")
+    assert read(tmp_path / "b.txt.gz") == [("one text", "one text", (), ())]
+    path.write_text("text\none\n")
+    assert read(path) == [("one", "one", (), ())]
+    path.write_text("title\none\n")
+    assert read(path, "title", "title") == [("one", "one", (), ())]
+    path.write_text("query\tpositive\nq\tp\n")
+    assert read(path) == [("q", "p", (), ())]
+    for name in ("c.csv", "d.txt.csv", "e.txt"):
+        text = "" if name == "e.txt" else "no columns\n"
+        (tmp_path / name).write_text(text + "query\nq\n")
+        with pytest.raises(ValueError, match="expected a query"):
+            read(tmp_path / name)
 
 
 def test_scores_of_pairs_and_margins(tmp_path):

@@ -22,7 +22,7 @@ GOOGLE_LOSSES = [1.0866337, 1.1098523, 1.1163530, 1.0840256, 1.1714151]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_folder(tmp_path_factory.mktemp("start"))
+    return write_folder(tmp_path_factory.mktemp("start"), num_hidden_layers=2)
 
 
 @pytest.fixture(scope="module")

@@ -152,8 +152,8 @@ def test_what_cannot_be_done_is_refused(folder, changed, expected):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"pad_to_max_length": "true"},
         {"pack_rows": "true", "gradient_accumulation_steps": 2},
+        pytest.param({"pad_to_max_length": "true"}, marks=pytest.mark.slow),
         pytest.param({"jit_compile": "true"}, marks=pytest.mark.slow),
         pytest.param({"gradient_accumulation_steps": 4}, marks=pytest.mark.slow),
         pytest.param({"recompute": "true"}, marks=pytest.mark.slow),

@@ -261,6 +261,8 @@ def test_numbers(folder):
     assert results["loss"] == pytest.approx(squares.mean(), rel=1e-4)
     assert results["eval_mean_squared_error"] == pytest.approx(squares.mean(), rel=1e-4)
     assert results["eval_pearson"] > 0.9
+    # The head starts at the mean of the labels; from 0 the loss would be 2.6.
+    assert read_metrics(path / "metrics.jsonl")[0]["loss"] < 1.6
     assert not (path / "labels.txt").exists() and not (path / "report.txt").exists()
     for source in (path, path / "model.ckpt-80"):
         alone = {"do_train": "false", "init_checkpoint": source, "output_dir": folder / "as_class"}

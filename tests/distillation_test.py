@@ -37,7 +37,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """`fine_tune.write_folder`, a fine-tuned teacher, and one without dropout and training."""
-    path = write_folder(tmp_path_factory.mktemp("distilled"))
+    path = write_folder(tmp_path_factory.mktemp("distilled"), num_hidden_layers=2)
     assert fine_tune("run_classifier", **flags_of(path, "teacher", num_train_steps=60)) == 0
     return path
 

@@ -220,7 +220,9 @@ def test_embeddings_are_written_to_the_last_digit():
     assert max(len(repr(abs(number))) for number in numbers) <= 13  # Of a float64: 20.
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize(
+    "pooling", ["mean", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cls", "max"))]
+)
 def test_embedder_equals_each_text_alone(pooling):
     embedder = TextEmbedder(*encoder_and_tokenizer(), pooling, max_seq_length=LENGTH, batch_size=3)
     texts = [line for line in LINES if "|||" not in line]

@@ -18,6 +18,7 @@ from absl.testing import flagsaver
 
 from bert_tf.data import packed_rows
 from bert_tf.training.metrics_log import read_metrics
+from tests.programs import quick
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("the", "film", "was", "good", "bad", "fine", "very", "but", "##ly")
@@ -32,9 +33,9 @@ FLAGS = {
 }
 
 
-def write_folder(folder: pathlib.Path) -> pathlib.Path:
+def write_folder(folder: pathlib.Path, num_hidden_layers: int = 1) -> pathlib.Path:
     """Writes a model, train.csv of 48 texts and dev.csv of 25, two of them with wrong labels."""
-    write_tiny_model(folder / "model", *WORDS)
+    write_tiny_model(folder / "model", *WORDS, num_hidden_layers=num_hidden_layers)
     write_table(folder / "train.csv", texts(48))
     rows = texts(25)
     for row in rows[-2:]:
@@ -90,7 +91,7 @@ def fine_tune(program: str, *arguments: str, **values: Any) -> int:
     """
     module = importlib.import_module(f"bert_tf.{program}")
     given = values if arguments else {**FLAGS, **values}
-    with flagsaver.flagsaver():
+    with flagsaver.flagsaver(), quick():
         flags.FLAGS([program, *arguments, *(f"--{name}={value}" for name, value in given.items())])
         return module.main([])
 

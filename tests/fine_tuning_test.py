@@ -23,6 +23,7 @@ from tests.fine_tune import (
     write_table,
 )
 from tests.programs import finish, start
+from tests.tiny_model import write_tiny_model
 
 NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 
@@ -126,7 +127,7 @@ def test_flags_that_do_not_exist(program):
     [
         ({"max_seq_length": 65}, "--max_seq_length=65 is above the model's max_position_embedd"),
         ({"hidden_size": 48}, "--hidden_size=48, but the checkpoint has 32"),
-        ({"frozen_layers": 3}, "--frozen_layers=3, but there are only 2 layers"),
+        ({"frozen_layers": 2}, "--frozen_layers=2, but there are only 1 layers"),
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "=9 is not a multiple of 2"),
         ({"init_checkpoint": "nowhere"}, "nowhere does not exist"),
         ({"train_file": "nowhere.csv"}, "no file matches 'nowhere.csv'"),
@@ -151,8 +152,8 @@ def test_what_cannot_be_done_is_refused(folder, changed, expected):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"pad_to_max_length": "true"},
         {"pack_rows": "true", "gradient_accumulation_steps": 2},
+        pytest.param({"pad_to_max_length": "true"}, marks=pytest.mark.slow),
         pytest.param({"jit_compile": "true"}, marks=pytest.mark.slow),
         pytest.param({"gradient_accumulation_steps": 4}, marks=pytest.mark.slow),
         pytest.param({"recompute": "true"}, marks=pytest.mark.slow),
@@ -219,8 +220,10 @@ def movements(path, before):
 
 @pytest.mark.slow
 def test_layers_learn_at_rates_of_their_own_or_not_at_all(folder):
-    before = read_checkpoint(folder / "model")
+    model = write_tiny_model(folder / "two_layers")
+    before = read_checkpoint(model)
     one_step = {"num_train_steps": 1, "do_eval": "false", "learning_rate": 1e-3}
+    one_step["init_checkpoint"] = model
     plain = movements(tune(folder, "even", **one_step), before)
     decayed = movements(tune(folder, "decayed", **one_step, layerwise_lr_decay=0.5), before)
     frozen = movements(tune(folder, "frozen", **one_step, frozen_layers=1), before)
@@ -373,7 +376,8 @@ def test_a_model_from_nothing(folder):
     shape = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
     shape |= {"intermediate_size": 32, "max_position_embeddings": 16}
     vocab_file = folder / "model/vocab.txt"
-    path = tune(folder, "new", init_checkpoint="", vocab_file=vocab_file, **shape)
+    alone = {"do_eval": "false", "num_train_steps": 1}
+    path = tune(folder, "new", init_checkpoint="", vocab_file=vocab_file, **shape, **alone)
     config = read_json(path / "bert_config.json")
     assert {name: config[name] for name in shape} == shape
     assert config["vocab_size"] == len(vocab_file.read_text().splitlines())

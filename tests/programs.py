@@ -23,7 +23,7 @@ from absl.testing import flagsaver
 SMALL_BERT = {
     "vocab_size": 200,
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 64,
     "hidden_dropout_prob": 0,
@@ -65,6 +65,7 @@ def run(program: str, *arguments: str, **values) -> Done:
         contextlib.redirect_stdout(tee),
         contextlib.redirect_stderr(printed),
         own_logging(),
+        quick(),
         warnings.catch_warnings(),
     ):
         # That another test imported the program's module does not matter: it is executed again.
@@ -110,6 +111,20 @@ def own_flags() -> Iterator[None]:
         finally:
             state.clear()
             state.update(old)
+
+
+@contextlib.contextmanager
+def quick() -> Iterator[None]:
+    """Spares a training what takes longer than a test's few steps, and has tests of its own.
+
+    That is to measure the machine, and to draw the curves.
+    """
+    measure = "bert_tf.training.flops.measure_matrix_product"
+    with (
+        mock.patch(measure, return_value=1e11),
+        mock.patch("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(b"PNG")),
+    ):
+        yield
 
 
 @contextlib.contextmanager

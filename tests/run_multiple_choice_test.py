@@ -1,6 +1,6 @@
 """Multiple choice as a user runs it: SWAG's CSV or JSONL in; answers, scores and accuracy out.
 
-One verb tells the right ending, so that a model of 2 layers learns it.
+One verb tells the right ending, so that a model of one layer learns it.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ def as_lists(rows):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("choice")
-    write_tiny_model(path / "model", *WORDS)
+    write_tiny_model(path / "model", *WORDS, num_hidden_layers=1)
     dev = make_rows(2, 41)
     write_table(path / "train.csv", make_rows(1, 150))
     for row in dev[5 : 5 + NUM_WRONG]:
@@ -207,7 +207,8 @@ def test_a_head_of_another_task(folder):
     weights = {f"cls/classifier/{name}": value.astype(np.float32) for name, value in head.items()}
     made = dataclasses.replace(model, weights=model.weights | weights, labels=("a", "b", "c"))
     write_checkpoint(made, folder / "classifier", "huggingface")
-    flags = flags_of(folder, "other", init_checkpoint=folder / "classifier", num_train_steps=1)
+    alone = {"do_eval": "false", "do_predict": "false", "num_train_steps": 1}
+    flags = flags_of(folder, "other", init_checkpoint=folder / "classifier", **alone)
     assert "has a head with 3 labels ['a', 'b', 'c']" in refuse("run_multiple_choice", **flags)
     assert fine_tune("run_multiple_choice", **flags, new_head="true") == 0
     assert not (folder / "other/labels.txt").exists()

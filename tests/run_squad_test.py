@@ -1,7 +1,7 @@
 """SQuAD as a user runs it: official JSON in; answers, n-best lists, null odds and scores out.
 
 The answer to each question is the one place that a context names, in the middle of other words, so
-that a model of 2 layers learns to find it. Contexts are up to three windows long.
+that a model of one layer learns to find it. Contexts are up to three windows long.
 """
 
 import json
@@ -67,16 +67,16 @@ def questions_of(content):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("squad")
-    write_tiny_model(path / "model", *PLACES, *OTHERS, "greater", "where")
+    write_tiny_model(path / "model", *PLACES, *OTHERS, "greater", "where", num_hidden_layers=1)
     files = {
         "train.json": make_data(1, 200),
         "dev.json": make_data(2, 40),
-        "bare.json": make_data(2, 40),
+        "bare.json": make_data(4, 39, version_2=True),
         "train2.json": make_data(3, 200, version_2=True),
         "dev2.json": make_data(4, 39, version_2=True),
     }
     for qa in questions_of(files["bare.json"]):
-        del qa["answers"]
+        del qa["answers"], qa["is_impossible"]
     for name, content in files.items():
         (path / name).write_text(json.dumps(content, indent=1))
     return path
@@ -195,13 +195,15 @@ def test_packed_rows_give_the_same_losses(folder, tmp_path):
     check_packed_rows("run_squad", tmp_path, **flags)
 
 
-def test_answers_alone_from_the_run_directory(folder, first):
+def test_answers_alone_from_the_run_directory(folder, second):
     """Of a file without answers; nothing else of the run changes."""
-    before = {name: (first / name).read_bytes() for name in ("predictions.json", "run.flags")}
-    (first / "predictions.json").unlink()
-    flags = {"do_predict": "true", "predict_file": folder / "bare.json", "output_dir": first}
+    names = ("nbest_predictions.json", "null_odds.json", "run.flags")
+    before = {name: (second / name).read_bytes() for name in names}
+    for name in names[:2]:
+        (second / name).unlink()
+    flags = {"do_predict": "true", "predict_file": folder / "bare.json", "output_dir": second}
     finish(run("run_squad", **flags))
-    assert {name: (first / name).read_bytes() for name in before} == before
+    assert {name: (second / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.slow
@@ -248,13 +250,13 @@ def test_a_bad_training_file(folder, text, version, message):
     assert not (folder / "refused/run.flags").exists()
 
 
-def test_a_bad_evaluation(folder, first):
+def test_a_bad_evaluation(folder, second):
     def message(**values):
         given = {"do_eval": "true", **values}
         return refuse("run_squad", **flags_of(folder, "refused", **given))
 
     bare = folder / "bare.json"
-    trained = {"init_checkpoint": first}
+    trained = {"init_checkpoint": second, "version_2_with_negative": "false"}
     assert "bare.json has no answers to judge by" in message(eval_file=bare, **trained)
     assert "no answers to judge by" in message(
         do_train="true", do_eval="false", eval_steps=5, eval_file=bare
@@ -268,16 +270,28 @@ def test_a_bad_evaluation(folder, first):
     assert not (folder / "refused/run.flags").exists()
 
 
-def test_a_labelled_file_is_judged_as_well_as_answered(folder, first):
-    before = files_of(first, "predictions.json", "nbest_predictions.json")
-    content = make_data(6, 5)
+def test_a_labelled_file_is_judged_as_well_as_answered(folder, second):
+    answers = ("predictions.json", "nbest_predictions.json", "null_odds.json")
+    before = files_of(second, *answers)
+    content = make_data(6, 5, version_2=True)
     (folder / "test.json").write_text(json.dumps(content))
-    flags = {"output_dir": first, "predict_file": folder / "test.json"}
+    flags = {"output_dir": second, "predict_file": folder / "test.json"}
     assert fine_tune("run_squad", "--do_predict", **flags) == 0
-    results = read_results(first, "eval_results_test.txt")
-    assert results["eval_f1"] == evaluate_v1(content, read(first / "predictions.json"))["f1"]
-    assert files_of(first).items() >= before.items()
-    assert "worst_errors_test.tsv" in files_of(first)
+    results = read_results(second, "eval_results_test.txt")
+    assert results["eval_f1"] == evaluate_v2(content, read(second / "predictions.json"))["f1"]
+    assert files_of(second).items() >= before.items()
+    assert "worst_errors_test.tsv" in files_of(second)
+
+
+def test_a_model_of_version_2_answers_version_1(folder, second):
+    flags = {"do_eval": "true", "do_predict": "true", "init_checkpoint": second}
+    flags["version_2_with_negative"] = "false"
+    assert fine_tune("run_squad", **flags_of(folder, "judged", **flags)) == 0
+    predictions = read(folder / "judged/predictions.json")
+    results = read_results(folder / "judged")
+    scores = evaluate_v1(read(folder / "dev.json"), predictions)
+    assert {name: results[f"eval_{name}"] for name in scores} == scores
+    assert "" not in predictions.values() and not (folder / "judged/null_odds.json").exists()
 
 
 def test_answers_that_are_all_empty_are_warned_of(folder, second, caplog):

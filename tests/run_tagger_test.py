@@ -1,6 +1,6 @@
 """Taggers as a user runs them: files of words and tags in, the same files with predictions out.
 
-The tag of a word follows from it and from the word before, so that a model of 2 layers learns it.
+The tag of a word follows from it and from the word before, so that a model of one layer learns it.
 Sentences are up to three windows long.
 """
 
@@ -89,7 +89,7 @@ def as_conllu(sentences):
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("tagger")
     words = (*FIRST_NAMES, *LAST_NAMES, *PLACES, *VERBS, *OTHERS)
-    write_tiny_model(path / "model", *words)
+    write_tiny_model(path / "model", *words, num_hidden_layers=1)
     train, dev = make_sentences(1, 150), make_sentences(2, 40)
     files = {
         "train.txt": as_conll(train),

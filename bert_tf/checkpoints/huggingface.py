@@ -132,7 +132,7 @@ def from_names(
 def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
     """Returns the family of a config.json; the oldest BERTs do not name theirs."""
     name = values.get("model_type", "bert")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(
             f"{path}: model_type is {name!r}, expected one of {list(FAMILIES)}, the families that "
             f"bert_tf supports."

@@ -184,6 +184,7 @@ def test_newer_configurations_say_the_same(tmp_path):
     ("name", "values", "message"),
     [
         ("roberta/masked_lm", {"model_type": "xlnet"}, "'xlnet', expected one of .'bert', 'rob"),
+        ("roberta/masked_lm", {"model_type": ["bert"]}, r"model_type is \['bert'\], expected"),
         ("roberta/masked_lm", {"model_type": "distilbert"}, "named as those of 'roberta'"),
         ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),
         ("roberta/masked_lm", {"pad_token_id": 3}, "pad_token_id is 3, but the vocabulary's .* 1"),

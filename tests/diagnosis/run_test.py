@@ -225,7 +225,8 @@ def test_seeds(tmp_path, scores, expected):
 def test_a_real_run_with_ten_times_its_rate(tmp_path):
     (tmp_path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     flags = {
-        **SMALL_BERT, "input_file": tmp_path / "corpus.txt", "cache_dir": tmp_path / "cache",
+        **SMALL_BERT, "num_hidden_layers": 2,
+        "input_file": tmp_path / "corpus.txt", "cache_dir": tmp_path / "cache",
         "do_train": "true", "train_batch_size": 8, "optimizer": "adamw", "num_train_steps": 4,
         "num_warmup_steps": 1, "log_steps": 1, "jit_compile": "false", "num_workers": 1,
     }  # fmt: skip

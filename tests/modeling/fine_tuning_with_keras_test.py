@@ -166,11 +166,8 @@ def share_right(scores: np.ndarray, task: Task) -> float:
 def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     task = TASKS[name]
     model = make_model(folder, task)
-    before = model.evaluate(task.inputs, task.labels, sample_weight=task.weights, verbose=0)
     losses = fit(model, task, epochs=25)
-    after = model.evaluate(task.inputs, task.labels, sample_weight=task.weights, verbose=0)
-    assert losses[-1] < 0.5 * losses[0]
-    assert np.ravel(after)[0] < 0.3 * np.ravel(before)[0]
+    assert losses[-1] < 0.3 * losses[0]
     scores = predict(model, task.inputs)
     assert share_right(scores, task) > 0.95
     model.save(tmp_path / "model.keras")

@@ -97,7 +97,15 @@ NETWORKS = {
     "local": config_of(**PRE_NORM, **LOCAL, position_type="rotary"),
     "local_alibi": config_of(**LOCAL, position_type="alibi"),
 }
-EVERY_NETWORK = pytest.mark.parametrize("config", NETWORKS.values(), ids=NETWORKS)
+# Twins in what a layout can change.
+SLOW_NETWORKS = ("rotary_interleaved", "projected", "local_alibi")
+EVERY_NETWORK = pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(config, id=name, marks=[pytest.mark.slow] if name in SLOW_NETWORKS else [])
+        for name, config in NETWORKS.items()
+    ],
+)
 
 
 def outputs_and_gradients(model: BertEncoder, batch: dict, real: np.ndarray) -> tuple:

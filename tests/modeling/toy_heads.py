@@ -1,5 +1,6 @@
 """Tiny models of all purposes with the losses of their rows, and batches for them."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ CONFIG = ModelConfig(
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )
+ONE_LAYER = dataclasses.replace(CONFIG, num_hidden_layers=1)  # of models with heads
 BATCH, CHOICES, LABELS = 6, 3, 4
 NO_LABEL = -1
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -75,21 +77,21 @@ def answer_losses(batch: dict, outputs: Any) -> Any:
 
 HEADS = {
     "classes": Head(
-        lambda **options: BertClassifier(CONFIG, LABELS, **options),
+        lambda **options: BertClassifier(ONE_LAYER, LABELS, **options),
         lambda batch, outputs: class_losses(outputs, batch["label_ids"]),
     ),
     "number": Head(
-        lambda **options: BertClassifier(CONFIG, 1, **options),
+        lambda **options: BertClassifier(ONE_LAYER, 1, **options),
         lambda batch, outputs: number_losses(outputs, batch["label_values"]),
     ),
     "several": Head(
-        lambda **options: BertClassifier(CONFIG, LABELS, **options),
+        lambda **options: BertClassifier(ONE_LAYER, LABELS, **options),
         lambda batch, outputs: several_losses(outputs, batch["label_rows"]),
     ),
-    "tags": Head(lambda **options: BertTokenClassifier(CONFIG, LABELS, **options), word_losses),
-    "span": Head(lambda **options: BertSpanLabeler(CONFIG, **options), answer_losses),
+    "tags": Head(lambda **options: BertTokenClassifier(ONE_LAYER, LABELS, **options), word_losses),
+    "span": Head(lambda **options: BertSpanLabeler(ONE_LAYER, **options), answer_losses),
     "choices": Head(
-        lambda **options: BertMultipleChoice(CONFIG, **options),
+        lambda **options: BertMultipleChoice(ONE_LAYER, **options),
         lambda batch, outputs: class_losses(outputs, batch["label_ids"]),
         CHOICES,
     ),

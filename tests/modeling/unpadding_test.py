@@ -75,7 +75,7 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
     np.testing.assert_array_equal(tf.convert_to_tensor(padded_gradient), expected)
 
 
-@pytest.mark.parametrize("length", [17, 6, 2])
+@pytest.mark.parametrize("length", [17, 2])
 @EVERY_HEAD
 def test_losses_and_gradients_are_those_with_padding(head, length):
     """Rows of padding alone, of which the two say different things, have weight 0."""
@@ -102,7 +102,7 @@ def test_recomputed_layers_have_the_same_gradients():
     assert_same_gradients(plain, gradients, expected_gradients)
 
 
-@pytest.mark.parametrize("length", [19, 12, 2])
+@pytest.mark.parametrize("length", [19, 2])
 def test_every_layer_has_the_output_of_its_pieces(length):
     batch = make_batch(BATCH, length)
     plain = with_random_weights(BertEncoder(CONFIG))

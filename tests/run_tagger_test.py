@@ -319,7 +319,6 @@ def test_a_student_learns_the_tags_of_a_teacher(folder, names):
     wrong = [[(*row[:-1], after[row[-1]]) for row in rows] for rows in make_sentences(1, 150)]
     (folder / "wrong.txt").write_text(as_conll(wrong))
     given = {"train_file": folder / "wrong.txt", "teacher": names, "learn_labels": "false"}
-    given |= {"init_checkpoint": folder / "model", "keep_layers": "0,1"}
     assert fine_tune("run_tagger", **flags_of(folder, "student", "txt", **given)) == 0
     assert read_results(folder / "student")["eval_f1"] > 80
     lines = read_metrics(folder / "student/metrics.jsonl")

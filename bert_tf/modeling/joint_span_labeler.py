@@ -125,7 +125,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
         own = {NO_ANSWER: [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)]}
         return {**super().default_metrics, **(own if self.answerable is not None else {})}
 
-    def _row_of(self, outputs: Any, place: int, length: int, padded: int) -> Any:
+    def _row_of(self, outputs: Any, place: int, length: int) -> Any:
         return {
             name: values[place][:length] if name in (START, END) else values[place]
             for name, values in outputs.items()

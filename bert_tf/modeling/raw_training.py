@@ -365,8 +365,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
             outputs = tf.nest.map_structure(lambda values: values.numpy(), outputs)
             listening.on_predict_batch_end(step, {"outputs": outputs})
             for place, row in enumerate(row_ids):
-                kept = (place, slice(rows.lengths[row])) if self.has_pieces else place
-                found[row] = tf.nest.map_structure(operator.itemgetter(kept), outputs)
+                found[row] = self._row_of(outputs, place, rows.lengths[row])
         listening.on_predict_end()
         return found
 
@@ -389,6 +388,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
             )
             self._compute_rows = tf.function(call, input_signature=[specs])
         return self._compute_rows
+
+    def _row_of(self, outputs: Any, place: int, length: int) -> Any:
+        """Returns the outputs of one row of a batch, without its padding."""
+        kept = (place, slice(length)) if self.has_pieces else place
+        return tf.nest.map_structure(operator.itemgetter(kept), outputs)
 
     # Whether the outputs have an axis of pieces.
     has_pieces = False

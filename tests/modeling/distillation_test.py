@@ -266,7 +266,7 @@ def test_bytes_kept_beside_the_student():
     """5 scores of 40 pieces, and 3 relations of 2 heads and 12 x 12 pieces, of both models."""
     config = dataclasses.replace(ALL, relation_heads=2)
     assert losses.kept_bytes(config, TOY, 12, 5) == 4 * (2 * 5 * 40 + 2 * 3 * 2 * 144)
-    none = dataclasses.replace(config, relation_weight=0.0)
+    none = dataclasses.replace(config, relation_weight=0.0, relation_heads=0)
     assert losses.kept_bytes(none, TOY, 12, 5) == 4 * 2 * 5 * 40
 
 

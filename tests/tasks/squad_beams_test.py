@@ -156,7 +156,7 @@ def test_what_is_refused(tmp_path, examples):
     outputs |= {"end_top_index": beams.ends, "end_top_log_probs": beams.end_scores}
     with pytest.raises(ValueError, match="start_top_log_probs are not finite"):
         Beams.of_rows(outputs)
-    with pytest.raises(ValueError, match="has no effect without span_head=joint"):
+    with pytest.raises(ValueError, match="has no effect with span_head independent"):
         SquadConfig(beam_size=3)
     vocab = train_bpe_vocab(["the mill by the water"] * 9, 300)
     questions = read_squad(tmp_path / "a.json", True, True)

@@ -100,6 +100,7 @@ def test_everything_comes_along_and_is_adapted(folder, mine):
     assert 0 < np.abs(after.weights[name] - before.weights[name]).max() < 0.02
 
 
+@pytest.mark.slow
 def test_it_resumes_without_what_it_began_with(folder, mine):
     before = (mine / "metrics.jsonl").read_bytes()
     for path in mine.glob("model.ckpt-4*"):

@@ -98,6 +98,7 @@ def whole(folder):
     return Whole(given, start, log, [call.args[2] for call in estimate.call_args_list])
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(folder, whole):
     shutil.copytree(folder / "whole", folder / "again")
     for path in (folder / "again").glob("model.ckpt-6.*"):

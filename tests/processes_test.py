@@ -62,6 +62,7 @@ def test_all_results_come(num_workers) -> None:
     assert list(in_order(finish_later, [], num_workers)) == []
 
 
+@pytest.mark.slow
 def test_order_is_that_of_the_end_or_of_the_tasks() -> None:
     tasks = [(0, 2.0), (1, 0.0), (2, 0.0)]  # far longer than a worker takes to start
     assert list(map_in_processes(finish_later, tasks, 2))[-1] == 0

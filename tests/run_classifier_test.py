@@ -149,6 +149,7 @@ def use(path, *arguments, **values):
     assert fine_tune("run_classifier", *arguments, f"--output_dir={path}", **values) == 0
 
 
+@pytest.mark.slow
 def test_another_file_has_results_of_its_own(folder, own):
     """A labelled file that is predicted is judged, too; nothing of the run is overwritten."""
     path = shutil.copytree(own[0], folder / "other")

@@ -76,6 +76,7 @@ def test_the_run_directory_answers_and_is_judged_alone(folder, trained):
     assert read_results(trained) == results
 
 
+@pytest.mark.slow
 def test_it_resumes_to_the_same_numbers(folder, trained):
     again = folder / "again"
     shutil.copytree(trained, again)
@@ -130,6 +131,7 @@ def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
         check_kind(served)
 
 
+@pytest.mark.slow
 def test_fit_and_evaluate_in_keras(trained, folder):
     model = BertSpanLabeler.from_pretrained(trained)
     content = read(folder / "dev.json")["data"][0]["paragraphs"]
@@ -163,6 +165,7 @@ def test_packed_rows_give_the_same_losses(folder, tmp_path):
     check_packed_rows("run_squad", tmp_path, **flags)
 
 
+@pytest.mark.slow
 def test_version_1(folder):
     files = {
         name: folder / f"{name.split('_')[0].replace('predict', 'dev')}1.json"

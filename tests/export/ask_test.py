@@ -26,6 +26,7 @@ def tagger(tmp_path_factory):
     return served, folder / "serving"
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_model_in_python(tagger) -> None:
     served, folder = tagger
     labels, answer = ask(folder, TEXTS[:1])  # Its newest version.
@@ -47,6 +48,7 @@ def test_lines_for_people() -> None:
     assert readable([], {"answer": "é", "start": 3}) == ['answer: "é"', "start: 3"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said(tagger, tmp_path) -> None:
     _, folder = tagger
     with pytest.raises(ValueError, match="takes text; received 2"):

@@ -164,6 +164,7 @@ def assert_good(model: Asked, result: dict, c_result: dict | None, form: str) ->
         compare(model.requests, answers, in_c, "Python", tolerance=5e-6)
 
 
+@pytest.mark.slow
 def test_a_process_answers_as_python_does(asked, results) -> None:
     for form, model in asked.items():
         assert_good(model, results[form], None, form)
@@ -250,6 +251,7 @@ def test_warmup_requests_are_read_back(asked) -> None:
     np.testing.assert_array_equal(inputs["ids"], values)
 
 
+@pytest.mark.slow
 def test_operations_that_no_server_has_are_found(odd_models, results) -> None:
     with pytest.raises(ValueError, match=r"calls Python \(EagerPyFunc\)"):
         check_graph(read_meta_graph(odd_models / "python"))
@@ -263,6 +265,7 @@ def test_operations_that_no_server_has_are_found(odd_models, results) -> None:
     assert f"{TOKENIZE} of tensorflow-text" in check_foreign_ops([TOKENIZE], takes_texts=True)
 
 
+@pytest.mark.slow
 def test_files_that_are_damaged_or_disagree(odd_models, results, asked, tmp_path) -> None:
     for name in ("damaged", "short"):
         stored = part(odd_models / name, asked["text"].stored)

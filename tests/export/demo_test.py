@@ -24,7 +24,16 @@ from tests.export.made_models import write_model
 TEXTS = ("the [MASK] river \U0001f600", "", "<img src=x onerror=alert(1)>", "w10 " * 100)
 
 
-@pytest.mark.parametrize("kind", sorted(CLASSES.keys() - {"reranker", "search"}))
+FAST = ("classifier", "fill_mask")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
+        for kind in sorted(CLASSES.keys() - {"reranker", "search"})
+    ],
+)
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
     short = {"max_query_length": 10} if kind == "question_answering" else {}
     served = load(str(write_model(tmp_path / kind, kind)), kind, **short)

@@ -46,6 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory):
     return made, *(tf.saved_model.load(str(path)).signatures for path in paths)
 
 
+@pytest.mark.slow
 def test_texts_and_ids_are_answered_as_in_python(model) -> None:
     folder, by_text, by_ids = model
     texts = [*ODD, *real_texts()]
@@ -65,6 +66,7 @@ def test_texts_and_ids_are_answered_as_in_python(model) -> None:
         assert (ids["label"].numpy() == found["label"].numpy()).all()
 
 
+@pytest.mark.slow
 def test_what_is_not_utf8_is_refused_and_the_rest_goes_on(model) -> None:
     call = model[1]["serving_default"]
     before = call(text=tf.constant(["the river"]))["probabilities"].numpy()

@@ -327,6 +327,7 @@ def test_embeddings(tmp_path) -> None:
     np.testing.assert_allclose(found, served.from_ids(batch)["embedding"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_odd_requests(tmp_path) -> None:
     served = load(str(write_model(tmp_path / "m", "tagger")), max_seq_length=LENGTH)
     call = served.text_signatures()["serving_default"]
@@ -368,7 +369,16 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     check_mask_predict(tmp_path / "m", masked, 2)
 
 
-@pytest.mark.parametrize("kind", ["classifier", "tagger", "fill_mask", "embeddings"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classifier",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("tagger", "fill_mask", "embeddings")
+        ),
+    ],
+)
 def test_bfloat16_answers_nearly_the_same_with_half_the_weights(tmp_path, kind):
     """Eight bits of precision: a rounding error of 0.4 % in each product."""
     folder = str(write_model(tmp_path / "m", kind))

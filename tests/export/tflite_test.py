@@ -99,7 +99,7 @@ def test_float32_equals_keras_for_any_batch_and_length(kind):
     [
         pytest.param("classifier", "float16", marks=pytest.mark.slow),
         pytest.param("tagger", "dynamic", marks=pytest.mark.slow),
-        ("classifier", "dynamic"),
+        pytest.param("classifier", "dynamic", marks=pytest.mark.slow),
     ],
 )
 def test_smaller_weights_answer_nearly_the_same(kind, form):

@@ -294,15 +294,9 @@ def test_only_the_head_learns_if_the_encoder_is_frozen(folder):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")  # "Skipping variable loading for optimizer ..."
-@pytest.mark.parametrize(
-    ("frozen", "is_wrapped"),
-    [
-        ("embeddings", True),
-        pytest.param("embeddings", False, marks=pytest.mark.slow),
-        pytest.param("", True, marks=pytest.mark.slow),
-        pytest.param("", False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", ["embeddings", ""])
+@pytest.mark.parametrize("is_wrapped", [True, False])
 def test_a_loaded_model_goes_on_with_its_frozen_layers(frozen, is_wrapped, folder, tmp_path):
     task = TASKS["classification"]
     model = start_model(folder, task)

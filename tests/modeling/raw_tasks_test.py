@@ -146,7 +146,8 @@ def test_entities_are_words_joined(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("version_2", [pytest.param(False, marks=SLOW), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("version_2", [False, True])
 def test_answer(tmp_path, version_2):
     run = {
         **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},

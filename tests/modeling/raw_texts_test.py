@@ -50,6 +50,7 @@ def cross_entropy(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(ids)), ids]
 
 
+@pytest.mark.slow
 def test_raw_texts_from_the_checkpoint_to_the_saved_file(folder, tmp_path):
     model = start_model(folder)
     assert bert_tf.BertClassifier is BertClassifier

@@ -61,7 +61,7 @@ def test_equals_golden_texts(casing) -> None:
     assert_equals_twin(tokenizer, WordPiece(vocab, casing == "uncased"), texts)
 
 
-@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("lower", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_random_unicode_equals_twin(lower) -> None:
     rng = random.Random(11)
     vocab = vocab_of_pools()
@@ -109,7 +109,7 @@ def test_text_that_is_not_utf8_is_skipped_as_in_the_original() -> None:
     assert ends.to_list() == [[[4], [7]]]
 
 
-@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("lower", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_eager_graph_dataset_and_saved_model_agree(tmp_path, lower) -> None:
     tokenizer = BertTokenizer(vocab_of_pools(), lower)
     want = tokenizer.tokenize(TEXTS).to_list()

@@ -162,6 +162,7 @@ def test_a_run_ends_by_the_clock(whole_run):
     assert 8e-3 < max(rates) < 1e-2 and rates[-1] < 3e-4
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     hands = Hands()
     trainer = make_trainer(tmp_path, hands)

@@ -18,7 +18,7 @@ EMBEDDINGS, LAYER_0, LAYER_1 = "bert/embeddings/", "bert/encoder/layer_0/", "ber
     [
         pytest.param(-1, (), marks=pytest.mark.slow),
         (0, (EMBEDDINGS,)),
-        (1, (EMBEDDINGS, LAYER_0)),
+        pytest.param(1, (EMBEDDINGS, LAYER_0), marks=pytest.mark.slow),
         (2, (EMBEDDINGS, LAYER_0, LAYER_1)),
     ],
 )

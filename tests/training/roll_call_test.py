@@ -107,7 +107,7 @@ raise RuntimeError("Connection reset by peer")"""
         (1, signal.SIGKILL, None, "is gone"),
         (2, signal.SIGKILL, NETWORK_ERROR, "is gone"),  # The error waits for the name.
         (0, signal.SIGSTOP, NETWORK_ERROR, "does not answer"),
-        (1, signal.SIGSTOP, NETWORK_ERROR, "does not answer"),
+        pytest.param(1, signal.SIGSTOP, NETWORK_ERROR, "does not answer", marks=pytest.mark.slow),
     ],
 )
 def test_all_name_the_one_that_is_killed_or_stopped(three, victim, number, error, how):

@@ -90,7 +90,7 @@ def whole_batch():
             id="4x8_xla",
             marks=SLOW,
         ),
-        pytest.param(tf.distribute.get_strategy, {"packed": True}, id="packed"),
+        pytest.param(tf.distribute.get_strategy, {"packed": True}, id="packed", marks=SLOW),
         pytest.param(
             tf.distribute.get_strategy,
             {"packed": True, "jit_compile": True},
@@ -290,7 +290,9 @@ def test_replicas_clip_their_own_gradients():
     assert norm < 0.05
 
 
-@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, two_devices])
+@pytest.mark.parametrize(
+    "strategy", [tf.distribute.get_strategy, pytest.param(two_devices, marks=SLOW)]
+)
 def test_evaluation_sums_over_replicas(strategy):
     keras.utils.set_random_seed(3)
     strategy = strategy()

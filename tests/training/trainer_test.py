@@ -90,6 +90,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
         assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_says_so(whole_run, tmp_path):
     trainer = make_trainer(tmp_path)
     add = trainer.log.add

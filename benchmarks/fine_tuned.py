@@ -45,7 +45,8 @@ def make_files(task: str) -> list[str]:
 
 def scores(task: str, name: str, source: str) -> list[float]:
     """Fine-tunes with every seed; returns the scores in percent."""
-    folder = pathlib.Path(OUTPUT.value, name, task)
+    setting = f"{RATE.value:g}-{EPOCHS.value}-{SEEDS.value}"
+    folder = pathlib.Path(OUTPUT.value, setting, name, task)
     path = folder / "seeds.json"
     if not path.exists():
         start = [f"--init_checkpoint={source}"]
@@ -79,6 +80,8 @@ def line(source: str, first: str) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     sources = arguments[1:]
+    if len({pathlib.Path(source).name for source in sources}) < len(sources):
+        raise ValueError(f"Two of {sources} have the same name, which their results go by.")
     print_table(["model", *TASKS, "mean"], (line(source, sources[0]) for source in sources))
 
 

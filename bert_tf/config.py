@@ -10,6 +10,7 @@ import functools
 import json
 import pathlib
 import typing
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 from bert_tf.files import read_json
@@ -49,8 +50,9 @@ def option(
         masks, which are drawn for each replica and micro-batch.
       from_run: whether an evaluation or prediction takes it from the run that made the weights.
       of_weights: for the model's shape, whether the weights determine it.
-      needs: without what it has no effect, so that a value other than the default is refused: the
-        name of another field, then the values that this must have; none: any but its default.
+      needs: without what it has no effect, so that a value other than the default is refused, see
+        `Config.check_needs`: the name of another field, then the values that this must have; no
+        value: any but its default.
     """
     metadata = {
         "help": help_text,
@@ -78,24 +80,27 @@ class Config:
         for field in dataclasses.fields(self):
             check_value(field, types[field.name], getattr(self, field.name))
         self.check()
-        self._check_needs()
 
     def check(self) -> None:
         """Checks conditions on several fields; subclasses override it."""
 
-    def _check_needs(self) -> None:
-        """Raises ValueError for a value that another one leaves without effect."""
+    def check_needs(self, names: Iterable[str]) -> None:
+        """Raises ValueError for a value that another one leaves without effect.
+
+        Args:
+          names: of the fields to look at: those that the user gave, not those of an earlier run.
+        """
         fields = {field.name: field for field in dataclasses.fields(self)}
-        for name, field in fields.items():
-            value = getattr(self, name)
-            if value == field.default or not field.metadata["needs"]:
+        for name in names:
+            value, needs = getattr(self, name), fields[name].metadata["needs"]
+            if value == fields[name].default or not needs:
                 continue
-            other, *values = field.metadata["needs"]
+            other, *values = needs
             found = getattr(self, other)
             if values and found not in values:
                 raise ValueError(
-                    f"{name}={value} has no effect with {other} {found}; leave it out, or choose "
-                    f"{' or '.join(values)}."
+                    f"{name}={value} has no effect with {other} {found or 'empty'}; leave it out, "
+                    f"or choose {' or '.join(values)}."
                 )
             if not values and found == fields[other].default:
                 raise ValueError(
@@ -578,6 +583,7 @@ class ObjectiveConfig(TeacherConfig):
 
     def check(self) -> None:
         super().check()
+        self.check_needs(("hidden_weight", "relation_weight"))
         factors = self.teacher_weight, self.hidden_weight, self.relation_weight
         if self.teacher and not any(factors):
             raise ValueError(
@@ -674,6 +680,7 @@ class OptimizerConfig(Config):
     )
 
     def check(self) -> None:
+        self.check_needs(self.names())
         if not self.num_train_steps and not self.train_minutes:
             raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
         if self.num_cooldown_steps + self.num_warmup_steps > self.num_train_steps and (

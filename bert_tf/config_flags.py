@@ -77,9 +77,15 @@ def _define(field: dataclasses.Field, kind: type) -> None:
 
 
 def from_flags(cls: type[ConfigType]) -> ConfigType:
-    """Makes the dataclass from the parsed flags; a field without a flag keeps its default."""
+    """Makes the dataclass from the parsed flags; a field without a flag keeps its default.
+
+    Raises:
+      ValueError: for a value out of range, or a given flag without effect.
+    """
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
-    return cls.from_dict({name: flags.FLAGS[name].value for name in names})
+    made = cls.from_dict({name: flags.FLAGS[name].value for name in names})
+    made.check_needs(given(cls))
+    return made
 
 
 def set_defaults(**values: Any) -> None:

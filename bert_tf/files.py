@@ -106,9 +106,13 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
 
 def write_json(path: str | os.PathLike, values: Any) -> None:
     """Writes JSON whole or not at all."""
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    try:
+        text.encode("utf8")
+    except UnicodeEncodeError:  # The name of a file that is not UTF-8.
+        text = json.dumps(values, indent=2)
     with atomic_write(path) as file:
-        json.dump(values, file, indent=2, ensure_ascii=False)
-        file.write("\n")
+        file.write(f"{text}\n")
 
 
 def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.PathLike) -> Any:

@@ -173,7 +173,11 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         needs=("retrieval_loss", "triplet"),
     )
     deletion_rate: float = option(
-        0.6, "With denoising, share of a text's words to delete.", lower=0.0, upper=1.0
+        0.6,
+        "With denoising, share of a text's words to delete.",
+        lower=0.0,
+        upper=1.0,
+        needs=("retrieval_loss", "denoising"),
     )
     num_negatives: int = option(
         4, "Maximum number of negatives that an example uses; in each epoch the next ones.", lower=0

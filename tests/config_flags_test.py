@@ -6,14 +6,17 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from absl.testing import flagsaver
 
 from bert_tf import config_flags
-from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.config import DataConfig, ObjectiveConfig, TeacherConfig, TrainingConfig
 from bert_tf.data.corpus import list_parts
+from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.text.vocab import Vocab
 
-config_flags.define_flags(DataConfig, TrainingConfig)
+config_flags.define_flags(DataConfig, TrainingConfig, ObjectiveConfig)
+config_flags.define_flags(RetrieverConfig, without=TeacherConfig.names())
 
 
 def said(function, *args) -> str | None:
@@ -58,3 +61,21 @@ def test_the_flag_of_a_missing_file_is_named(tmp_path) -> None:
         assert said(Vocab.read, missing).endswith(f" (--eval_file={missing})")
         assert "--" not in said(Vocab.read, there)  # is there, and not UTF-8
         assert said(fail, ValueError(f"--eval_file={missing}: none")).count("eval_file") == 1
+
+
+def test_given_flags_without_effect_are_refused_recorded_ones_are_not() -> None:
+    read = config_flags.from_flags
+    with flagsaver.flagsaver():
+        flags.FLAGS(["program", "--triplet_margin=1"])
+        assert "triplet_margin=1.0 has no effect with retrieval_loss empty" in said(
+            read, RetrieverConfig
+        )
+        flags.FLAGS(["program", "--teacher_weight=2"])
+        assert "teacher_weight=2.0 has no effect without teacher" in said(read, ObjectiveConfig)
+        flags.FLAGS(["program", "--retrieval_loss=triplet", "--teacher=runs/teacher"])
+        assert read(RetrieverConfig).triplet_margin == 1.0
+        assert read(ObjectiveConfig).teacher_weight == 2.0
+    with flagsaver.flagsaver():  # As an earlier run recorded it.
+        config_flags.set_defaults(triplet_margin=1.0, discriminator_weight=20.0)
+        assert read(RetrieverConfig).triplet_margin == 1.0
+        assert read(ObjectiveConfig).discriminator_weight == 20.0

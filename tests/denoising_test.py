@@ -158,7 +158,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     assert "--matryoshka_dims is not for the loss denoising" in message(matryoshka_dims="8")
     assert "--teacher is not for" in message(teacher=folder / "model")
     found = message(train_file=folder / "scored.csv")
-    assert "scored.csv line 2" in found and "single texts" in found
+    assert "scored.csv line 2" in found and "has a label or a score" in found
     found = message(train_file="", data_dir=tmp_path)
     assert "corpus.jsonl" in found
     assert "--pack_rows" in message(pack_rows="true")

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bert_tf.files import atomic_write, exclusive, read_lines
+from bert_tf.files import atomic_write, exclusive, read_json, read_lines, write_json
 
 
 def test_writes_text_and_bytes_and_makes_folders(tmp_path: pathlib.Path) -> None:
@@ -117,3 +117,11 @@ def test_the_encoding_that_is_suggested(tmp_path: pathlib.Path) -> None:
             read_lines(tmp_path / name)
         encoding = re.search("-f (.*?) ", str(error.value))[1]
         assert (tmp_path / name).read_bytes().decode(encoding) == f"one\n{text}\n"
+
+
+def test_json_holds_names_that_are_not_utf8(tmp_path):
+    for values in ({"größe": "文"}, {"file": "caf\udce9.txt"}):
+        write_json(tmp_path / "a.json", values)
+        assert read_json(tmp_path / "a.json") == values
+    write_json(tmp_path / "a.json", {"größe": 1})
+    assert "größe" in (tmp_path / "a.json").read_text(encoding="utf8")

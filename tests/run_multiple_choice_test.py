@@ -242,3 +242,16 @@ def test_a_student_learns_the_choices_of_a_teacher(folder, trained):
     assert fine_tune("run_multiple_choice", **flags_of(folder, "student", **given)) == 0
     expected = read_results(trained)["eval_accuracy"]
     assert read_results(folder / "student")["eval_accuracy"] > expected - 0.1
+
+
+def test_a_classifier_is_no_teacher_of_choices(folder, trained, tmp_path):
+    other = read_checkpoint(trained)
+    weights = {
+        name: np.repeat(value, 3, axis=0) if name.startswith("cls/") else value
+        for name, value in other.weights.items()
+    }
+    three = dataclasses.replace(other, weights=weights, labels=("a", "b", "c"))
+    write_checkpoint(three, tmp_path / "three", "bert_tf")
+    given = flags_of(folder, "untaught", teacher=tmp_path / "three")
+    message = refuse("run_multiple_choice", **given)
+    assert "is a classifier of texts; it must be a model of run_multiple_choice" in message

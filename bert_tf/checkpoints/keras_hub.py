@@ -27,9 +27,7 @@ from bert_tf.files import json_field, read_json
 
 BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
 POOLER = "bert/pooler/dense/kernel"
-HEADS_WITHOUT_COUNTERPART = (
-    *("next_sentence", "tagger", "squad", "embedding", "joint_squad", "answerable"),
-)
+HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad", "embedding")
 MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
 
 

@@ -8,20 +8,18 @@ neither workers nor replicas change it.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.example_order import place_examples
-from bert_tf.data.mapping import map_in_order
+from bert_tf.data.mapping import map_in_numpy
 from bert_tf.data.rows import Rows, Shares
 from bert_tf.data.splitmix import uniform
-from bert_tf.text.packing import PackedText
+from bert_tf.text.packing import INPUTS, PackedText
 
 WHOLE = "whole/"  # The start of the names of the whole texts' inputs.
-INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 def delete_words(text: str, rate: float, *keys: int) -> str:
@@ -146,10 +144,5 @@ def damaged_batches(
         # One bucket is one length, which XLA has to know.
         return [len(own), *([buckets[0] if len(buckets) == 1 else None] * (value.ndim - 1))]
 
-    @tf.autograph.experimental.do_not_convert
-    def load(step: tf.Tensor) -> dict[str, Any]:
-        values = tf.numpy_function(make, [step], [value.dtype for value in example.values()])
-        named: Iterator[tuple[str, Any]] = zip(example, values, strict=True)
-        return {name: tf.ensure_shape(value, static_shape(example[name])) for name, value in named}
-
-    return map_in_order(tf.data.Dataset.range(start_step, np.iinfo(np.int64).max), load)
+    spec = {name: (value.dtype, static_shape(value)) for name, value in example.items()}
+    return map_in_numpy(tf.data.Dataset.range(start_step, np.iinfo(np.int64).max), make, spec)

@@ -21,7 +21,7 @@ import pathlib
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -135,11 +135,21 @@ def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
             yield f"{path} line {number}", line.rstrip("\r\n")
 
 
-def is_plain_text(path: str, columns: Collection[str]) -> bool:
-    """True if a .txt is no table: its first line is neither cells nor one of these columns."""
+def is_plain_text(path: str, columns: Set[str]) -> bool:
+    """True if a .txt is no table: its first line is neither cells nor one of these columns.
+
+    Raises:
+      ValueError: if it looks like a table with other signs between the cells than tabs.
+    """
     if path.startswith("tfds:") or _ending(path) != ".txt":
         return False
     first = next((line for _, line in read_plain_text(path)), "")
+    for sign in ",;":
+        if sign in first and columns >= {cell.strip().lower() for cell in first.split(sign)}:
+            raise ValueError(
+                f"{path} begins like a table, {first[:100]!r}; of a table with {sign!r} between "
+                "the cells the name must end in .csv."
+            )
     return bool(first) and "\t" not in first and first not in columns
 
 

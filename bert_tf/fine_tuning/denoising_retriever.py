@@ -49,7 +49,12 @@ class DenoisingRetriever(Retriever):
             )
         examples = self.read_own(self.files["train"], "--train_file")
         for example in examples:
-            if example.query != example.positive or example.negatives or example.scores:
+            if example.scores:
+                raise ValueError(
+                    f"{example.source} has a label or a score, which --retrieval_loss=denoising "
+                    "does not use; keep the column text alone."
+                )
+            if example.query != example.positive or example.negatives:
                 raise ValueError(
                     f"{example.source}: --retrieval_loss=denoising learns from single texts, in a "
                     "column text; here are texts that belong together. Leave the flag out, or give "
@@ -88,10 +93,9 @@ class DenoisingRetriever(Retriever):
     def load_start(self, model: Any, start: Checkpoint, may_miss: Sequence[str]) -> None:
         """Gives the decoder the masked-LM head of the checkpoint, if it has one."""
         head = HEADS["masked_lm"]
-        renamed = {
-            name.replace(head, f"{DECODER}predictions/", 1): weight
+        weights = {
+            f"{DECODER}predictions/{name[len(head) :]}" if name.startswith(head) else name: weight
             for name, weight in start.weights.items()
-            if name.startswith(head)
         }
-        start = dataclasses.replace(start, weights=start.weights | renamed)
+        start = dataclasses.replace(start, weights=weights)
         assign_checkpoint(model, start, (*may_miss, DECODER))

@@ -123,13 +123,20 @@ def _compute(model: Any, rows: Rows) -> np.ndarray:
         outputs = model(batch, training=False)
         return tf.stack(list(outputs.values()), -1) if isinstance(outputs, dict) else outputs
 
-    found: dict[int, np.ndarray] = {}
+    is_long = has_pieces(model)
+    starts = np.cumsum(rows.lengths) - rows.lengths if is_long else np.arange(len(rows))
+    found: np.ndarray | None = None
     for batch in batches:
         values = compute(batch).numpy().astype(np.float32)
+        if found is None:
+            shape = (
+                [rows.num_pieces, *values.shape[2:]] if is_long else [len(rows), *values.shape[1:]]
+            )
+            found = np.zeros(shape, np.float32)
         for value, row in zip(values, batch["row_ids"].numpy(), strict=True):
             if row >= 0:  # The others fill the last batch.
-                found[row] = value[: rows.lengths[row]] if has_pieces(model) else value
-    if not found:
+                count = rows.lengths[row] if is_long else 1
+                found[starts[row] : starts[row] + count] = value[:count] if is_long else value
+    if found is None:
         raise ValueError("There is nothing to train on.")
-    in_order = [found[row] for row in range(len(rows))]
-    return np.concatenate(in_order) if has_pieces(model) else np.stack(in_order)
+    return found

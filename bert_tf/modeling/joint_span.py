@@ -37,17 +37,19 @@ def answer_mask(inputs: dict[str, Any]) -> Any:
     return mask + ops.one_hot(0, ops.shape(mask)[1], dtype="float32")
 
 
-def best(logits: Any, count: int) -> tuple[Any, Any]:
+def best(logits: Any, mask: Any, count: int) -> tuple[Any, Any]:
     """Returns the highest log-probabilities and their positions, of equal ones the first.
 
     Args:
       logits: float32 [..., T].
+      mask: float32 [..., T]; where it is 0 the score is `NO_SCORE`, so that no rounding decides
+        which of them fill a beam.
       count: K. Where T is less, `NO_SCORE` at positions from T on fills the rest.
 
     Returns:
       float32 and int32 [..., K].
     """
-    scores = ops.log_softmax(logits, axis=-1)
+    scores = tf.where(mask > 0, ops.log_softmax(logits, axis=-1), NO_SCORE)
     missing = tf.maximum(count - tf.shape(scores)[-1], 0)
     paddings = tf.concat([tf.zeros([scores.shape.rank - 1, 2], tf.int32), [[0, missing]]], 0)
     return tuple(tf.math.top_k(tf.pad(scores, paddings, constant_values=NO_SCORE), count))
@@ -98,10 +100,12 @@ class JointSpanHead(ConfiguredLayer):
             ends = self._score_ends(inputs, start_positions[:, None])
             outputs[END] = ends[:, 0] + hidden
         if beam_size:
-            scores, places = best(starts, beam_size)
+            scores, places = best(starts, mask, beam_size)
             # A start beyond the row, which nobody looks at, has a vector of zeros.
             ends = self._score_ends(inputs, places) + hidden[:, None]
-            outputs |= dict(zip(BEAM, (scores, places, *best(ends, beam_size)), strict=True))
+            may_follow = tf.cast(scores > NO_SCORE, tf.float32)[..., None] * mask[:, None]
+            found = best(ends, may_follow, beam_size)
+            outputs |= dict(zip(BEAM, (scores, places, *found), strict=True))
         return outputs
 
     def _score_ends(self, inputs: Any, starts: Any) -> Any:

@@ -110,6 +110,8 @@ class BertJointSpanLabeler(BertSpanLabeler):
         return inputs, labels, weights
 
     def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        if self.answerable is not None and NO_ANSWER not in y:
+            raise ValueError(f"The labels need {NO_ANSWER}, 1 without an answer: int32 [B].")
         losses = joint_losses(outputs, y[START], y[END], y.get(NO_ANSWER))
         own = weights[START] if isinstance(weights, Mapping) else weights
         return weigh(losses, ops.ones_like(losses) if own is None else ops.cast(own, losses.dtype))

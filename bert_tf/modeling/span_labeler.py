@@ -25,6 +25,10 @@ if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 START, END = "start_logits", "end_logits"
+# What `answer` may be told of `SquadConfig`: how answers are chosen, not how contexts are read.
+CHOOSING = (
+    *("n_best_size", "max_answer_length", "null_score_diff_threshold", "version_2_with_negative"),
+)
 NO_SCORE = -1e4  # of positions beyond a row
 
 
@@ -106,8 +110,10 @@ class BertSpanLabeler(FineTuned):
             probability among the best ones; `start` and `end` in characters of the context.
 
         Raises:
-          ValueError: if the texts are wrong.
+          ValueError: if the texts are wrong, or there is no such option.
         """
+        if unknown := options.keys() - CHOOSING:
+            raise ValueError(f"answer has no options {sorted(unknown)}; it has {list(CHOOSING)}.")
         if may_be_none is not None:
             options["version_2_with_negative"] = may_be_none
         config = dataclasses.replace(self.reading, **options)

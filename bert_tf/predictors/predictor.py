@@ -236,7 +236,8 @@ class Predictor:
         Returns:
           For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
           "null_odds": -8.2}: context[start:end] is the answer, score is the sum of its
-          logits, and null_odds is the score of no answer minus that. Without an answer, "" and -1.
+          logits, and null_odds is the score of no answer minus that; of a joint head, the sum of
+          log-probabilities and the score of its class for no answer. Without one, "" and -1.
 
         Raises:
           ValueError: if the model does not answer questions, or one of the texts is not a string.

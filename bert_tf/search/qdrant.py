@@ -63,9 +63,19 @@ def write_qdrant(
             delete = models.DeleteAlias(alias_name=name)
             changes = [models.DeleteAliasOperation(delete_alias=delete), *changes]
         client.update_collection_aliases(change_aliases_operations=changes)  # all at once
+    except failures() as error:
+        raise ValueError(
+            f"Qdrant at {target} failed: {error}. What is embedded is kept: give the same command "
+            "again."
+        ) from error
     finally:
         client.close()
     return count
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Returns what Qdrant's client raises if nobody answers, or another process is there."""
+    return qdrant_client().http.exceptions.ApiException, RuntimeError, OSError
 
 
 def open_qdrant(target: str, name: str) -> Any:
@@ -81,7 +91,7 @@ def open_qdrant(target: str, name: str) -> Any:
         # Its check of versions only warns, in a thread, of a server that does not answer.
         client = library.QdrantClient(**place, check_compatibility=False)
         names = [one.name for one in client.get_collections().collections]
-    except (library.http.exceptions.ApiException, RuntimeError, OSError) as error:
+    except failures() as error:
         raise ValueError(f"Qdrant cannot be opened at {target}: {error}") from error
     if name in names:
         client.close()

@@ -68,6 +68,7 @@ class SparseEncoder(TextModel):
     ) -> None:
         length = max_seq_length or min(256, model.config.longest_row)
         super().__init__(model, tokenizer, lambda weights, _: weights, length, batch_size)
+        self.model = model
 
     @classmethod
     def from_pretrained(cls, path: str | pathlib.Path, **sizes: int) -> Self:

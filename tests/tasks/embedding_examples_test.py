@@ -57,6 +57,16 @@ def test_plain_texts_are_told_from_tables(tmp_path):
             read(tmp_path / name)
 
 
+@pytest.mark.parametrize("header", ["query,positive", "Text; score"])
+def test_a_table_that_is_called_txt_is_no_text(tmp_path, header):
+    path = tmp_path / "a.txt"
+    path.write_text(f"{header}\nwho left?,Ada left\n")
+    with pytest.raises(ValueError, match=r"a\.txt begins like a table.* must end in \.csv"):
+        read(path)
+    path.write_text("Who, me?\nyes\n")
+    assert [row[0] for row in read(path)] == ["Who, me?", "yes"]
+
+
 def test_scores_of_pairs_and_margins(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("sentence1\tsentence2\tscore\na\tb\t0.25\n")

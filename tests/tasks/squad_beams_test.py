@@ -157,7 +157,7 @@ def test_what_is_refused(tmp_path, examples):
     with pytest.raises(ValueError, match="start_top_log_probs are not finite"):
         Beams.of_rows(outputs)
     with pytest.raises(ValueError, match="has no effect with span_head independent"):
-        SquadConfig(beam_size=3)
+        SquadConfig(beam_size=3).check_needs(["beam_size"])
     vocab = train_bpe_vocab(["the mill by the water"] * 9, 300)
     questions = read_squad(tmp_path / "a.json", True, True)
     with pytest.raises(ValueError, match="one type for all"):

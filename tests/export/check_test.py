@@ -342,6 +342,26 @@ def test_one_wrong_answer_is_found() -> None:
         difference({})
 
 
+def test_order_of_scores_that_rounding_decides_is_free() -> None:
+    request = Request("ids", {"input_word_ids": np.zeros([1, 5], np.int32)})
+    right = {
+        "end_top_index": np.array([[7, 4, 9, 2]], np.int32),
+        "end_top_log_probs": np.array([[-0.1, -3.0, -3.000001, -5.0]], np.float32),
+    }
+    for order, is_right in (
+        ([7, 4, 9, 2], True),
+        ([7, 9, 4, 2], True),
+        ([7, 4, 9, 3], True),  # What comes behind the beam may be as good.
+        ([4, 7, 9, 2], False),
+    ):
+        answer = {**right, "end_top_index": np.array([order], np.int32)}
+        if is_right:
+            assert compare([request], [right], [answer], "Python") == 0.0
+        else:
+            with pytest.raises(ValueError, match=r"end_top_index\[0, 0\] is"):
+                compare([request], [right], [answer], "Python")
+
+
 def test_tolerance_is_of_the_number_where_it_is_large() -> None:
     ones = np.ones([2], np.float32)
     assert check_equal("x", ones, ones + np.float32(5e-6), "y", 1e-5) == pytest.approx(5e-6, 0.05)

@@ -399,6 +399,14 @@ def test_what_replicas_saved_is_loaded_by_one(name, folder, losses_of_replicas):
 
 @pytest.mark.slow
 @EVERY_TASK
-def test_xla_computes_the_same(name, folder, losses_of_replicas):
-    losses = fit(make_model(folder, TASKS[name], jit_compile=True), TASKS[name], epochs=2)
-    np.testing.assert_allclose(losses, losses_of_replicas[name][1][:2], rtol=1e-4)
+def test_xla_computes_the_same(name, folder):
+    task = TASKS[name]
+    if name == "answering":
+        # Keras' own loss counts padding among the places, whose scores only XLA computes.
+        mask = np.ones_like(task.inputs["input_mask"])
+        task = task._replace(inputs={**task.inputs, "input_mask": mask})
+    plain, compiled = (
+        fit(make_model(folder, task, jit_compile=is_compiled), task, epochs=2)
+        for is_compiled in (False, True)
+    )
+    np.testing.assert_allclose(compiled, plain, rtol=1e-4)

@@ -113,9 +113,8 @@ def load() -> None:
     conversion.is_allowlisted = lambda *_, **__: True
 
     class Plain(train_step.ReplicaFunction):
-        def __init__(self, function, strategy, jit_compile):
-            super().__init__(tf.autograph.experimental.do_not_convert(function), strategy,
-                             jit_compile)  # fmt: skip
+        def __init__(self, function, *options):
+            super().__init__(tf.autograph.experimental.do_not_convert(function), *options)
 
     train_step.ReplicaFunction = Plain
 

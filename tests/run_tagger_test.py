@@ -237,6 +237,7 @@ def test_any_file_comes_out_whole(folder, names):
     assert middle.count("B-PER") / len(middle) > 0.9 and found[-1] == ("Oslo", "B-LOC")
 
 
+@pytest.mark.slow
 def test_tags_of_a_file_to_be_tagged_do_not_matter(folder, names):
     """Neither their columns nor their names; a word alone in a sentence gets the same tag."""
     (folder / "plain.txt").write_text("Anna\n\nOslo\n")

@@ -26,6 +26,7 @@ class LookingBert(NumpyBert):
         return super().attention(scope, x, mask)
 
 
+@pytest.mark.slow
 def test_a_pair_equals_the_twin_whole_and_cut(tmp_path, monkeypatch) -> None:
     shape = {"hidden_act": "gelu_tanh", "layer_norm_eps": 1e-12}
     folder = str(write_model(tmp_path / "pairs", "next_sentence", **shape))

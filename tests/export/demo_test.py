@@ -87,6 +87,7 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
         model.answer({"text": ["the [GAP:3-1] river"]})
 
 
+@pytest.mark.slow
 def test_documents_are_ordered_and_found(tmp_path) -> None:
     """Kinds whose inputs are no columns of one length."""
     reranker = DemoModel(load(str(write_model(tmp_path / "r", "reranker")), "reranker"))
@@ -114,6 +115,7 @@ def test_documents_are_ordered_and_found(tmp_path) -> None:
     assert search.attention(inputs)["pieces"] == "[CLS] the river [SEP]".split()
 
 
+@pytest.mark.slow
 def test_the_programs_model_answers_in_a_graph_as_without(tmp_path) -> None:
     folder = write_model(tmp_path / "sst2", "classifier")
     compiled, eager = load_model(str(folder)), DemoModel(load(str(folder)))

@@ -98,11 +98,6 @@ def choosing() -> Task:
 
 TASKS = {task.__name__: task() for task in (classification, tagging, answering, choosing)}
 EVERY_TASK = pytest.mark.parametrize("name", TASKS)
-# Keras' loop traces each model anew: in `make test` two tasks stand for all.
-MOST_TASKS_SLOW = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "tagging" else pytest.mark.slow) for name in TASKS],
-)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +157,8 @@ def share_right(scores: np.ndarray, task: Task) -> float:
     return float(np.average(scores.argmax(-1) == labels, weights=weights))
 
 
-@MOST_TASKS_SLOW
+@pytest.mark.slow
+@EVERY_TASK
 def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     task = TASKS[name]
     model = make_model(folder, task)
@@ -179,8 +175,8 @@ def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     assert fit(loaded, task, epochs=2) == fit(model, task, epochs=2)
 
 
-@MOST_TASKS_SLOW
 @pytest.mark.slow
+@EVERY_TASK
 def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tmp_path):
     task, preprocessor = TASKS[name], make_preprocessor(folder)
     texts = tf.constant(task.texts())

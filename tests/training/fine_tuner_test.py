@@ -164,6 +164,7 @@ def test_one_trace_serves_batches_of_all_lengths(tmp_path):
     assert calls["predictions"] == 1
 
 
+@pytest.mark.slow
 def test_evaluations_while_training_name_the_best(tmp_path):
     tuner = make_tuner(tmp_path, "classes", eval_steps=2, steps=6)
     tuner.train()

@@ -136,11 +136,11 @@ WAYS = {
         **{"is_plain": True, "jit_compile": True},
     },
 }
-FAST = [("classes", "unpadded"), ("spans", "packed_micro_batches")]
+FAST = [("classes", "unpadded")]
 SLOW = [("classes", way) for way in WAYS]
 SLOW += [("tags", way) for way in ("padded", "unpadded", "packed", "two_devices_micro_batches")]
 SLOW += [("tags", "packed_two_devices_micro_batches")]
-SLOW += [("spans", way) for way in ("padded", "micro_batches")]
+SLOW += [("spans", way) for way in ("padded", "micro_batches", "packed_micro_batches")]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW if case not in FAST]
 
 

@@ -17,7 +17,7 @@ EMBEDDINGS, LAYER_0, LAYER_1 = "bert/embeddings/", "bert/encoder/layer_0/", "ber
     ("frozen_layers", "frozen"),
     [
         pytest.param(-1, (), marks=pytest.mark.slow),
-        (0, (EMBEDDINGS,)),
+        pytest.param(0, (EMBEDDINGS,), marks=pytest.mark.slow),
         pytest.param(1, (EMBEDDINGS, LAYER_0), marks=pytest.mark.slow),
         (2, (EMBEDDINGS, LAYER_0, LAYER_1)),
     ],

@@ -236,6 +236,27 @@ def test_qdrant_is_a_server_or_a_folder(
     assert caught.value.__cause__.args == (given,)
 
 
+def test_qdrant_that_goes_away_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bert_tf.search import qdrant
+
+    closed = []
+
+    class Client:
+        def collection_exists(self, name: str) -> bool:
+            raise ConnectionError(f"{name}: connection reset")
+
+        def close(self) -> None:
+            closed.append(True)
+
+    errors = types.SimpleNamespace(ApiException=ArithmeticError)
+    library = types.SimpleNamespace(models=None, http=types.SimpleNamespace(exceptions=errors))
+    monkeypatch.setattr(qdrant, "qdrant_client", lambda: library)
+    monkeypatch.setattr(qdrant, "open_qdrant", lambda *_: Client())
+    with pytest.raises(ValueError, match=r"documents-1: connection reset.*same command again"):
+        qdrant.write_qdrant("http://host", "documents", "1", [None])  # type: ignore[list-item]
+    assert closed
+
+
 @pytest.fixture(scope="module")
 def saved(
     given: dict[str, object], tmp_path_factory: pytest.TempPathFactory

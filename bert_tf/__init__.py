@@ -1,6 +1,8 @@
 """bert_tf: BERT for TensorFlow, from raw text to a trained model.
 
-    model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", labels=["bad", "good"])
+    model = bert_tf.BertClassifier.from_pretrained(
+        "hf://google-bert/bert-base-uncased", labels=["bad", "good"]
+    )
     model.fit(texts, labels, epochs=3)
     model.classify(["A fine film."])
 

@@ -605,6 +605,7 @@ class OptimizerConfig(Config):
         "correction, the default in fine-tuning; lamb: You et al. 2020; muon: adamw with "
         "orthogonalized steps for the matrices of the layers.",
         choices=OPTIMIZERS,
+        from_run=True,  # A checkpoint holds what its optimizer keeps.
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", lower=0.0)
     num_train_steps: int = option(
@@ -668,6 +669,7 @@ class OptimizerConfig(Config):
         0.0,
         "Decay of an exponential moving average of the weights, which evaluations and readers of "
         "the checkpoint use instead of the weights; 0: no average.",
+        from_run=True,
     )
     layerwise_lr_decay: float = share(
         1.0, "Factor by which the learning rate falls from each layer to the one below."
@@ -683,14 +685,19 @@ class OptimizerConfig(Config):
         self.check_needs(self.names())
         if not self.num_train_steps and not self.train_minutes:
             raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
-        if self.num_cooldown_steps + self.num_warmup_steps > self.num_train_steps and (
-            self.num_cooldown_steps and self.num_train_steps
-        ):
-            raise ValueError(
-                f"num_warmup_steps {self.num_warmup_steps} and num_cooldown_steps "
-                f"{self.num_cooldown_steps} add up to more than num_train_steps "
-                f"{self.num_train_steps}; shorten one of them."
-            )
+
+    def check_lengths(self) -> None:
+        """Raises ValueError if warm-up and cooldown do not fit in the run.
+
+        For whoever knows the final numbers: flags may replace the default ones.
+        """
+        form, whole, limit = "num_{}_steps", self.num_train_steps, f"{self.num_train_steps} steps"
+        if self.train_minutes:
+            form, whole, limit = "{}_proportion", 1, "1"
+        ends = {name: getattr(self, name) for name in map(form.format, ("warmup", "cooldown"))}
+        if all(ends.values()) and sum(ends.values()) > whole:
+            text = " and ".join(f"{name} {value:g}" for name, value in ends.items())
+            raise ValueError(f"{text} add up to more than {limit}; shorten one of them.")
 
 
 BAD_LOSS_POLICIES = ("stop", "skip", "rewind")

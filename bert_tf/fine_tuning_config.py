@@ -24,7 +24,10 @@ class FineTuningConfig(Config):
         lower=1,
     )
     frozen_layers: int = option(
-        -1, "Freeze the embeddings and this many first layers; -1: train all.", lower=-1
+        -1,
+        "Freeze the embeddings and this many first layers; -1: train all.",
+        lower=-1,
+        from_run=True,
     )
     new_head: bool = option(
         False, "Start with a new head even if the checkpoint has one (for example of another task)."

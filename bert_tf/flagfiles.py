@@ -44,7 +44,8 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
             raise FileNotFoundError(
                 f"there is no file {path}; the package's flagfiles are {', '.join(shipped)}."
             )
-        lines = (line.strip() for line in path.read_text(encoding="utf8").splitlines())
+        # A value may end in a space: prompts do.
+        lines = (line.lstrip() for line in path.read_text(encoding="utf8").splitlines())
         flags = [line for line in lines if line and not line.startswith(("#", "//"))]
         result += _lines(flags, (*inside, path.resolve()))
     return result

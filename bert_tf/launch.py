@@ -1,6 +1,7 @@
 """Starts a program on several hosts, or as several processes on this machine.
 
-    python -m bert_tf.launch --local_workers=2 -- bert_tf.run_pretraining --output_dir=runs/two
+    python -m bert_tf.launch --local_workers=2 -- \\
+        bert_tf.run_pretraining --flagfile=configs/quickstart.flags --output_dir=runs/two
 
 `--local_workers` starts that many processes here and ends them together. `--slurm` and `--hosts`
 start only the process of this host. The program gets TF_CONFIG and --distribution=multi_worker.

@@ -144,8 +144,9 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     configs = configs._replace(training=choose_precision(configs.training))
     configs = configs._replace(training=choose_sizes(configs, strategy, teacher))
     training = configs.training
-    if training.do_eval and not prepared.eval_files:
-        raise ValueError("--do_eval needs --eval_file, or an --eval_fraction above 0.")
+    if evaluates(training) and not prepared.eval_files:
+        flag = "--do_eval" if training.do_eval else f"--eval_steps={training.eval_steps}"
+        raise ValueError(f"{flag} needs --eval_file, or an --eval_fraction above 0.")
     vocab = read_vocab(prepared.vocab_file)
     configs = configs._replace(model=with_vocabulary(configs.model, vocab))
     model_config, data, masking, optimization, training, _ = configs
@@ -275,6 +276,11 @@ def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingC
         )
 
 
+def evaluates(training: TrainingConfig) -> bool:
+    """True if examples for evaluation are needed: at the end, or during training."""
+    return training.do_eval or training.do_train and training.eval_steps > 0
+
+
 def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Any:
     """Prepares the data as far as necessary; one host does it for all."""
     vocab_file = vocabulary_of_weights(configs.data, configs.training, start)
@@ -286,7 +292,7 @@ def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any
             vocab_size=configs.model.vocab_size,
             do_lower_case=configs.model.do_lower_case,
             cache_dir=configs.data.cache_dir,
-            do_eval=configs.training.do_eval,
+            do_eval=evaluates(configs.training),
             tokenizer=configs.model.tokenizer,
         )
 
@@ -343,6 +349,8 @@ def choose_sizes(
 ) -> TrainingConfig:
     """Returns the loop's configuration with the run's number of micro-batches."""
     training, length = configs.training, configs.data.max_seq_length
+    if not training.do_train:
+        return dataclasses.replace(training, gradient_accumulation_steps=1)
     parts = [activation_bytes(one, length, n, training.recompute) for one, n in towers(configs)]
     if teacher:
         predictions = configs.masking.max_predictions_per_seq
@@ -384,7 +392,7 @@ def report_results(
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""
         logging.info("  %-24s %.4f%s", name, value, beside)
     if trainer.samples and training.do_train:
-        trainer.samples.note(trainer.step)
+        trainer.note_samples()
         for line in trainer.samples.report():
             logging.info("%s", line)
     if steps:

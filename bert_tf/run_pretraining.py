@@ -66,6 +66,8 @@ def read_configs() -> PretrainingConfigs:
     if training.bert_config_file and not training.init_checkpoint:
         model = ModelConfig.read(training.bert_config_file, others=configs.model)
         configs = configs._replace(model=model)
+    if training.early_stopping_evaluations and not training.eval_steps:
+        raise ValueError("--early_stopping_evaluations needs evaluations: give --eval_steps.")
     check_objective(configs)
     if configs.objective.objective == "masked_diffusion":
         masking = configs.masking.any_share(configs.data.max_seq_length)
@@ -133,13 +135,14 @@ def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
     """Lets --train_minutes take the place of steps, and --warmup_proportion that of warm-up steps.
 
     Raises:
-      ValueError: if both are given.
+      ValueError: if both are given, or warm-up and cooldown are longer than the run.
     """
     given = config_flags.given(OptimizerConfig)
     if not optimization.train_minutes:
         if "warmup_proportion" in given and "num_warmup_steps" not in given:
             warmup = int(optimization.warmup_proportion * optimization.num_train_steps)
-            return dataclasses.replace(optimization, num_warmup_steps=warmup)
+            optimization = dataclasses.replace(optimization, num_warmup_steps=warmup)
+        optimization.check_lengths()
         return optimization
     in_steps = {
         "num_train_steps": "leave one of them out",
@@ -153,6 +156,7 @@ def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
                 f"--train_minutes={minutes:g} with --{name}={given[name]}: {remedy}; to cancel a "
                 f"value from a flagfile, give --{name}=0 or --train_minutes=0."
             )
+    optimization.check_lengths()
     return dataclasses.replace(
         optimization, num_train_steps=0, num_warmup_steps=0, num_cooldown_steps=0
     )

@@ -205,6 +205,9 @@ def test_seeds_in_one_command(folder):
                 "max": max(values),
             }
         )
+    shutil.rmtree(path / "seed-8")
+    alone = flags_of(folder, "seeds", do_train="false", init_checkpoint="", **flags)
+    assert "seed-8 holds no checkpoint" in refuse("run_classifier", **alone)
 
 
 def read_json(path):
@@ -334,6 +337,23 @@ def test_predictions_alone(folder, plain):
     # Its labels are known, so it is judged as well, as what the run evaluates.
     for name in ("eval_results.txt", "report.txt", "worst_errors.tsv"):
         assert (copy / name).read_bytes() == (plain / name).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"optimizer": "muon", "ema_decay": 0.5, "frozen_layers": 0},
+        {"precision": "mixed_float16"},
+    ],
+)
+def test_predictions_need_no_flags_of_the_training(folder, changed, request):
+    name = request.node.callspec.id
+    path = tune(folder, name, **changed)
+    expected = read_results(path)
+    alone = {"do_train": "false", "output_dir": path, "eval_file": folder / "dev.csv"}
+    assert fine_tune("run_classifier", **alone, do_eval="true") == 0
+    assert read_results(path) == pytest.approx(expected, rel=1e-2)
 
 
 def test_a_head_without_names_has_numbers(folder, plain):

@@ -8,6 +8,7 @@ from absl import flags
 
 from bert_tf import __main__ as programs
 from bert_tf import config_flags, flagfiles
+from bert_tf.fine_tuning_config import RetrieverConfig
 from tests.shared_data import ROOT
 
 
@@ -35,6 +36,12 @@ def test_found_in_any_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     tiny = flagfiles.expanded(["program", "--flagfile=tiny.flags"])[1:]
     mine = flagfiles.expanded(["program", "--flagfile=base_lamb.flags"])
     assert mine == ["program", "--mine", "--last=a = b", *tiny]
+
+
+def test_a_prompt_keeps_the_space_at_its_end(tmp_path: pathlib.Path) -> None:
+    config = RetrieverConfig(query_prompt="query: ")
+    (tmp_path / "run.flags").write_text(config_flags.flagfile(config))
+    assert "--query_prompt=query: " in flagfiles.expanded(["", f"--flagfile={tmp_path}/run.flags"])
 
 
 def test_errors_name_the_file(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:

@@ -225,6 +225,13 @@ def test_minutes_and_steps_exclude_each_other(folder):
     assert not (folder / "refused").exists()
 
 
+def test_evaluations_need_examples(folder):
+    stopping = {"early_stopping_evaluations": 2, "eval_steps": 0}
+    assert "needs evaluations" in fail(pretrain(folder, "refused", **stopping))
+    none = {"do_eval": "false", "eval_steps": 5, "eval_fraction": 0}
+    assert "--eval_steps=5 needs --eval_file" in fail(pretrain(folder, "none", **none))
+
+
 @pytest.mark.slow
 def test_a_run_with_minutes_ends_in_time_and_goes_on_after_a_kill(folder):
     minutes = {"train_minutes": 0.5, "num_train_steps": 0, "num_warmup_steps": 0}

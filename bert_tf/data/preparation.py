@@ -212,7 +212,10 @@ def _use_records(data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool) -
         eval_files = []
     elif len(train_files) > 1:
         eval_files = [train_files.pop()]
-        logging.info("No --eval_file: %s is held out of training.", eval_files[0])
+        logging.info(
+            "No --eval_file: %s is evaluated on; training with --do_eval leaves it out.",
+            eval_files[0],
+        )
     else:
         eval_files = train_files
         logging.warning("One record file and no --eval_file: the evaluation uses training data.")

@@ -43,6 +43,10 @@ def begin(configs: Configs, program: Program) -> Beginning:
         config = merge(ModelConfig.read(record), given, str(record))
         labels = read_labels(folder)
         return Beginning(config, read_vocabulary_in(folder), labels, len(labels), None)
+    if not named and not training.do_train:
+        raise ValueError(
+            f"{folder} holds no checkpoint; train it first, or give weights as --init_checkpoint."
+        )
     if not named:
         logging.warning("No --init_checkpoint: all weights are initialized at random.")
         model = configs.model

@@ -17,7 +17,7 @@ from bert_tf.modeling.denoiser import BertDenoiser, check_blocks
 from bert_tf.modeling.embedder import pack_text
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.tasks.denoising import DenoisingExamples, DenoisingTask
-from bert_tf.tasks.embedding import RankingExamples, TextPacker
+from bert_tf.tasks.embedding import TextPacker
 
 REFUSED = ("matryoshka_dims", "matryoshka_weights", "teacher")
 
@@ -86,7 +86,7 @@ class DenoisingRetriever(Retriever):
         return DenoisingTask(
             BertDenoiser(config, self.embedding, **options),
             *data,
-            best_metric="ndcg@10" if isinstance(data[1], RankingExamples) else "spearman",
+            best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
         )
 

@@ -226,7 +226,8 @@ def read_configs(task_config: type[Config]) -> Configs:
     else:
         source = source_of(training, several)
         names = task_config.names()
-        names += DataConfig.names(from_run=True) + FineTuningConfig.names(from_run=True)
+        for group in (DataConfig, OptimizerConfig, FineTuningConfig):
+            names += group.names(from_run=True)
     before = {name: recorded(source, name) for name in names}
     config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)

@@ -181,13 +181,12 @@ class Retriever(Program):
         self.check_rows()
         model = self.make_model(config, **options)
         is_trained = "train" in self.files
-        is_ranked = isinstance(data[1], RankingExamples)
         return self.task_class(
             model,
             *data,
             loss=self.make_loss(model) if is_trained else None,
             is_ranking=is_trained and self.loss_name in IN_BATCH,
-            best_metric="ndcg@10" if is_ranked else "spearman",
+            best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
             teacher=self.configs.task,
         )

@@ -61,6 +61,7 @@ def with_sizes(
     if "num_warmup_steps" in given:
         warmup = optimization.num_warmup_steps
     optimization = dataclasses.replace(optimization, num_train_steps=steps, num_warmup_steps=warmup)
+    optimization.check_lengths()
     if training.early_stopping_evaluations and not training.eval_steps:
         training = dataclasses.replace(training, eval_steps=max(1, round(epoch)))
         logging.info(

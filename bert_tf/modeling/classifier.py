@@ -37,7 +37,9 @@ if typing.TYPE_CHECKING:
 class BertClassifier(Labelled):
     """The encoder with a classification head on its `classifier_pooling`.
 
-        model = bert_tf.BertClassifier.from_pretrained("bert-base-uncased", labels=["bad", "good"])
+        model = bert_tf.BertClassifier.from_pretrained(
+            "hf://google-bert/bert-base-uncased", labels=["bad", "good"]
+        )
         model.fit(texts, labels, validation_data=(dev_texts, dev_labels), epochs=3)
         model.classify(["A fine film."])
 

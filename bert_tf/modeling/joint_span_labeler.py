@@ -35,12 +35,14 @@ if typing.TYPE_CHECKING:
 class BertJointSpanLabeler(BertSpanLabeler):
     """The encoder with the joint head: scores of starts, of ends given a start, of no answer.
 
-        model = bert_tf.BertJointSpanLabeler.from_pretrained("electra-small", new_head=True)
+        model = bert_tf.BertJointSpanLabeler.from_pretrained(
+            "hf://google/electra-small-discriminator", new_head=True
+        )
         model.fit((questions, contexts), answers)
         model.answer(["Who left?"], ["Ada left Oslo."], may_be_none=True)
 
     Raw input, labels and `answer` are those of `BertSpanLabeler`. The context is told from the
-    question by its type, so the model's vocabulary must have two types.
+    question by its type, so the model must have two segment types.
 
     Args:
       config: shape of the network.

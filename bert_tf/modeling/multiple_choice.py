@@ -23,7 +23,9 @@ class BertMultipleChoice(FineTuned):
     the choices of one question are the logits of a softmax, so the class is the index of the right
     one: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
 
-        model = bert_tf.BertMultipleChoice.from_pretrained("bert-base-uncased", new_head=True)
+        model = bert_tf.BertMultipleChoice.from_pretrained(
+            "hf://google-bert/bert-base-uncased", new_head=True
+        )
         model.fit((contexts, choices), right_ones)
         model.choose(["She sat down."], [["She stood.", "It rained.", "He slept."]])
 

@@ -8,7 +8,9 @@
 The rows are those of `bert_tf.text.packing`. A model from `from_pretrained` already has one and
 takes raw texts itself. There are three ways to use it by hand, all with the same result:
 
-    preprocessor = BertPreprocessor.from_pretrained("bert-base-uncased", max_seq_length=128)
+    preprocessor = BertPreprocessor.from_pretrained(
+        "hf://google-bert/bert-base-uncased", max_seq_length=128
+    )
     preprocessor(["A text.", "Another one."])
     texts_and_labels.batch(32).map(lambda text, label: (preprocessor(text), label))
     texts = keras.Input((), dtype="string")

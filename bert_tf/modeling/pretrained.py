@@ -1,6 +1,8 @@
 """Models from checkpoints: google-research/bert's, Hugging Face's, keras-hub's, our own.
 
-    model = BertClassifier.from_pretrained("bert-base-uncased", num_labels=3, may_miss=["cls/"])
+    model = BertClassifier.from_pretrained(
+        "hf://google-bert/bert-base-uncased", num_labels=3, may_miss=["cls/"]
+    )
 
 Nothing is silently missing or left over: a weight that the checkpoint lacks stops the load unless
 it is listed, and so does an unknown weight.

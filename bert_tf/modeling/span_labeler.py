@@ -39,7 +39,9 @@ class BertSpanLabeler(FineTuned):
     `from_pretrained` of a model with google-research/electra's joint head makes a
     `BertJointSpanLabeler`, which has the same methods.
 
-        model = bert_tf.BertSpanLabeler.from_pretrained("bert-base-uncased", new_head=True)
+        model = bert_tf.BertSpanLabeler.from_pretrained(
+            "hf://google-bert/bert-base-uncased", new_head=True
+        )
         model.fit((questions, contexts), answers)
         model.answer(["Who left?"], ["Ada left Oslo."])
 

@@ -24,7 +24,9 @@ from bert_tf.text.words import word_places
 class BertTokenClassifier(Labelled):
     """The encoder with a head on every position.
 
-        model = bert_tf.BertTokenClassifier.from_pretrained("bert-base-cased", labels=tags)
+        model = bert_tf.BertTokenClassifier.from_pretrained(
+            "hf://google-bert/bert-base-cased", labels=tags
+        )
         model.fit([["In", "Oslo", "."]], [["O", "B-LOC", "O"]])
         model.tag(["Ada left Oslo."])
 

@@ -203,14 +203,19 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step: Any) -> Any:
         first, share, last = (self._plan[index] for index in range(3))
         share += (1.0 - share) * (ops.cast(step, "float32") - first) / (last - first)
-        return self.schedule(self.UNITS * ops.minimum(share, 1.0))
+        return self.schedule(self.UNITS * ops.clip(share, 0.0, 1.0))
 
     def get_config(self) -> dict[str, Any]:
         raise NotImplementedError("The plan of a run belongs to its checkpoints.")
 
 
 def build_schedule(config: OptimizerConfig) -> Warmup | ByShare:
-    """Makes the configured schedule."""
+    """Makes the configured schedule.
+
+    Raises:
+      ValueError: if warm-up and cooldown are longer than the run.
+    """
+    config.check_lengths()
     if config.train_minutes:
         whole = dataclasses.replace(
             config,

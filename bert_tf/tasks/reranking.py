@@ -66,6 +66,10 @@ def training_rows(
     Raises:
       ValueError: naming the example, if it lacks what the loss needs.
     """
+    if loss not in OF_PAIRS and list_size < 2:
+        raise ValueError(
+            f"--list_size={list_size}: --ranking_loss={loss} compares documents; give 2 or more."
+        )
     lists = [part for example in examples for part in _lists(example, loss, list_size)]
     if not lists:
         raise ValueError("No query has a document to train on; check the training file.")

@@ -11,7 +11,7 @@ from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 class TextTokenizer:
     """Tokenizes and packs texts, or pairs of texts; a fine-tuning program makes the same rows.
 
-        tokenizer = bert_tf.load_tokenizer("roberta-base")
+        tokenizer = bert_tf.load_tokenizer("hf://FacebookAI/roberta-base")
         outputs = encoder(tokenizer(["A text.", "Another one."]))
 
     WordPiece treats special tokens written in a text as ordinary text; byte-level BPE treats them

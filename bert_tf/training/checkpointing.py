@@ -33,6 +33,7 @@ from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
 from bert_tf.files import atomic_write, json_field, read_json, write_json
 
 PREFIX = "model.ckpt"
+OWN_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")
 STEP_NAME = "global_step"
 LOOP_STATE_NAME = "loop_state"  # JSON: what the loop must know to go on as if never stopped.
 
@@ -71,9 +72,13 @@ class RunDirectory:
 
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, ascending."""
-        names = [p.name for p in self.path.glob(f"{PREFIX}-*.index")]
-        steps = {int(re.findall(r"-(\d+)\.index$", name)[0]) for name in names}
+        steps = {int(found[1]) for found in self._own_files().values() if found[2] == "index"}
         return sorted(steps - self._unreadable)
+
+    def _own_files(self) -> dict[pathlib.Path, re.Match]:
+        """Returns the files of checkpoints; copies that somebody made beside them are not ours."""
+        found = {path: OWN_FILE.fullmatch(path.name) for path in self.path.glob(f"{PREFIX}-*")}
+        return {path: match for path, match in found.items() if match}
 
     def prefix(self, step: int) -> str:
         """Returns the checkpoint's prefix, as `tf.train.load_checkpoint` takes it."""
@@ -181,7 +186,7 @@ class RunDirectory:
         values = read_bundle(self.prefix(best["step"]))
         step = int(values.pop(STEP_NAME))
         values.pop(LOOP_STATE_NAME)
-        assign(self.variables, values, source=self.prefix(step))
+        self._assign(values, source=self.prefix(step))
         return step
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
@@ -209,9 +214,15 @@ class RunDirectory:
                 continue
             step = int(values.pop(STEP_NAME))
             loop_state = json.loads(values.pop(LOOP_STATE_NAME).item())
-            assign(self.variables, values, source=self.prefix(step))
+            self._assign(values, source=self.prefix(step))
             return step, loop_state
         return None
+
+    def _assign(self, values: Values, source: str) -> None:
+        """Assigns the values; what is evaluated in float32 has no use for a loss scale."""
+        unused = {name for name in values if name.startswith("loss_scale/")} - set(self.variables)
+        kept = {name: value for name, value in values.items() if name not in unused}
+        assign(self.variables, kept, source)
 
     def _write_state(self, best: dict[str, Any] | None) -> None:
         if best is not None:
@@ -234,8 +245,9 @@ class RunDirectory:
     def _delete(self, step: int) -> None:
         # The index goes first: without it the rest is a leftover, not a damaged checkpoint.
         (self.path / f"{PREFIX}-{step}.index").unlink(missing_ok=True)
-        for path in self.path.glob(f"{PREFIX}-{step}.*"):
-            path.unlink(missing_ok=True)
+        for path, found in self._own_files().items():
+            if int(found[1]) == step:
+                path.unlink(missing_ok=True)
 
     def _flush(self, step: int) -> None:
         """Waits until the checkpoint is on the disk, so that it survives a power cut."""
@@ -248,10 +260,9 @@ class RunDirectory:
 
     def delete_leftovers(self) -> None:
         """Deletes files left by a killed save; only the process that saves may call it."""
-        whole = {f"{PREFIX}-{step}" for step in {*self.steps(), *self._unreadable}}
-        for path in self.path.glob(f"{PREFIX}-*"):
-            is_data = re.fullmatch(rf"({PREFIX}-\d+)\.(index|data-\d+-of-\d+)", path.name)
-            if not is_data or is_data[1] not in whole:
+        whole = {*self.steps(), *self._unreadable}
+        for path, found in self._own_files().items():
+            if int(found[1]) not in whole or "tempstate" in found[2]:
                 logging.info("Deleted %s, left by an interrupted save.", path)
                 path.unlink(missing_ok=True)
         for path in self.path.glob(".*.tmp"):

@@ -67,7 +67,9 @@ def choose_micro_batches(
     if training.gradient_accumulation_steps:
         return training
     batch_size = training.train_batch_size // replicas
-    count = before or micro_batches(batch_size, bytes_per_example, device_bytes())
+    count = micro_batches(batch_size, bytes_per_example, device_bytes())
+    if before and batch_size % before == 0:  # Else it ran on fewer devices.
+        count = before
     if count > 1:
         logging.info("A step takes %d micro-batches of %d.", count, batch_size // count)
     training = dataclasses.replace(training, gradient_accumulation_steps=count)

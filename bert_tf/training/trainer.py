@@ -238,16 +238,20 @@ class Trainer:
 
         If the optimizer keeps averaged weights, these are evaluated.
         """
-        size, steps = self.config.eval_batch_size, self.config.max_eval_steps
-        data = self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
         sums = np.zeros([2 * len(self.task.sum_names)])
         with self.optimizer.averaged_weights():
-            for batch in data:
+            for batch in self._eval_data:
                 self.leave_if_stopped()
                 sums += self.eval_step(batch).numpy()
         columns = self.train_step.columns[: len(sums)]
         values = dict(zip(columns, sums.tolist(), strict=True))
         return ratios(values, self.task.sum_names, self.task.loss_names)
+
+    @functools.cached_property
+    def _eval_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+        """The evaluation batches, whose pipeline is traced once for all evaluations."""
+        size, steps = self.config.eval_batch_size, self.config.max_eval_steps
+        return self.distribute(lambda *worker: self.task.eval_dataset(size, steps, *worker))
 
     def leave_if_stopped(self) -> None:
         """Abandons an evaluation during training if asked to stop; the resumed run repeats it.
@@ -410,9 +414,12 @@ class Trainer:
     def _rewind(self) -> None:
         """Goes back to the last checkpoint; the batches until the bad step are left out."""
         next_batch = self._next_batch + 1
+        used = self.clock.used if self.clock else 0.0
         self.directory.wait()
         any_worker(self.strategy, False)  # No host reads before the one that writes has written.
         self.restore()
+        if self.clock:  # The time is spent.
+            self.clock.used = max(used, self.clock.used)
         self.bad_steps.batches_left_out = next_batch - self.step
         if self.is_chief:
             self._take_up_files()
@@ -451,16 +458,21 @@ class Trainer:
             results = self.evaluate()
         self._evaluation_seconds = time.monotonic() - start
         self.last_evaluation = self.step, results
-        if not self.is_chief or scalars is None:
-            return
-        self.directory.mark_best(self.step, self.task.score(results))
-        note_evaluation(self.directory.path, self.step, results)
-        scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
-        logging.info(
-            "evaluation at step %d: %s%s", self.step, _text(results), self._beside(results)
-        )
+        if self.is_chief and scalars is not None:
+            self.directory.mark_best(self.step, self.task.score(results))
+            note_evaluation(self.directory.path, self.step, results)
+            scalars.write(self.step, {f"eval_{name}": value for name, value in results.items()})
+            logging.info(
+                "evaluation at step %d: %s%s", self.step, _text(results), self._beside(results)
+            )
+            self.note_samples()
+        any_worker(self.strategy, False)  # The others read which is best, and whether to stop.
+
+    def note_samples(self) -> None:
+        """Shows the samples what was trained so far, with the weights that evaluations use."""
         if self.samples:
-            self.samples.note(self.step)
+            with self.optimizer.averaged_weights():
+                self.samples.note(self.step)
 
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:

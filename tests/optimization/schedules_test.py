@@ -143,17 +143,29 @@ def test_configuration_names_the_schedule(options, kind):
             {"learning_rate_schedule": "cosine", "num_cooldown_steps": 9},
             "num_cooldown_steps=9 has no effect with learning_rate_schedule cosine",
         ),
-        (
-            {
-                "learning_rate_schedule": "trapezoid",
-                "num_cooldown_steps": 60,
-                "num_warmup_steps": 50,
-                "num_train_steps": 100,
-            },
-            "num_warmup_steps 50 and num_cooldown_steps 60 add up to more than num_train_steps 100",
-        ),
     ],
 )
 def test_options_without_effect_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         OptimizerConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"num_train_steps": 100, "num_warmup_steps": 50, "num_cooldown_steps": 60},
+            "num_warmup_steps 50 and num_cooldown_steps 60 add up to more than 100 steps",
+        ),
+        (
+            {"train_minutes": 5.0, "warmup_proportion": 0.6, "cooldown_proportion": 0.5},
+            "warmup_proportion 0.6 and cooldown_proportion 0.5 add up to more than 1;",
+        ),
+    ],
+)
+def test_warmup_and_cooldown_must_fit(options, message):
+    config = OptimizerConfig(learning_rate_schedule="trapezoid", **options)
+    with pytest.raises(ValueError, match=message):
+        config.check_lengths()
+    with pytest.raises(ValueError, match=message):
+        build_schedule(config)

@@ -88,5 +88,7 @@ def test_what_a_loss_needs_is_named(tiny_vocab, examples) -> None:
     graded = [examples[0]._replace(labels=(2.0, 0.0, 0.0))]
     with pytest.raises(ValueError, match=r"labels \[2.0, 0.0, 0.0\]; bce needs"):
         training_rows(graded, tokenizer, 16, "bce", 8)
+    with pytest.raises(ValueError, match="--list_size=1: --ranking_loss=listnet compares"):
+        training_rows(examples, tokenizer, 16, "listnet", 1)
     with pytest.raises(ValueError, match="No query"):
         training_rows(examples[2:], tokenizer, 16, "listnet", 8)

@@ -84,13 +84,32 @@ def test_what_a_killed_save_left_is_deleted_and_never_restored(directory):
     whole = (directory.path / "model.ckpt-5.data-00000-of-00001").read_bytes()
     (directory.path / "model.ckpt-6.data-00000-of-00001").write_bytes(whole[:10])
     (directory.path / "model.ckpt-6.data-00000-of-00001.tempstate123").write_bytes(b"x")
+    own = {"model.ckpt-best.index", "model.ckpt-5.tar.gz", "model.ckpt-5_backup"}  # Somebody's own.
+    for name in own:
+        (directory.path / name).mkdir()
     assert directory.restore()[0] == 5
-    assert len(list(directory.path.glob("model*"))) == 4  # reading changes nothing
+    assert len(list(directory.path.glob("model*"))) == 7  # reading changes nothing
     directory.delete_leftovers()
-    assert {p.name for p in directory.path.glob("model*")} == {
+    assert {p.name for p in directory.path.glob("model*")} == own | {
         "model.ckpt-5.index",
         "model.ckpt-5.data-00000-of-00001",
     }
+    for step in (6, 7, 8):
+        directory.save(step, {})
+    assert directory.steps() == [7, 8]
+    assert own < {p.name for p in directory.path.glob("model*")}
+
+
+def test_a_loss_scale_is_left_out_where_none_is_used(tmp_path):
+    scale = tf.Variable(8.0)
+    RunDirectory(tmp_path, {"b": tf.Variable(3), "loss_scale/scale": scale}).save(2, {})
+    directory = RunDirectory(tmp_path, {"b": tf.Variable(0)})
+    directory.mark_best(2, 1.0)
+    assert directory.restore() == (2, {})
+    assert directory.variables["b"].numpy() == 3
+    directory.variables["b"].assign(0)
+    assert directory.restore_best() == 2
+    assert directory.variables["b"].numpy() == 3
 
 
 def test_full_disk_keeps_the_last_good_checkpoint(directory):

@@ -101,15 +101,22 @@ def test_compiling_again_after_an_interruption_is_not_counted():
     )
 
 
+def test_updates_that_were_left_out_give_no_negative_rate():
+    schedule = build_schedule(OPTIMIZER)
+    schedule.set_plan(2, 0.0, 500)  # Of steps; the optimizer counts updates.
+    assert float(schedule(0)) == 0.0 < float(schedule(4))
+
+
 def test_minutes_that_compilation_uses_up():
     with pytest.raises(ValueError, match=r"train_minutes=1 .*after step 1.*59 s.*at least 2\.\d"):
         simulate(lambda step: 0.1 if step else 59.0)
 
 
-def make_trainer(path, hands, seconds=0.5):
+def make_trainer(path, hands, seconds=0.5, weights_at=None, **options):
     """Makes a trainer whose steps take `seconds` each by the clock."""
     keras.utils.set_random_seed(5)
-    task = ToyTask(TOY.from_dict({**TOY.to_dict(), "num_hidden_layers": 1}))
+    small = TOY.from_dict({**TOY.to_dict(), "num_hidden_layers": 1})
+    task = ToyTask(small, weights_at=weights_at or {})
     schedule = build_schedule(OPTIMIZER)
     assert isinstance(schedule, ByShare)
     optimizer = build_optimizer(OPTIMIZER, schedule)
@@ -123,6 +130,7 @@ def make_trainer(path, hands, seconds=0.5):
         save_checkpoints_steps=40,
         log_steps=4,
         jit_compile=False,
+        **options,
     )
     trainer = Trainer(
         task,
@@ -184,6 +192,16 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
     assert ours.read_bytes() == expected.read_bytes()
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
+def test_steps_that_are_taken_back_have_used_their_time(tmp_path):
+    hands = Hands()
+    bad = {"weights_at": {70: float("nan")}, "on_bad_loss": "rewind"}
+    trainer = make_trainer(tmp_path, hands, **bad)
+    trainer.train()
+    assert hands.seconds - 1000.0 < 60.0
+    assert trainer.step == pytest.approx(118 - 40, abs=1)  # One call makes steps 41 to 80.
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """The loop: resumed to the same bits, stopped by signals, stopped by a loss that is not finite."""
 
+import contextlib
 import os
 import shutil
 import signal
+import types
 
 import keras
 import pytest
@@ -10,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.training import trainer as trainer_module
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
@@ -163,14 +166,50 @@ def test_finished_run_does_nothing_more(whole_run):
     assert (whole_run / "metrics.jsonl").read_bytes() == before
 
 
+class CountedTask(ToyTask):
+    """Counts the pipelines that are made for evaluations."""
+
+    eval_datasets = 0
+
+    def eval_dataset(self, *sizes):
+        self.eval_datasets += 1
+        return super().eval_dataset(*sizes)
+
+
 def test_evaluation_while_training_marks_the_best(tmp_path):
-    trainer = make_trainer(tmp_path, eval_steps=6)
+    trainer = make_trainer(tmp_path, CountedTask(DROPPING), eval_steps=6)
     trainer.train()
     lines = read_metrics(tmp_path / "eval_metrics.jsonl")
     assert [line["step"] for line in lines] == [6, 12]
     best = min(lines, key=lambda line: line["loss"])
     assert trainer.directory.best() == {"step": best["step"], "score": -best["loss"]}
     assert trainer.evaluate() == pytest.approx({k: v for k, v in lines[1].items() if k != "step"})
+    assert trainer.task.eval_datasets == 1  # Tracing one takes as long as many evaluations.
+
+
+def test_hosts_wait_for_what_an_evaluation_writes(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        trainer_module, "any_worker", lambda _, flag: seen.append(evaluated_steps(tmp_path)) or flag
+    )
+    trainer = make_trainer(tmp_path, eval_steps=6)
+    with_losses(trainer, 2.0, 1.0).train()
+    assert seen[-1] == [6, 12]
+
+
+def test_samples_see_the_weights_that_are_evaluated(tmp_path):
+    trainer, inside, seen = make_trainer(tmp_path), [], []
+
+    @contextlib.contextmanager
+    def averaged():
+        inside.append(True)
+        yield
+        inside.clear()
+
+    trainer.optimizer = types.SimpleNamespace(averaged_weights=averaged)
+    trainer.samples = types.SimpleNamespace(note=lambda step: seen.append((step, *inside)))
+    trainer.note_samples()
+    assert seen == [(0, True)]
 
 
 class IdleStep:

@@ -8,6 +8,7 @@ finished, by whatever --runner; all write the same files. With --index_dir or --
 are then put together to be searched.
 """
 
+import hashlib
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
@@ -204,7 +205,10 @@ def index_values() -> dict[str, Any]:
 
 def index_record(job: Job) -> pathlib.Path:
     """The file that names the index which a job writes; there before the index is."""
-    return pathlib.Path(job.folder, ".index.json")
+    place = str(pathlib.Path(INDEX.value).resolve())
+    return pathlib.Path(
+        job.folder, f".index-{hashlib.sha256(place.encode()).hexdigest()[:12]}.json"
+    )
 
 
 def write_index(job: Job, names: list[str], similarity: str) -> None:

@@ -163,7 +163,9 @@ def stated_embedding(folder: str) -> str:
     modules = path.parents[1] / "modules.json"
     if modules.is_file() and "Normalize" in modules.read_text(encoding="utf8"):
         stated.append("--normalize")
-    sizes = path.parents[1] / "sentence_bert_config.json"
+    from bert_tf.checkpoints.sentence_transformers import sizes_file
+
+    sizes = sizes_file(path.parents[1])
     if sizes.is_file() and (length := read_json(sizes).get("max_seq_length")):
         stated.append(f"--max_seq_length={length}")
     return " ".join(stated)

@@ -53,6 +53,11 @@ def main(_: list[str]) -> None:
     path = training.init_checkpoint or training.output_dir
     if not path:
         raise ValueError("Give the --output_dir of a run, or a model as --init_checkpoint.")
+    if ROUNDS.value and TEMPERATURE.value:
+        raise ValueError("--rounds fills in without sampling; leave out --rounds or --temperature.")
+    for flag in (TOP_P, SEED):
+        if flag.present and not TEMPERATURE.value:
+            raise ValueError(f"--{flag.name} has no effect without sampling; give --temperature.")
 
     from bert_tf.tasks import gap_filling, mask_filling
 

@@ -62,7 +62,12 @@ def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str
     signature = load_signatures(found)["serving_default"]
     if len(texts) != len(names):
         raise ValueError(f"{found} takes {' and '.join(names)}; received {len(texts)} of them.")
-    inputs = {name: tf.constant([text]) for name, text in zip(names, texts, strict=True)}
+    lists = card.get("lists", [])  # Of a reranker's documents, a line each.
+    inputs = {
+        name: tf.constant([text.split("\n") if name in lists else text])
+        for name, text in zip(names, texts, strict=True)
+    }
+    inputs |= {name: tf.constant(value) for name, value in card.get("numbers", {}).items()}
     outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
     answer = {name: as_json(value[0]) for name, value in outputs.items()}
     if card["kind"] == "tagger":

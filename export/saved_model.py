@@ -63,9 +63,10 @@ flags.DEFINE_float(
 def main(_: list[str]) -> None:
     if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
         raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
-    if FLAGS.kind == "search" and FLAGS.precision != "float32":
+    kind = FLAGS.kind or ("search" if FLAGS.index else "")
+    if kind == "search" and FLAGS.precision != "float32":
         raise ValueError("--precision is not for --kind=search; --store makes its vectors smaller.")
-    if FLAGS.kind == "search" and not FLAGS.index:
+    if kind == "search" and not FLAGS.index:
         raise ValueError("--kind=search needs the index of the documents; give --index.")
     output = pathlib.Path(FLAGS.output_dir).expanduser()
     version = FLAGS.version or next_version(output)
@@ -75,14 +76,16 @@ def main(_: list[str]) -> None:
     from bert_tf.served.models import load
     from export.saving.writing import save
 
-    options, source = given_options(FLAGS.kind), FLAGS.model_dir
-    if FLAGS.kind == "search":
+    options, source = given_options(kind), FLAGS.model_dir
+    if kind == "search":
         source = source or Manifest.read(pathlib.Path(FLAGS.index)).source
-    precision = {} if FLAGS.kind == "search" else {"precision": FLAGS.precision}
-    served = load(source, FLAGS.kind, FLAGS.max_seq_length, **precision, **options)
+    precision = {} if kind == "search" else {"precision": FLAGS.precision}
+    served = load(source, kind, FLAGS.max_seq_length, **precision, **options)
     before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every file that it writes.
     kept = {name: value for name, value in options.items() if name != "texts"}  # It has them.
+    if FLAGS.precision != "float32":
+        kept["precision"] = FLAGS.precision
     paths = save(served, output, version, source, kept)
     logging.set_verbosity(before)
     for path in paths:
@@ -112,6 +115,9 @@ def given_options(kind: str) -> dict[str, Any]:
         if kind and kind not in kinds:
             raise ValueError(f"--{name} is for {', '.join(kinds)}, not for --kind={kind}.")
         options[name] = FLAGS[name].value
+    for name in {"index", "rerank"} & options.keys():
+        if (path := pathlib.Path(options[name]).expanduser()).exists():
+            options[name] = str(path.absolute())  # For checks from another folder.
     if "pair" in options:
         options["texts"] = ("text", "text_b") if options.pop("pair") else ("text",)
     return options

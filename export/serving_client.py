@@ -30,7 +30,14 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.config import Config, option
 from bert_tf.files import atomic_write
-from export.client.protocol import ServingError, Spec, one_line, shape_of, to_array
+from export.client.protocol import (
+    ServingError,
+    Spec,
+    is_number,
+    one_line,
+    shape_of,
+    to_array,
+)
 from export.client.rest import RestTransport
 from export.client.rows import Row, as_columns, as_plain, read_input
 
@@ -109,12 +116,18 @@ class ServingClient:
         """Returns the names of the signature's inputs."""
         return sorted(self._signature(self._end())["inputs"])
 
+    def find_numbers(self) -> list[str]:
+        """Returns the names of the inputs that are one number for all rows of a request."""
+        inputs = self._signature(self._end())["inputs"]
+        return sorted(name for name, spec in inputs.items() if is_number(spec))
+
     def predict(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the outputs of one batch, in one request.
 
         Args:
           inputs: by name, each a list or an array whose first axis is the batch's: str or bytes
-            for string inputs, numbers in rows of one length for others.
+            for string inputs, numbers in rows of one length for others; or one number for all
+            rows, if the signature wants that.
 
         Returns:
           Outputs by name; numbers as arrays, strings as nested lists of str.
@@ -133,7 +146,7 @@ class ServingClient:
         arrays = {
             key: to_array(key, inputs[key], spec) for key, spec in signature["inputs"].items()
         }
-        sizes = {key: len(values) for key, values in inputs.items()}
+        sizes = {key: len(inputs[key]) for key, array in arrays.items() if array.ndim}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
         try:
@@ -212,7 +225,8 @@ def answer_rows(
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
         try:
-            outputs = client.predict(as_columns(batch, client.find_inputs()))
+            names, numbers = client.find_inputs(), client.find_numbers()
+            outputs = client.predict(as_columns(batch, names, numbers))
         except (ServingError, ValueError) as error:
             if len(rows) > 1:  # of a file
                 error.args = (f"Rows {start + 1} to {start + len(batch)}: {error}",)

@@ -35,6 +35,13 @@ def test_errors_are_those_of_a_process(tmp_path):
     assert done.returncode == 1 and "Did you mean: text" in done.printed
 
 
+def test_flags_of_sampling_need_sampling():
+    model = {"init_checkpoint": "m", "text": "[MASK]"}
+    assert "--seed has no effect without" in fail(run("fill_mask", **model, seed=3))
+    both = fail(run("fill_mask", **model, rounds=3, temperature=1))
+    assert "leave out --rounds or --temperature" in both
+
+
 def test_output_is_captured(tmp_path, capfd):
     (tmp_path / "text.txt").write_text("one two three\n" * 50)
     given = {"input_file": tmp_path / "text.txt", "vocab_size": 60, "num_workers": 1}

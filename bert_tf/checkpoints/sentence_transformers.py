@@ -31,6 +31,8 @@ MODULES, CONFIG, SIZES = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
 )
+# Early releases put the family's name in place of bert's.
+FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TYPES = ("Transformer", "Pooling", "Dense", "Normalize")
 # Models of the same library that embed nothing here: their encoder and heads are read alone.
 OTHER_MODELS = ("CrossEncoder", "SparseEncoder")
@@ -50,6 +52,12 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
 KEPT_HEADS = ("pooler", "embedding")
+
+
+def sizes_file(transformer: pathlib.Path) -> pathlib.Path:
+    """Returns the file with max_seq_length in a Transformer's folder, under the name it has."""
+    paths = [transformer / f"sentence_{family}_config.json" for family in FAMILIES]
+    return next(filter(pathlib.Path.is_file, paths), transformer / SIZES)
 
 
 def is_sentence_transformers(path: pathlib.Path) -> bool:
@@ -92,7 +100,7 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             dense.append(step)
             weights |= found
     transformer = _inside(path, modules[0][1])
-    sizes_path = transformer / SIZES
+    sizes_path = sizes_file(transformer)
     sizes = read_json(sizes_path) if sizes_path.is_file() else {}
     embedding = EmbeddingConfig(
         pooling=pooling,

@@ -259,4 +259,5 @@ def prompt_pieces(tokenizer: Tokenizer, embedding: EmbeddingConfig, prompt: str)
     """Returns how many first pieces of a row do not count in the pooling."""
     if embedding.include_prompt or not prompt:
         return 0
+    prompt = prompt.lower() if embedding.lower_case_texts else prompt
     return 1 + len(tokenizer.encode(prompt))  # [CLS] among them.

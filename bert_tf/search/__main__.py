@@ -43,7 +43,6 @@ IGNORE = flags.DEFINE_bool(
 )
 OUTPUT = flags.DEFINE_string("output_file", "", "TREC run to write.")
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
-DEPTH = 100  # The deepest of the measures.
 MOST_SHOWN = 300  # characters of a text
 
 
@@ -56,6 +55,7 @@ def main(_: list[str]) -> None:
     from bert_tf.search.searcher import Searcher
     from bert_tf.search.trec import write_run
     from bert_tf.tasks.beir import read_beir
+    from bert_tf.tasks.embedding import DEPTH
 
     beir = read_beir(DATA_DIR.value, SPLIT.value) if DATA_DIR.value else None
     searcher = Searcher(
@@ -71,6 +71,8 @@ def main(_: list[str]) -> None:
     )
     k = K.value
     if beir is None:
+        if not K.present:
+            k = min(k, len(searcher.index))
         for query in QUERY.value or typed_lines("Type what to search; an empty line ends."):
             scores, rows = searcher.search([query], k)
             show(
@@ -80,10 +82,11 @@ def main(_: list[str]) -> None:
                 [searcher.index.text(row) for row in rows[0]],
             )
         return
+    depth = min(DEPTH + IGNORE.value, len(searcher.index))  # The query itself may be among them.
     if not K.present:
-        k = min(DEPTH, len(searcher.index))
-    if k < min(DEPTH, len(searcher.index)):
-        raise ValueError(f"--k={k}, but recall@{DEPTH} is of {DEPTH} documents; leave it out.")
+        k = depth
+    if k < depth:
+        raise ValueError(f"--k={k}, but recall@{DEPTH} needs {depth} documents; leave it out.")
     judged = {name for grades in beir.qrels.values() for name in grades}
     if judged.isdisjoint(searcher.index.ids):
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")

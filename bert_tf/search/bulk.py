@@ -144,6 +144,8 @@ def make_job(
     from bert_tf.search.embedding import embedding_of, fingerprint
 
     names = list_tables(input_file, "--input_file")
+    if others := [name for name in names if name.startswith("tfds:")]:
+        raise ValueError(f"embed_texts reads files, not {others[0]}; build_index reads datasets.")
     found = [(name, pathlib.Path(name).stat()) for name in names]
     checkpoint = read_checkpoint(model)
     checkpoint.check()

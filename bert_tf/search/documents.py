@@ -58,9 +58,10 @@ def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
     Raises:
       ValueError: naming file and line, if one cannot be read or has no text.
     """
-    file = pathlib.PurePath(path)
+    file = pathlib.PurePath(path.lower())
     ending = (file.with_suffix("") if file.suffix in COMPRESSED else file).suffix
-    return (_rows if ending in TABLES else _passages)(path, name or path)
+    is_table = ending in TABLES or path.startswith("tfds:")
+    return (_rows if is_table else _passages)(path, name or path)
 
 
 def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:

@@ -319,6 +319,7 @@ def _locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
 
 
 def _building(folder: pathlib.Path) -> pathlib.Path:
+    folder = folder if folder.name else folder.absolute()
     return folder.with_name(f".{folder.name}.building")
 
 

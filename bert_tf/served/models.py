@@ -71,6 +71,12 @@ HEADS = {
     "reranker": "classifier",
 }
 OF_EMBEDDINGS = {"pooling", "normalize"}
+OF_KINDS = {  # The kinds that have an option.
+    **dict.fromkeys((*OF_EMBEDDINGS, "side"), ("embeddings",)),
+    **dict.fromkeys(("top_k", "rounds"), ("fill_mask",)),
+    "null_score_diff_threshold": ("question_answering",),
+    "texts": ("classifier", "multi_label", "regression"),
+}
 WINDOWS_LOST = (
     "The model was evaluated on windows of long texts; when served, it reads only their beginnings."
 )
@@ -103,7 +109,7 @@ def load(
 
     Raises:
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
-        or is to be served longer than it has positions.
+        is to be served longer than it has positions, or an option is of another kind.
     """
     if kind == "search":
         return load_search(model_dir, max_seq_length, unpad, **options)
@@ -116,6 +122,7 @@ def load(
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
+    check_options(options, kind, model_dir)
     own = {name: options.pop(name) for name in OF_EMBEDDINGS & options.keys()}
     model = make_model(checkpoint, kind, unpad, precision, **own)
     if kind == "embeddings":
@@ -129,6 +136,15 @@ def load(
         find_length(checkpoint, folder, max_seq_length, kind),
         **{**recorded_options(checkpoint, kind, folder), **options},
     )
+
+
+def check_options(options: dict[str, Any], kind: str, model_dir: str) -> None:
+    """Raises ValueError for an option that another kind has."""
+    for name in options:
+        if kind not in OF_KINDS.get(name, (kind,)):
+            of = ", ".join(OF_KINDS[name])
+            name = "pair" if name == "texts" else name
+            raise ValueError(f"{name} is for {of}; {model_dir} is served as {kind}.")
 
 
 def class_of(kind: str, model: Any) -> type[Served]:

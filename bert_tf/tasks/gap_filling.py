@@ -69,6 +69,7 @@ class Sampling(NamedTuple):
         shares = np.exp(scaled[order] - scaled[order[0]])
         shares /= shares.sum()
         kept = np.cumsum(shares) - shares < self.top_p  # The one that passes the bound is kept.
+        kept[0] = True
         shares = np.where(kept, shares, 0.0)
         return int(order[random.choice(len(order), p=shares / shares.sum())])
 

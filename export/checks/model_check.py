@@ -14,6 +14,7 @@ from export.checks.answer_check import (
     load_source,
     make_requests,
     python_answer,
+    tolerance_of,
 )
 from export.checks.apart import C_LIBRARY, TENSORFLOW, run_apart
 from export.checks.c_api import has_library
@@ -44,7 +45,7 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
     if has_library():
         (result,) = run_apart(C_LIBRARY, [job])
         found = check_result(stored, requests, result, "the C library")
-        difference = compare(requests, answers, found, "TensorFlow in Python")
+        difference = compare(requests, answers, found, "TensorFlow in Python", tolerance_of(stored))
         yield f"C library   {_times(result)}; same answers, floats to {difference:.1g}"
     else:
         yield "C library   not installed, so not tried"
@@ -110,13 +111,17 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
       ValueError: if answers differ.
     """
     source = model_dir or stored.card["source"]
-    if not model_dir and not pathlib.Path(source).expanduser().exists():
-        return f"source      {source} is not here, so not compared; --model_dir=... says where"
+    options = stored.card.get("options", {})
+    needed = [source, *(options[name] for name in ("index", "rerank") if options.get(name))]
+    gone = [path for path in needed if not pathlib.Path(path).expanduser().exists()]
+    if gone and not model_dir:
+        return f"source      {gone[0]} is not here, so not compared; --model_dir=... says where"
     requests = make_requests(stored)
     served = load_source(stored, source)
     expected = [python_answer(served, stored, request) for request in requests]
     first = len(stored.warmup)
-    difference = compare(requests, expected, found[first : first + len(requests)], source)
+    answers = found[first : first + len(requests)]
+    difference = compare(requests, expected, answers, source, tolerance_of(stored))
     return (
         f"source      {len(requests)} requests of odd texts answered as {source} does; floats to "
         f"{difference:.1g}"

@@ -33,6 +33,12 @@ def shape_of(spec: Spec) -> list[int]:
     return [int(axis.get("size", 0)) for axis in spec.get("tensor_shape", {}).get("dim", [])]
 
 
+def is_number(spec: Spec) -> bool:
+    """True for an input that is one number for the whole batch."""
+    shape = spec.get("tensor_shape")
+    return shape is not None and not shape.get("dim") and not shape.get("unknown_rank")
+
+
 def to_array(name: str, values: Any, spec: Spec) -> np.ndarray:
     """Returns one input as an array of its type; strings as an object array of bytes.
 
@@ -48,7 +54,7 @@ def to_array(name: str, values: Any, spec: Spec) -> np.ndarray:
             array = given.astype(DTYPES.get(kind, given.dtype), casting="same_kind")
             if array.dtype.kind != "f" and (array != given).any():
                 raise ValueError
-        if shape and np.ndim(array) != len(shape):
+        if (shape or is_number(spec)) and np.ndim(array) != len(shape):
             raise ValueError
     except (ValueError, TypeError, AttributeError):
         raise ValueError(

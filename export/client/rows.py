@@ -3,6 +3,7 @@
 import base64
 import json
 import pathlib
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,16 @@ def _read_bytes(value: dict[str, Any]) -> Any:
     return base64.b64decode(value["b64"]) if set(value) == {"b64"} else value
 
 
-def as_columns(rows: list[Row], names: list[str]) -> dict[str, list]:
+def as_columns(rows: list[Row], names: list[str], numbers: Container[str] = ()) -> dict[str, Any]:
     """Returns rows as inputs by name; a row that is a plain text is the only input.
 
+    Args:
+      rows: of one batch.
+      names: of the inputs.
+      numbers: of those that are one number for the whole batch.
+
     Raises:
-      ValueError: if a row has other inputs than these names.
+      ValueError: if a row has other inputs than these names, or another number than the first.
     """
     named = [{names[0]: row} if isinstance(row, str) else row for row in rows]
     for row in named:
@@ -53,7 +59,16 @@ def as_columns(rows: list[Row], names: list[str]) -> dict[str, list]:
                 f"the model takes {' and '.join(names)}; received {' and '.join(row)}. Give them "
                 "by name, in a .jsonl file."
             )
-    return {name: [row[name] for row in named] for name in names}
+    columns = {name: [row[name] for row in named] for name in names}
+    for name in filter(numbers.__contains__, names):
+        first, *others = columns[name]
+        if any(other != first for other in others):
+            raise ValueError(
+                f"{name} is one number for all rows of a request; received {columns[name]}. Give "
+                "--batch_size=1, or the same number in all."
+            )
+        columns[name] = first
+    return columns
 
 
 def as_plain(values: Any) -> Any:

@@ -19,7 +19,7 @@ from bert_tf.served.model import Served
 from bert_tf.served.models import load
 from bert_tf.tasks.gap_filling import GAP, MaskedModel, fill_text
 from bert_tf.tasks.text_scores import score_words
-from bert_tf.text.kinds import MASK, piece_texts
+from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
 from bert_tf.text.tokenization import make_tokenizer
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
 
@@ -180,7 +180,7 @@ class DemoModel:
         if self._masked is None:
             tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
             self._masked = MaskedModel(served.model, tokenizer)
-        length = len(self._masked.row(text))
+        length = 2 + len(encode_with_masks(self._masked.tokenizer, text))
         if length > served.max_seq_length:
             return {"fillings": [], "words": []}
         if GAP.search(text) or MASK in text:

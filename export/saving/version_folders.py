@@ -11,6 +11,7 @@ from bert_tf.served.saved_models import versions
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:
     """Returns where the ids model of a text model stands: serving/sst2 -> serving/sst2_ids."""
+    folder = folder if folder.name else folder.absolute()
     return folder.with_name(f"{folder.name}_ids")
 
 
@@ -35,6 +36,7 @@ def hidden_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
     It stands beside the model's folder, not in it, so that no server ever looks at it.
     """
+    path = path if path.parent.name else path.absolute()
     hidden = path.parent.with_name(f".{path.parent.name}.{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)

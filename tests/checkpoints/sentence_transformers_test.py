@@ -106,6 +106,9 @@ def test_new_and_old_forms_are_the_same_model(tmp_path, name):
     to_new_names(new)
     model = BertEmbedder.from_pretrained(new)
     assert model.embedding == read_checkpoint(folder).embedding
+    old = copy(folder, tmp_path / "old")  # As before the first release.
+    (old / "sentence_bert_config.json").rename(old / "sentence_roberta_config.json")
+    assert read_checkpoint(old).embedding == model.embedding
     np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
 
 

@@ -28,6 +28,7 @@ from export.saving.warmup import read_log
 from export.saving.writing import SAMPLES, save
 from tests.export.made_models import PURPOSE_OF_KIND, write_model
 from tests.export.toy_model import save_toy_model
+from tests.programs import finish, run
 
 KIND = "next_sentence"  # of the fast tests; it takes pairs
 TOKENIZE = "FastWordpieceTokenizeWithOffsets"
@@ -190,6 +191,16 @@ def test_every_other_kind(tmp_path) -> None:
     in_c = run_apart(C_LIBRARY, jobs) if has_library() else [None] * len(jobs)
     for key, result, c_result in zip(models, run_apart(TENSORFLOW, jobs), in_c, strict=True):
         assert_good(models[key], result, c_result, key[1])
+
+
+@pytest.mark.slow
+def test_bfloat16_is_compared_with_bfloat16(tmp_path) -> None:
+    source = write_model(tmp_path / "run", KIND, num_hidden_layers=2)
+    given = {"model_dir": source, "output_dir": tmp_path / "out", "precision": "bfloat16"}
+    finish(run("export.saved_model", **given))
+    stored = read(tmp_path / "out" / "1")
+    assert stored.card["options"] == {"precision": "bfloat16"}
+    assert "answered as" in "\n".join(check(tmp_path / "out" / "1"))
 
 
 @pytest.mark.slow

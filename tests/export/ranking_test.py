@@ -15,7 +15,9 @@ from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.reranker import Reranker
 from bert_tf.served.models import load
 from bert_tf.served.ranking import NO_SCORE, VectorStore
-from export.checks.model_check import check
+from export.ask import ask
+from export.checks.model_check import check, check_source
+from export.checks.stored_model import read
 from export.saving.writing import save
 from tests.export.made_models import TEXTS
 from tests.shared_data import shared_data
@@ -129,6 +131,15 @@ def test_saved_models_pass_all_checks(
     for path in paths:
         printed = "\n".join(check(path))
         assert "answered as" in printed, printed
+    if kind == "reranker":
+        answer = ask(paths[0], [QUERIES[0], "the river\nb b b"])[1]
+        assert len(answer["scores"]) == len(answer["order"]) == 2
+        return
+    assert len(ask(paths[0], QUERIES[:1])[1]["ids"]) == 10
+    stored = read(paths[0])
+    gone = {**stored.card, "options": {**options, "index": "gone.index"}}
+    said = check_source(dataclasses.replace(stored, card=gone), [], "")
+    assert "gone.index is not here, so not compared" in said
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from tests.programs import fail, run
         ({"kind": "search", "index": "i", "precision": "bfloat16"}, "--precision is not for"),
         ({"kind": "classifier", "top_k": 3}, "--top_k is for fill_mask, not for"),
         ({"kind": "tagger", "index": "i"}, "--index is for search, not for"),
+        ({"model_dir": "", "index": "i"}, "i is no index"),
         ({"version": 3}, "3 exists already, and a version never changes"),
     ],
 )

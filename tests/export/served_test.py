@@ -370,6 +370,20 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "option", "message"),
+    [
+        ("classifier", {"top_k": 3}, "top_k is for fill_mask; .* is served as classifier"),
+        ("tagger", {"texts": ("text", "text_b")}, "pair is for classifier, multi_label, regr"),
+        ("classifier", {"pooling": "cls"}, "pooling is for embeddings"),
+    ],
+)
+def test_options_of_other_kinds_are_refused(tmp_path, kind, option, message):
+    folder = str(write_model(tmp_path / "m", kind))
+    with pytest.raises(ValueError, match=message):
+        load(folder, **option)
+
+
+@pytest.mark.parametrize(
     "kind",
     [
         "classifier",

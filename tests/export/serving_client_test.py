@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from export import serving_client
 from export.client import protocol
-from export.client.protocol import ServingError, one_line, shape_of
-from export.client.rows import read_input
+from export.client.protocol import ServingError, is_number, one_line, shape_of, to_array
+from export.client.rows import as_columns, read_input
 from export.serving_client import ClientConfig, ServingClient, answer_rows, ask
 from tests.export.serving_stand_in import StandIn
 from tests.export.toy_model import save_toy_model
@@ -150,6 +150,18 @@ def test_wrong_inputs_are_refused_before_they_are_sent(connect, stand_in):
     with pytest.raises(ValueError, match="different sizes: {'text': 1, 'text_b': 2}"):
         connect(signature="compare").predict({"text": ["a"], "text_b": ["b", "c"]})
     assert stand_in.requests == 0
+
+
+def test_a_number_for_all_rows():
+    spec = {"dtype": "DT_INT32", "tensor_shape": {}}
+    assert is_number(spec) and not is_number({**spec, "tensor_shape": {"unknown_rank": True}})
+    assert to_array("k", 5, spec).shape == ()
+    with pytest.raises(ValueError, match="k takes DT_INT32"):
+        to_array("k", [5], spec)
+    rows = [{"query": "a", "k": 5}, {"query": "b", "k": 5}]
+    assert as_columns(rows, ["k", "query"], ["k"]) == {"k": 5, "query": ["a", "b"]}
+    with pytest.raises(ValueError, match=r"k is one number for all rows .*received \[5, 6\]"):
+        as_columns([*rows[:1], {"query": "b", "k": 6}], ["k", "query"], ["k"])
 
 
 @BOTH

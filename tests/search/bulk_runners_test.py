@@ -78,7 +78,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != ".index.json"  # It holds the index's own path.
+        if path.is_file() and not path.name.startswith(".index-")  # They hold the index's path.
     }
 
 
@@ -166,6 +166,12 @@ def test_bad_input_is_one_clear_line(
     # The same documents, other flags.
     found = message(output_dir=whole / "out", index_dir=whole / "out.index", dtype="int8")
     assert "out.index exists already" in found
+    again = {**given, "output_dir": whole / "out"}
+    finish(run_program("embed_texts", **again, index_dir=whole / "half.index", dtype="float16"))
+    printed = finish(run_program("embed_texts", **again, index_dir=whole / "out.index"))
+    assert "out.index: the index is there already" in printed
+    found = message(input_file="tfds:ag_news_subset", output_dir=tmp_path / "u")
+    assert "embed_texts reads files, not tfds:ag_news_subset" in found
     found = message(output_dir=tmp_path / "long", max_seq_length=999)
     assert "--max_seq_length=999, but" in found and not (tmp_path / "long").exists()
 

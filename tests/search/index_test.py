@@ -81,6 +81,12 @@ def test_what_a_killed_build_leaves_is_named_and_replaced(tmp_path: pathlib.Path
     assert len(Index(tmp_path / "index")) == 5 and not left.exists()
 
 
+def test_the_current_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="is no index"):
+        Index(pathlib.Path())
+
+
 def test_an_addition_that_fails_changes_nothing(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 30), model="m")

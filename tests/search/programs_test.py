@@ -10,6 +10,7 @@ from bert_tf.search.documents import read_documents
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Index
 from bert_tf.search.trec import read_run
+from bert_tf.tasks import embedding
 from tests.programs import run
 from tests.shared_data import shared_data
 from tests.tasks.beir_test import write
@@ -54,6 +55,9 @@ def test_tables_of_documents(tmp_path: pathlib.Path) -> None:
     assert found == [(f"{name}:1", "Head body"), (f"{name}:2", "alone"), ("x", "text")]
     with pytest.raises(ValueError, match="b.jsonl line 1 has the id 'x' of .* again"):
         list(read_documents(f"{path},{path}"))
+    shouted = tmp_path / "A.CSV"
+    shouted.write_text((tmp_path / "a.csv").read_text())
+    assert [document.text for document in read_documents(str(shouted))] == ["Head body", "alone"]
     (tmp_path / "c.csv").write_text("body\ntext\n")
     with pytest.raises(ValueError, match="c.csv line 2 has no `text`, but body"):
         list(read_documents(str(tmp_path / "c.csv")))
@@ -91,7 +95,9 @@ def test_embeddings_are_those_of_sentence_transformers(model: str) -> None:
 
 
 @pytest.mark.slow
-def test_built_added_to_and_searched(tmp_path: pathlib.Path) -> None:
+def test_built_added_to_and_searched(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, index = fixture("mean_normalize"), tmp_path / "index"
     first = write_corpus(tmp_path / "first.jsonl", {"a": TEXTS["a"]})
     given = {"init_checkpoint": model, "output_dir": index}
@@ -106,6 +112,8 @@ def test_built_added_to_and_searched(tmp_path: pathlib.Path) -> None:
     done = run("search", index=index, query=TEXTS["b"], k=2)
     lines = done.stdout.splitlines()
     assert lines[:3] == [TEXTS["b"], "   1  1.0000  b", f"      {TEXTS['b']}"], done.printed
+    done = run("search", index=index, query="x")
+    assert done.returncode == 0 and "   3  " in done.stdout, done.printed  # Ten, if there were.
     done = run("search", index=index, query="x", k=4)
     assert "ERROR: k is 4, but" in done.printed and "has 3 documents" in done.printed
     done = run("search", index=index, query="x", init_checkpoint=fixture("cls"))
@@ -125,3 +133,9 @@ def test_built_added_to_and_searched(tmp_path: pathlib.Path) -> None:
     assert read_run(tmp_path / "a.run")["q"].keys() == {"a", "b", "c"}
     done = run("search", **options)
     assert "mrr@10 = 1.0000" in done.stdout
+    monkeypatch.setattr(embedding, "DEPTH", 2)  # The query itself, and two more.
+    own = tmp_path / "own"
+    own.mkdir()
+    write(own, corpus, [{"_id": "a", "text": TEXTS["a"]}], "a\tb\t1\na\tc\t1\n")
+    done = run("search", "--ignore_identical_ids", index=index, data_dir=own)
+    assert "recall@100 = 1.0000" in done.stdout, done.printed

@@ -146,7 +146,8 @@ def test_what_is_drawn_has_the_models_distribution(model):
     assert error.sum() < 45  # 10 pieces at most: passed by chance once in a million.
     best = int(scores.argmax())
     assert {Sampling(top_k=1).draw(scores, random) for _ in range(20)} == {best}
-    assert {Sampling(top_p=1e-9).draw(scores, random) for _ in range(20)} == {best}
+    for top_p in (1e-9, 0.0):
+        assert {Sampling(top_p=top_p).draw(scores, random) for _ in range(20)} == {best}
     one, two = (
         fill_text(masked, "the [MASK] [MASK].", 4, sampling=Sampling(seed=s)) for s in (3, 3)
     )

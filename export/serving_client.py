@@ -146,7 +146,7 @@ class ServingClient:
         arrays = {
             key: to_array(key, inputs[key], spec) for key, spec in signature["inputs"].items()
         }
-        sizes = {key: len(inputs[key]) for key, array in arrays.items() if array.ndim}
+        sizes = {key: len(inputs[key]) for key, array in arrays.items() if np.ndim(array)}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The inputs are of different sizes: {sizes}; expected one batch.")
         try:

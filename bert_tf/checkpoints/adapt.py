@@ -165,8 +165,8 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
     ]
     num_new = sum(token not in old.ids for token in vocab.tokens)
     logging.info("Vocabulary: %d pieces, were %d; %d are new.", len(vocab), len(old), num_new)
-    sizes = {"vocab_size": len(vocab), "pad_token_id": vocab.pad_id}
-    config = dataclasses.replace(checkpoint.config, **sizes)
+    config = checkpoint.config
+    config = dataclasses.replace(config, vocab_size=len(vocab), pad_token_id=vocab.pad_id)
     weights = {**checkpoint.weights, **_mean_rows(checkpoint.weights, sources)}
     return dataclasses.replace(checkpoint, vocab=vocab, config=config, weights=weights)
 

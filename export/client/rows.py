@@ -59,7 +59,7 @@ def as_columns(rows: list[Row], names: list[str], numbers: Container[str] = ()) 
                 f"the model takes {' and '.join(names)}; received {' and '.join(row)}. Give them "
                 "by name, in a .jsonl file."
             )
-    columns = {name: [row[name] for row in named] for name in names}
+    columns: dict[str, Any] = {name: [row[name] for row in named] for name in names}
     for name in filter(numbers.__contains__, names):
         first, *others = columns[name]
         if any(other != first for other in others):

@@ -18,6 +18,7 @@ from absl import app, flags
 
 from benchmarks.finetuning_tasks import RECIPES, choose
 from benchmarks.timing import print_table
+from bert_tf.files import atomic_write
 
 DATA = flags.DEFINE_string("data", "data", "Folder of the data sets.")
 OUTPUT = flags.DEFINE_string("output_dir", None, "Runs, files and results.", required=True)
@@ -36,7 +37,8 @@ def make_files(task: str) -> list[str]:
         rows = choose(recipe, rows) if name == "train" else rows
         path = pathlib.Path(OUTPUT.value, "data", f"{task}.{name}.jsonl")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
+        with atomic_write(path) as file:  # Another call may be reading it.
+            file.writelines(json.dumps(row) + "\n" for row in rows)
         given.append(f"--{name}_file={path}")
     if rows[0]["pair"] is not None:
         given.append("--text_b_column=pair")
@@ -49,7 +51,8 @@ def scores(task: str, name: str, source: str) -> list[float]:
     folder = pathlib.Path(OUTPUT.value, setting, name, task)
     path = folder / "seeds.json"
     if not path.exists():
-        start = [f"--init_checkpoint={source}"]
+        # transformers pre-trains without a pooler.
+        start = [f"--init_checkpoint={source}", "--may_miss=bert/pooler/"]
         if name == "random":
             shape = f"--bert_config_file={source}/bert_config.json"
             start = [shape, f"--vocab_file={source}/vocab.txt"]
@@ -63,7 +66,8 @@ def scores(task: str, name: str, source: str) -> list[float]:
         with (folder / "log.txt").open("w", encoding="utf8") as log:
             subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT)
     by_seed = json.loads(path.read_text())["seeds"]
-    return [100 * metrics[TASKS[task]] for metrics in by_seed.values()]
+    # The correlation of constant predictions is undefined.
+    return [100 * (metrics[TASKS[task]] or 0.0) for metrics in by_seed.values()]
 
 
 def as_text(values: list[float]) -> str:

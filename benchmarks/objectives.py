@@ -53,10 +53,11 @@ def pretrain(name: str) -> pathlib.Path:
 
 
 def line(name: str) -> list[str]:
-    """Returns an objective's steps, minutes, and its encoder's scores after fine-tuning."""
+    """Returns an objective's name, steps, scores after fine-tuning, and flags."""
     folder = pretrain(name)
     last = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()][-1]
-    tasks = (as_text(scores(task, name, str(folder))) for task in ("sst2", "stsb"))
+    key = f"{folder.parent.name}-{name}"
+    tasks = (as_text(scores(task, key, str(folder))) for task in ("sst2", "stsb"))
     return [name, f"{last['step']}", *tasks, OBJECTIVES[name]]
 
 

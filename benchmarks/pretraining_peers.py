@@ -1,7 +1,7 @@
 """Pre-trains BERT with transformers or keras-hub, on our rows and for a number of minutes.
 
-    python -m benchmarks.pretraining_peers --records=cache/train-KEY --vocab_file=vocab.txt \\
-        --peer=transformers --minutes=60 --output_dir=/tmp/peers
+    python -m benchmarks.pretraining_peers --records=cache/train-KEY --rows=rows.npy \\
+        --vocab_file=vocab.txt --peer=keras_hub --minutes=60 --output_dir=/tmp/peers
 
 The size is that of configs/one_hour.flags; the rest is what the libraries' own examples do: BERT's
 architecture with dropout, 15 % of the pieces masked by the library, AdamW with linear warm-up and
@@ -9,8 +9,8 @@ decay, here over the clock, and a rate that suits so short a run. Products are i
 those that run_pretraining cached, in one random order. What is written is the library's own
 format, which `run_pretraining --do_train=false`, `fine_tuned` and all programs read.
 
-transformers needs no TensorFlow: give it rows as a file, --rows=rows.npy, which a call of this
-program with --rows alone writes.
+transformers needs no TensorFlow, only absl-py: first let a call without --peer write --rows, then
+start it with its own Python, without --records.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ PEER = flags.DEFINE_enum("peer", None, ["transformers", "keras_hub"], "Which to 
 MINUTES = flags.DEFINE_float("minutes", 60, "From the first step on.", lower_bound=0)
 RATE = flags.DEFINE_float("learning_rate", 5e-4, "Peak.")
 BATCH = flags.DEFINE_integer("train_batch_size", 64, "Rows a step.")
-OUTPUT = flags.DEFINE_string("output_dir", "/tmp/peers", "A folder each is made in it.")
+OUTPUT = flags.DEFINE_string("output_dir", "/tmp/peers", "Each peer gets a folder in it.")
 
 SIZE, LAYERS, HEADS, INNER = 256, 4, 4, 1024
 PREDICTED, WARMUP, DECAY = 0.15, 0.1, 0.01

@@ -695,7 +695,7 @@ class OptimizerConfig(Config):
         if self.train_minutes:
             form, whole, limit = "{}_proportion", 1, "1"
         ends = {name: getattr(self, name) for name in map(form.format, ("warmup", "cooldown"))}
-        if all(ends.values()) and sum(ends.values()) > whole:
+        if ends[form.format("cooldown")] and sum(ends.values()) > whole:
             text = " and ".join(f"{name} {value:g}" for name, value in ends.items())
             raise ValueError(f"{text} add up to more than {limit}; shorten one of them.")
 
@@ -734,7 +734,9 @@ class TrainingConfig(Config):
     )
     bert_config_file: str = changeable("", "bert_config.json; its values replace the shape flags.")
     do_train: bool = changeable(False, "Train.")
-    do_eval: bool = changeable(False, "Evaluate at the end, and every eval_steps during training.")
+    do_eval: bool = changeable(
+        False, "Evaluate at the end; for evaluations during training see eval_steps."
+    )
     train_batch_size: int = option(32, "Examples per step, on all replicas together.", lower=1)
     batch_ramp_start: int = option(
         0, "Size of the first batches, which doubles until train_batch_size; 0: no ramp.", lower=0

@@ -44,11 +44,16 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
             raise FileNotFoundError(
                 f"there is no file {path}; the package's flagfiles are {', '.join(shipped)}."
             )
-        # A value may end in a space: prompts do.
-        lines = (line.lstrip() for line in path.read_text(encoding="utf8").splitlines())
+        lines = map(_stripped, path.read_text(encoding="utf8").splitlines())
         flags = [line for line in lines if line and not line.startswith(("#", "//"))]
         result += _lines(flags, (*inside, path.resolve()))
     return result
+
+
+def _stripped(line: str) -> str:
+    """Returns a line without white space around it; a prompt keeps the space at its end."""
+    is_prompt = line.partition("=")[0].endswith("_prompt")
+    return line.lstrip() if is_prompt else line.strip()
 
 
 def _found(name: str, inside: tuple[pathlib.Path, ...]) -> pathlib.Path:

@@ -34,7 +34,7 @@ from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.objectives.distillation import Distillation, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
-from bert_tf.run_record import only_training, recorded, write_run_record
+from bert_tf.run_record import has_checkpoints, only_training, recorded, write_run_record
 from bert_tf.tasks.mask_samples import MaskSamples
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
@@ -116,7 +116,7 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
         return configs, None
 
     given, record = config_flags.given(ModelConfig), folder / "bert_config.json"
-    if training.do_train and any(folder.glob("model.ckpt-*.index")):
+    if training.do_train and has_checkpoints(folder):
         logging.info("%s has checkpoints; --init_checkpoint is not read again.", folder)
         return configs._replace(model=merge(ModelConfig.read(record), given, str(record))), None
     start = read_start(

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import re
 from collections.abc import Iterator
 
 from bert_tf.config import Config, ModelConfig
@@ -25,6 +26,12 @@ def only_training(output_dir: str) -> Iterator[None]:
                 "--output_dir."
             )
         yield
+
+
+def has_checkpoints(folder: pathlib.Path) -> bool:
+    """True if a run directory has checkpoints of its own; a copy under another name is none."""
+    names = (path.name for path in folder.glob("model.ckpt-*.index"))
+    return any(re.fullmatch(r"model\.ckpt-\d+\.index", name) for name in names)
 
 
 def check_same_run(output_dir: str, *configs: Config) -> None:

@@ -2,6 +2,7 @@
 
     python -m export.ask serving/sst2/1 "A fine film."
     python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
+    python -m export.ask serving/notes/1 "What to search."
 
 The likeliest class comes first; --json prints the outputs by name, as a server would send them.
 """
@@ -24,8 +25,12 @@ class AskConfig(Config):
     saved_model: str = option(
         "", "Folder of a version, such as serving/sst2/1; its parent: the newest version."
     )
-    text: str = option("", "The text; or the question.")
-    second_text: str = option("", "The second text of a pair; or the context of a question.")
+    text: str = option("", "The text; or the question, or what to search.")
+    second_text: str = option(
+        "",
+        "The second text of a pair; the context of a question; or a reranker's documents, one on "
+        "each line.",
+    )
     json: bool = option(False, "Print all outputs by name as one JSON object.")
 
 

@@ -40,8 +40,9 @@ def test_found_in_any_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
 
 def test_a_prompt_keeps_the_space_at_its_end(tmp_path: pathlib.Path) -> None:
     config = RetrieverConfig(query_prompt="query: ")
-    (tmp_path / "run.flags").write_text(config_flags.flagfile(config))
-    assert "--query_prompt=query: " in flagfiles.expanded(["", f"--flagfile={tmp_path}/run.flags"])
+    (tmp_path / "run.flags").write_text(config_flags.flagfile(config) + "--do_train \n")
+    found = flagfiles.expanded(["", f"--flagfile={tmp_path}/run.flags"])
+    assert "--query_prompt=query: " in found and "--do_train" in found
 
 
 def test_errors_name_the_file(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:

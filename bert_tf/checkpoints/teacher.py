@@ -9,6 +9,7 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import Checkpoint, listed
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.files import read_json, write_json
+from bert_tf.run_record import has_checkpoints
 from bert_tf.text.tokenization import AnyVocab
 
 RECORD = "teacher.json"
@@ -66,7 +67,7 @@ def check_same_teacher(folder: str | os.PathLike, teacher: Checkpoint, is_chief:
       ValueError: if the run began with another one.
     """
     path, digest = pathlib.Path(folder, RECORD), weights_digest(teacher)
-    has_begun = any(path.parent.glob("model.ckpt-*.index"))
+    has_begun = has_checkpoints(path.parent)
     before = read_json(path).get("weights") if has_begun and path.exists() else digest
     if before != digest:
         raise ValueError(

@@ -213,7 +213,8 @@ def _use_records(data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool) -
     elif len(train_files) > 1:
         eval_files = [train_files.pop()]
         logging.info(
-            "No --eval_file: %s is evaluated on; training with --do_eval leaves it out.",
+            "No --eval_file: %s is evaluated on; training with --do_eval or --eval_steps leaves it "
+            "out.",
             eval_files[0],
         )
     else:

@@ -306,9 +306,10 @@ def _judge_scores(run: Run, found: Diagnosis) -> None:
 
 def _judge_seeds(run: Run, found: Diagnosis) -> None:
     path = run.folder / "seeds.json"
-    seeds: dict[str, dict[str, float]] = read_json(path)["seeds"] if path.is_file() else {}
+    seeds: dict[str, dict[str, Any]] = read_json(path)["seeds"] if path.is_file() else {}
     named = {seed: main_score(results) for seed, results in seeds.items()}
-    scores = np.array([score for _, score in named.values()])
+    # null: a correlation of constants
+    scores = np.nan_to_num(np.array([score for _, score in named.values()], float))
     if len(scores) < 2:
         return
     name = next(iter(named.values()))[0]
@@ -319,7 +320,7 @@ def _judge_seeds(run: Run, found: Diagnosis) -> None:
         "Report mean and deviation, not the best. More steps, warm-up and bias correction "
         "(--optimizer=adamw) narrow the spread; if you leave out failed runs, say so.",
         measured=f"{name} from {scores.min():.4f} to {scores.max():.4f} over {len(scores)} seeds",
-        details=tuple(f"seed {seed}: {score:.4f}" for seed, (_, score) in named.items()),
+        details=tuple(f"seed {s}: {score:.4f}" for s, score in zip(named, scores, strict=True)),
     )
 
 

@@ -15,7 +15,7 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
-from bert_tf.run_record import recorded, shared_values
+from bert_tf.run_record import has_checkpoints, recorded, shared_values
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
@@ -247,7 +247,7 @@ def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
     named = training.init_checkpoint
     if named and not training.do_train and named != recorded(str(folder), "init_checkpoint"):
         return False
-    return any(folder.glob("model.ckpt-*.index"))
+    return has_checkpoints(folder)
 
 
 def check_start(configs: Configs) -> None:

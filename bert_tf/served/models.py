@@ -75,6 +75,7 @@ OF_KINDS = {  # The kinds that have an option.
     **dict.fromkeys((*OF_EMBEDDINGS, "side"), ("embeddings",)),
     **dict.fromkeys(("top_k", "rounds"), ("fill_mask",)),
     "null_score_diff_threshold": ("question_answering",),
+    **dict.fromkeys(("index", "store", "rerank", "rerank_k"), ("search",)),
     "texts": ("classifier", "multi_label", "regression"),
 }
 WINDOWS_LOST = (

@@ -1,7 +1,9 @@
 """Mean and spread of several runs that differ only in their seed."""
 
+import math
 import pathlib
 import statistics
+from typing import Any
 
 from absl import logging
 
@@ -11,19 +13,32 @@ from bert_tf.files import write_json
 def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Returns mean, sample standard deviation, minimum and maximum of each metric.
 
+    All are nan if a value is: the correlation of constant predictions, for one.
+
     Args:
       results: metrics by name, by seed; all have the same names.
     """
     names = next(iter(results.values()))
     columns = {name: [values[name] for values in results.values()] for name in names}
+    return {name: _spread(values) for name, values in columns.items()}
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    if not all(map(math.isfinite, values)):
+        return dict.fromkeys(("mean", "sd", "min", "max"), math.nan)
     return {
-        name: {
-            "mean": statistics.fmean(values),
-            "sd": statistics.stdev(values) if len(values) > 1 else 0.0,
-            "min": min(values),
-            "max": max(values),
-        }
-        for name, values in columns.items()
+        "mean": statistics.fmean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+    }
+
+
+def _for_json(table: dict[Any, dict[str, float]]) -> dict[Any, dict[str, float | None]]:
+    """Returns a table with null for what JSON has no number for."""
+    return {
+        key: {name: value if math.isfinite(value) else None for name, value in row.items()}
+        for key, row in table.items()
     }
 
 
@@ -32,7 +47,8 @@ def write_summary(folder: pathlib.Path, results: dict[int, dict[str, float]]) ->
     if not any(results.values()):
         return
     summary = summarize(results)
-    write_json(folder / "seeds.json", {"seeds": results, "summary": summary})
+    written = {"seeds": _for_json(results), "summary": _for_json(summary)}
+    write_json(folder / "seeds.json", written)
     logging.info("Over %d seeds (mean ± standard deviation, minimum to maximum):", len(results))
     for name, row in summary.items():
         logging.info(

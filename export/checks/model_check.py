@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from bert_tf.checkpoints.hub import is_hub_name
 from export.checks.answer_check import (
     Answer,
     broken_request,
@@ -99,6 +100,11 @@ def check_result(
     return answers
 
 
+def is_gone(path: str) -> bool:
+    """True if a path leads nowhere; a name on a hub is no path."""
+    return not is_hub_name(path) and not pathlib.Path(path).expanduser().exists()
+
+
 def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -> str:
     """Compares answers with those of the model that it was made from.
 
@@ -112,10 +118,11 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
     """
     source = model_dir or stored.card["source"]
     options = stored.card.get("options", {})
-    needed = [source, *(options[name] for name in ("index", "rerank") if options.get(name))]
-    gone = [path for path in needed if not pathlib.Path(path).expanduser().exists()]
-    if gone and not model_dir:
-        return f"source      {gone[0]} is not here, so not compared; --model_dir=... says where"
+    if not model_dir and is_gone(source):
+        return f"source      {source} is not here, so not compared; --model_dir=... says where"
+    for name in ("index", "rerank"):
+        if is_gone(options.get(name, "")):
+            return f"source      {options[name]} is not here, so not compared"
     requests = make_requests(stored)
     served = load_source(stored, source)
     expected = [python_answer(served, stored, request) for request in requests]

@@ -213,7 +213,7 @@ def test_loss_that_does_not_move(tmp_path):
 
 @pytest.mark.parametrize(
     ("scores", "expected"),
-    [((0.84, 0.86, 0.85), None), ((0.84, 0.86, 0.79), "WARNING"), ((0.84, 0.53), "SERIOUS")],
+    [((0.84, 0.86, 0.85), None), ((0.84, 0.86, 0.79), "WARNING"), ((0.84, None), "SERIOUS")],
 )
 def test_seeds(tmp_path, scores, expected):
     seeds = {str(number): {"accuracy": score} for number, score in enumerate(scores)}

@@ -375,6 +375,7 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
         ("classifier", {"top_k": 3}, "top_k is for fill_mask; .* is served as classifier"),
         ("tagger", {"texts": ("text", "text_b")}, "pair is for classifier, multi_label, regr"),
         ("classifier", {"pooling": "cls"}, "pooling is for embeddings"),
+        ("classifier", {"store": "int8"}, "store is for search"),
     ],
 )
 def test_options_of_other_kinds_are_refused(tmp_path, kind, option, message):

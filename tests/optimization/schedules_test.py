@@ -158,6 +158,10 @@ def test_options_without_effect_are_refused(options, message):
             "num_warmup_steps 50 and num_cooldown_steps 60 add up to more than 100 steps",
         ),
         (
+            {"num_train_steps": 100, "num_warmup_steps": 0, "num_cooldown_steps": 200},
+            "num_cooldown_steps 200 add up to more than 100 steps",
+        ),
+        (
             {"train_minutes": 5.0, "warmup_proportion": 0.6, "cooldown_proportion": 0.5},
             "warmup_proportion 0.6 and cooldown_proportion 0.5 add up to more than 1;",
         ),

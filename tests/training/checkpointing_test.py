@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.tf_bundle import write_bundle
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.run_record import has_checkpoints
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from tests.training.toy_task import ToyTask
 
@@ -87,6 +88,9 @@ def test_what_a_killed_save_left_is_deleted_and_never_restored(directory):
     own = {"model.ckpt-best.index", "model.ckpt-5.tar.gz", "model.ckpt-5_backup"}  # Somebody's own.
     for name in own:
         (directory.path / name).mkdir()
+        (directory.path / "other" / name).mkdir(parents=True)
+    assert not has_checkpoints(directory.path / "other")
+    assert has_checkpoints(directory.path)
     assert directory.restore()[0] == 5
     assert len(list(directory.path.glob("model*"))) == 7  # reading changes nothing
     directory.delete_leftovers()

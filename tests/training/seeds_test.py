@@ -38,6 +38,15 @@ def test_file_and_lines(tmp_path, caplog):
     assert accuracy.split() == ["accuracy", "0.7500", "±", "0.2500", "(0.5000", "to", "1.0000)"]
 
 
+def test_a_metric_that_is_undefined_is_null(tmp_path):
+    results = {1: {"spearman": float("nan"), "loss": 1.0}, 2: {"spearman": 0.5, "loss": 1.0}}
+    write_summary(tmp_path, results)
+    written = json.loads((tmp_path / "seeds.json").read_text(), parse_constant=pytest.fail)
+    assert [row["spearman"] for row in written["seeds"].values()] == [None, 0.5]
+    assert set(written["summary"]["spearman"].values()) == {None}
+    assert written["summary"]["loss"]["mean"] == 1.0
+
+
 def test_nothing_without_evaluations(tmp_path):
     write_summary(tmp_path, {1: {}, 2: {}})
     write_summary(tmp_path, {})

@@ -58,9 +58,9 @@ RECIPES = {
     "6 x 256": "--num_hidden_layers=6",
     "4 x 384": "--hidden_size=384 --num_attention_heads=6 --intermediate_size=1024",
     "2 x 256": "--num_hidden_layers=2",
-    "paper, 1e-4": f"{PAPER} --learning_rate=1e-4",
-    "paper, 5e-4": f"{PAPER} --learning_rate=5e-4",
-    "paper, 1e-3": f"{PAPER} --learning_rate=1e-3",
+    "paper 1e-4": f"{PAPER} --learning_rate=1e-4",
+    "paper 5e-4": f"{PAPER} --learning_rate=5e-4",
+    "paper 1e-3": f"{PAPER} --learning_rate=1e-3",
 }
 
 

@@ -39,7 +39,7 @@ print(*lines[1000:1003], sep="\n")
 # %% language="bash"
 # python -m bert_tf.run_pretraining --flagfile=configs/quickstart.flags \
 #     --input_file=my_text.txt --output_dir=run --vocab_size=4096 \
-#     --num_train_steps=400 --num_warmup_steps=40 --eval_steps=100 --max_eval_steps=10 \
+#     --train_minutes=1.5 --eval_steps=100 --max_eval_steps=10 \
 #     2>&1 | tail -5
 
 # %%
@@ -55,8 +55,8 @@ print(pathlib.Path("run/eval_results.txt").read_text())
 # ## What it learned
 #
 # After so few steps: which words are frequent, and a little of what stands beside them. `make
-# quickstart` takes 2,500 steps on three times the text; the paper's model took a million steps of
-# 256 longer rows.
+# quickstart` trains for four minutes on more text; the paper's model took a million steps of 256
+# longer rows.
 
 # %%
 predictor = bert_tf.load("run")

@@ -13,7 +13,9 @@ import pytest
 
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
+from bert_tf.text.tokenization import make_tokenizer
+from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import shared_data
 
@@ -295,3 +297,11 @@ def test_a_path_out_of_the_folder_is_refused(tmp_path):
     (path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValueError, match="outside the folder"):
         read_checkpoint(pathlib.Path(path))
+
+
+def test_pieces_of_a_prompt_are_counted_as_they_are_read():
+    vocab = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "t", "##h", "##e"))
+    tokenizer = make_tokenizer(vocab, False)
+    for lowers, count in ((False, 1), (True, 3)):
+        embedding = EmbeddingConfig(include_prompt=False, lower_case_texts=lowers)
+        assert prompt_pieces(tokenizer, embedding, "The ") == 1 + count  # [CLS] among them.

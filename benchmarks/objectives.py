@@ -63,6 +63,8 @@ def line(name: str) -> list[str]:
 
 def main(_: list[str]) -> None:
     names = ONLY.value or list(OBJECTIVES)
+    if unknown := sorted(set(names) - set(OBJECTIVES)):
+        raise ValueError(f"--only: {unknown} are no objectives; these are: {list(OBJECTIVES)}.")
     print_table(["objective", "steps", "sst2", "stsb", "flags"], map(line, names))
 
 

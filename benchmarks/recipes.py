@@ -53,8 +53,16 @@ RECIPES = {
     "learned positions": "--position_type=learned",
     "post-norm": "--block_type=post_norm",
     "no gate": "--gated_feed_forward=false --intermediate_size=1056",
+    "beta2 0.999": "--adam_beta_2=0.999",
+    "weight decay 0.1": "--weight_decay_rate=0.1",
+    "one cycle": "--learning_rate_schedule=cosine --cooldown_proportion=0",
+    "growing batches": "--batch_ramp_start=16 --batch_ramp_steps=200",
+    "packed rows": "--pack_rows",
+    "near duplicates out": "--deduplicate=near",
+    "embeddings of 128": "--embedding_size=128",
     "dropout": "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
     "8,192 pieces": "--vocab_size=8192",
+    "16,384 pieces": "--vocab_size=16384",
     "6 x 256": "--num_hidden_layers=6",
     "4 x 384": "--hidden_size=384 --num_attention_heads=6 --intermediate_size=1024",
     "2 x 256": "--num_hidden_layers=2",
@@ -104,6 +112,8 @@ def bits_a_character(results: dict[str, float]) -> float:
 
 def main(_: list[str]) -> None:
     names = ONLY.value or list(RECIPES)
+    if unknown := sorted(set(names) - set(RECIPES)):
+        raise ValueError(f"--only: {unknown} are no recipes; these are: {list(RECIPES)}.")
     for minutes in MINUTES.value:
         results = {name: run(name, minutes) for name in names}
         names = sorted(names, key=lambda name: bits_a_character(results[name]))

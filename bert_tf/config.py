@@ -8,6 +8,7 @@ those of google-research/bert wherever the meaning is the same.
 import dataclasses
 import functools
 import json
+import math
 import pathlib
 import typing
 from collections.abc import Iterable
@@ -146,8 +147,8 @@ def check_value(field: dataclasses.Field, kind: Any, value: Any) -> None:
     choices, lower, upper = (field.metadata[key] for key in ("choices", "lower", "upper"))
     if choices and value not in choices:
         raise ValueError(f"{field.name}: received {value!r}, expected one of {list(choices)}.")
-    if value != value:
-        raise ValueError(f"{field.name}: received {value}, expected a number.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{field.name}: received {value}, expected a finite number.")
     if lower is not None and value < lower:
         raise ValueError(f"{field.name}: received {value}, expected at least {lower}.")
     if upper is not None and value > upper:
@@ -620,12 +621,12 @@ class OptimizerConfig(Config):
     )
     warmup_proportion: float = share(
         0.1,
-        "Share of the run with rising learning rate, for fine-tuning and train_minutes, if "
-        "num_warmup_steps is not given.",
+        "Share of the run in which the learning rate rises, if num_warmup_steps is not given.",
     )
     cooldown_proportion: float = share(
         0.0,
-        "With train_minutes and the trapezoid, share of the run in which the rate falls.",
+        "Share of the run at whose end the rate of a trapezoid falls, if num_cooldown_steps is not "
+        "given.",
         needs=("learning_rate_schedule", "trapezoid"),
     )
     learning_rate_schedule: str = option(

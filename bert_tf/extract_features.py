@@ -52,7 +52,7 @@ def define_program_flags() -> None:
     config_flags.define_flags(ModelConfig, only=("do_lower_case",))
     config_flags.define_flags(DataConfig, only=("vocab_file", "max_seq_length"))
     config_flags.define_flags(
-        TrainingConfig, only=("init_checkpoint", "bert_config_file", "may_ignore")
+        TrainingConfig, only=("init_checkpoint", "bert_config_file", "may_ignore", "precision")
     )
     flags.DEFINE_string("input_file", "", "One text per line, or `a ||| b`; also .gz, .xz or .bz2.")
     flags.DEFINE_string(
@@ -73,6 +73,9 @@ def define_program_flags() -> None:
 def main(_: list[str]) -> None:
     check_flags()
 
+    import keras
+    import tensorflow as tf
+
     from bert_tf.modeling.text_model import (
         OwnEmbedder,
         TextEmbedder,
@@ -80,7 +83,11 @@ def main(_: list[str]) -> None:
         layers_of,
         read_encoder,
     )
+    from bert_tf.training.precision import choose_precision
 
+    asked = config_flags.from_flags(TrainingConfig)
+    policy = choose_precision(asked, tf.distribute.get_strategy()).precision
+    keras.mixed_precision.set_global_policy(policy)
     checkpoint = read_encoder(
         FLAGS.init_checkpoint,
         FLAGS.bert_config_file,

@@ -34,12 +34,26 @@ class LaunchConfig(Config):
     local_workers: int = option(0, "Processes on this machine; they share its GPUs.", lower=0)
     slurm: bool = option(False, "This process is a task started by Slurm's srun.")
     hosts: str = option("", "Hosts with ports, in short form: bert-[0-3].bert:2222,other:2222.")
-    index: int = option(-1, "Index of this host in `hosts`; -1: JOB_COMPLETION_INDEX.", lower=-1)
-    restarts: int = option(0, "How often to restart local workers after a loss.", lower=0)
-    grace_seconds: float = option(
-        20.0, "Seconds for local workers to end after a failure.", lower=0.0
+    index: int = option(
+        -1,
+        "Index of this host in `hosts`; -1: JOB_COMPLETION_INDEX.",
+        lower=-1,
+        needs=("hosts",),
     )
-    worker_logs: str = option("", "Folder for the output of local workers; empty: a new one.")
+    restarts: int = option(
+        0, "How often to restart local workers after a loss.", lower=0, needs=("local_workers",)
+    )
+    grace_seconds: float = option(
+        20.0,
+        "Seconds for local workers to end after a failure.",
+        lower=0.0,
+        needs=("local_workers",),
+    )
+    worker_logs: str = option(
+        "",
+        "Folder for the output of local workers; empty: a new one.",
+        needs=("local_workers",),
+    )
 
 
 config_flags.define_flags(LaunchConfig)

@@ -106,7 +106,8 @@ METRICS = {
     "next_sentence_accuracy": ("accuracy", "accuracy of next sentences"),
 }
 SHOWN_FLAGS = (
-    *("num_train_epochs", "num_train_steps", "train_batch_size", "learning_rate", "optimizer"),
+    *("num_train_epochs", "num_train_steps", "train_minutes", "train_batch_size"),
+    *("learning_rate", "optimizer"),
     *("warmup_proportion", "num_warmup_steps", "max_seq_length", "random_seed", "masking"),
 )
 KERAS_HUB_TYPE = "bert"  # Its classes for the other families are not tried here.
@@ -280,7 +281,12 @@ def _training(flags: dict[str, str]) -> str:
     if start := flags.get("init_checkpoint", ""):
         shown = start.removeprefix("hf://") if "://" in start else pathlib.PurePath(start).name
         rows.append(("started from", shown))
-    rows += [(name.replace("_", " "), flags[name]) for name in SHOWN_FLAGS if flags.get(name)]
+    rows += [
+        (name.replace("_", " "), flags[name])
+        for name in SHOWN_FLAGS
+        if flags.get(name, "") not in ("", "0", "0.0")
+        and not (name == "warmup_proportion" and flags.get("num_warmup_steps", "0") != "0")
+    ]
     if not rows:
         return ""
     lines = "\n".join(f"| {name} | {value} |" for name, value in rows)

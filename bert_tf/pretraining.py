@@ -141,7 +141,7 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
     teacher = read_its_teacher(configs, start)
     prepared = prepare(configs, start, strategy)
-    configs = configs._replace(training=choose_precision(configs.training))
+    configs = configs._replace(training=choose_precision(configs.training, strategy))
     configs = configs._replace(training=choose_sizes(configs, strategy, teacher))
     training = configs.training
     if evaluates(training) and not prepared.eval_files:
@@ -170,6 +170,9 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
 
     train_records = RecordFiles(prepared.train_files)
     eval_records = RecordFiles(prepared.eval_files) if prepared.eval_files else None
+    if eval_records:  # The time that an evaluation needs is reckoned by its batches.
+        batches = min(training.max_eval_steps, -(-len(eval_records) // training.eval_batch_size))
+        training = dataclasses.replace(training, max_eval_steps=batches)
     clock = None
     if isinstance(schedule, ByShare):
         clock = Clock(optimization.train_minutes, schedule, training)

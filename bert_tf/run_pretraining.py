@@ -132,16 +132,18 @@ def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
 
 
 def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
-    """Lets --train_minutes take the place of steps, and --warmup_proportion that of warm-up steps.
+    """Lets --train_minutes take the place of steps, and shares of the run that of numbers of steps.
 
     Raises:
       ValueError: if both are given, or warm-up and cooldown are longer than the run.
     """
     given = config_flags.given(OptimizerConfig)
     if not optimization.train_minutes:
-        if "warmup_proportion" in given and "num_warmup_steps" not in given:
-            warmup = int(optimization.warmup_proportion * optimization.num_train_steps)
-            optimization = dataclasses.replace(optimization, num_warmup_steps=warmup)
+        for part in ("warmup", "cooldown"):
+            share, steps = f"{part}_proportion", f"num_{part}_steps"
+            if share in given and steps not in given:
+                count = int(getattr(optimization, share) * optimization.num_train_steps)
+                optimization = dataclasses.replace(optimization, **{steps: count})
         optimization.check_lengths()
         return optimization
     in_steps = {

@@ -67,7 +67,7 @@ def shared_values(*configs: Config) -> dict[str, str]:
 def recorded(output_dir: str, name: str) -> str:
     """Returns a field's value as the run directory records it; "" if it does not."""
     path = pathlib.Path(output_dir, "run.flags")
-    return read_flagfile(path).get(name, "") if path.exists() else ""
+    return read_flagfile(path).get(name, "") if output_dir and path.exists() else ""
 
 
 def _values(*configs: Config) -> dict[str, str]:

@@ -158,6 +158,19 @@ def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
         np.testing.assert_allclose(record["embedding"], vector, rtol=0, atol=1e-5)
 
 
+def test_embeddings_in_bfloat16_are_nearly_the_same(folder):
+    """Eight bits of precision; written as float32."""
+    vectors = []
+    for precision in ("float32", "mixed_bfloat16"):
+        name = f"{precision}.jsonl"
+        status, printed = extract(folder, name, "--pooling=mean", f"--precision={precision}")
+        assert status == 0, printed
+        lines = (folder / name).read_text(encoding="utf8").splitlines()
+        vectors.append(np.array([json.loads(line)["embedding"] for line in lines]))
+    difference = np.abs(vectors[1] - vectors[0]).max() / np.abs(vectors[0]).max()
+    assert 1e-4 < difference < 0.03
+
+
 def test_bad_flags_end_in_one_line(folder):
     cases = [
         ({"input_file": ""}, "ERROR: --input_file is empty"),

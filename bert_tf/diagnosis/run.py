@@ -132,7 +132,7 @@ def _judge_rate(run: Run, found: Diagnosis) -> None:
         warm_up = steps * run.number("warmup_proportion")
     found.judge(
         thresholds.WARM_UP,
-        warm_up / steps,
+        warm_up / steps if steps else math.nan,
         "Warm-up takes most of the run, or is longer",
         "Lower --num_warmup_steps to 1 to 10 % of --num_train_steps.",
         measured=f"{warm_up:,.0f} of {steps:,.0f} steps",

@@ -111,7 +111,7 @@ class Run:
         examples = self.program.read(tokenizer, labels)
         check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
-        training = choose_precision(self.configs.training)
+        training = choose_precision(self.configs.training, strategy)
         self.configs = self.configs._replace(training=training)
         texts = getattr(examples.train, "texts_per_row", 1)
         predictions = getattr(examples.train, "predictions_per_row", 0)

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -80,7 +81,10 @@ class TextModel:
         # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
         @tf.function(input_signature=[shape])
         def compute(batch: dict[str, Any]) -> Any:
-            return select(encoder(batch, training=False), batch["input_mask"])
+            outputs = encoder(batch, training=False)
+            # Of an encoder in bfloat16, too, vectors are pooled and returned in float32.
+            outputs = keras.tree.map_structure(lambda one: ops.cast(one, "float32"), outputs)
+            return ops.cast(select(outputs, batch["input_mask"]), "float32")
 
         self._compute = compute
 

@@ -1,5 +1,6 @@
 """Pre-training: masked language model and next-sentence prediction (BERT sections 3.1)."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -80,8 +81,8 @@ class PretrainingTask:
         return union(objective.loss_weights(batch) for objective in self.objectives)
 
     def score(self, results: dict[str, float]) -> float:
-        """The lower the loss, the better."""
-        return -results["loss"]
+        """The lower the loss, the better; one that is not finite is the worst."""
+        return -results["loss"] if math.isfinite(results["loss"]) else -math.inf
 
     def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns summed losses and correct predictions, with their numbers."""

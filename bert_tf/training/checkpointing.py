@@ -19,6 +19,7 @@ memory, which takes as much memory as weights and optimizer slots until `wait`.
 
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import re
@@ -137,9 +138,14 @@ class RunDirectory:
         self._delete_old()
 
     def mark_best(self, step: int, score: float) -> None:
-        """Records the checkpoint of `step` as the best if its evaluation's score is the highest."""
+        """Records the checkpoint of `step` as the best if its evaluation's score is the highest.
+
+        A score that is not finite is none: without a better one the newest checkpoint counts.
+        """
         self.wait()
         best = self.best()
+        if not math.isfinite(score):
+            return
         if best is None or score > best["score"] or best["step"] not in self.steps():
             self._write_state(best={"step": step, "score": score})
             self._delete_old()
@@ -165,7 +171,11 @@ class RunDirectory:
         Args:
           scores: of all evaluations, by step.
         """
-        scores = {step: score for step, score in scores.items() if step in self.steps()}
+        scores = {
+            step: score
+            for step, score in scores.items()
+            if step in self.steps() and math.isfinite(score)
+        }
         expected = max(scores, key=scores.__getitem__) if scores else None
         try:
             best = self.best()

@@ -12,6 +12,7 @@ The plan and the seconds used are part of a checkpoint. A resumed run continues 
 takes the same steps as an uninterrupted one, as long as the machine keeps its speed.
 """
 
+import bisect
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from bert_tf.training.batch_ramp import stage_of
 
 TOLERANCE = 0.02  # A last step that is off by less of what is left stays.
 FAR_AWAY = 1 << 24  # Of the last step while nothing was measured: the share stands still.
+SAVE_SECONDS = 1.0  # Kept back for the end of the run, beside an evaluation.
 PATIENCE_SECONDS = 60.0  # Beside ten times what a lap should take.
 
 
@@ -106,29 +108,40 @@ class Clock:
         self.used += seconds
         return seconds
 
-    def last_step(self, step: int, batch: int, step_seconds: float, reserve: float) -> int:
+    def last_step(self, step: int, batch: int, step_seconds: float, evaluation: float) -> int:
         """Returns the last step, after making a new plan if necessary.
+
+        Called after a step and before its evaluation.
 
         Args:
           step: optimizer steps done.
           batch: number of the next batch.
           step_seconds: current seconds per step; 0 if unknown.
-          reserve: seconds that the evaluation and save at the end need.
+          evaluation: seconds of an evaluation, during training or at its end.
 
         Raises:
-          ValueError: if the first step used up the budget.
+          ValueError: if the first steps used up the budget.
         """
-        left = self.budget - self.used - reserve
+        reserve = SAVE_SECONDS + evaluation
+        planned, left = self.plan.last_step, self.budget - self.used - reserve
+        count = self._steps_within(left, batch, step_seconds) if step_seconds else 0
+        if count and (every := self._training.eval_steps):
+
+            def is_too_long(steps: int) -> bool:
+                before_the_last = (step + steps - 1) // every - (step - 1) // every
+                seconds = left - evaluation * before_the_last
+                return steps > self._steps_within(seconds, batch, step_seconds)
+
+            count = bisect.bisect_left(range(1, count + 1), True, key=is_too_long)
+        if planned == FAR_AWAY and step and (left <= 0 or step_seconds and not count):
+            raise ValueError(
+                f"--train_minutes={self.budget / 60:g} is over after step {step}: compilation "
+                f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
+                f"Give at least {(self.used + reserve) / 30:.1f} minutes."
+            )
         if not step_seconds:
-            if self.plan.last_step == FAR_AWAY and step and left <= 0:
-                raise ValueError(
-                    f"--train_minutes={self.budget / 60:g} is over after step {step}: compilation "
-                    f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
-                    f"Give at least {(self.used + reserve) / 30:.1f} minutes."
-                )
-            return self.plan.last_step
-        last = step + self._steps_within(left, batch, step_seconds)
-        planned = self.plan.last_step
+            return planned
+        last = step + count
         if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):
             self._set(Plan(step, self.plan.share(step), last))
             if planned == FAR_AWAY:

@@ -5,6 +5,7 @@ and checksum, so that a resumed run drops the lines that it will write again and
 """
 
 import json
+import math
 import os
 import pathlib
 import zlib
@@ -75,7 +76,13 @@ class MetricsLog:
     def write(self, line: dict[str, Any]) -> None:
         """Appends a line."""
         with self.path.open("a", encoding="utf8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json_line(line))
+
+
+def json_line(values: dict[str, Any]) -> str:
+    """Returns a line of JSON, which knows no NaN: what is not finite becomes null."""
+    odd = [n for n, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
+    return json.dumps({**values, **dict.fromkeys(odd)}) + "\n"
 
 
 def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -> dict[str, float]:
@@ -92,7 +99,7 @@ def ratios(sums: Row, sum_names: tuple[str, ...], loss_names: tuple[str, ...]) -
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the lines of metrics.jsonl; leaves out incomplete and damaged ones."""
+    """Reads the lines of metrics.jsonl, null as NaN; leaves out incomplete and damaged ones."""
     return _parse(path.read_bytes()) if path.exists() else []
 
 
@@ -113,7 +120,7 @@ def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
     content = path.read_bytes() if path.exists() else b""
     size = mark[0] if is_as_marked(path, step, mark) and mark else 0
     kept = [line for line in _parse(content[size:]) if line["step"] <= step]
-    lines = content[:size] + b"".join(json.dumps(line).encode() + b"\n" for line in kept)
+    lines = content[:size] + b"".join(json_line(line).encode() for line in kept)
     if lines != content:
         with atomic_write(path, "wb") as file:
             file.write(lines)
@@ -156,5 +163,5 @@ def _parse(content: bytes) -> list[dict[str, Any]]:
         except ValueError:
             continue
         if isinstance(line, dict) and isinstance(line.get("step"), int):
-            lines.append(line)
+            lines.append({key: math.nan if v is None else v for key, v in line.items()})
     return lines

@@ -14,39 +14,37 @@ from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.run_record import recorded
+from bert_tf.training.distribution import from_chief, is_chief
 from bert_tf.training.flops import has_accelerator
 
 CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 LEAST_GAIN = 1.3  # Of a product: what else a step does gains less.
 
 
-def choose_precision(training: TrainingConfig) -> TrainingConfig:
+def choose_precision(training: TrainingConfig, strategy: tf.distribute.Strategy) -> TrainingConfig:
     """Returns the configuration with a precision instead of `auto`; logs which and why.
 
-    A resumed run keeps the precision that it began with.
-
-    Raises:
-      ValueError: if there are several workers, whose machines may differ.
+    A resumed run keeps the precision that it began with. Several hosts use what is fastest on the
+    first. Warns of a precision that this machine computes slowly.
     """
-    asked = training.precision
-    if asked == "mixed_bfloat16" and not has_accelerator() and not has_bfloat16_units():
+    chosen, before = training.precision, recorded(training.output_dir, "precision")
+    if chosen == "auto" and before not in ("", "auto"):
+        chosen = before
+        logging.info("Precision: %s, with which the run began.", chosen)
+    elif chosen == "auto":
+        chosen, reason = find_precision() if is_chief(strategy) else ("", "as on the first host")
+        (is_half,) = from_chief(strategy, float(chosen == "mixed_bfloat16"))
+        chosen = "mixed_bfloat16" if is_half else "float32"
+        logging.info("Precision: %s, %s.", chosen, reason)
+    is_slow = chosen == "mixed_float16" or (chosen == "mixed_bfloat16" and not has_bfloat16_units())
+    if is_slow and not has_accelerator():
+        kind = chosen.removeprefix("mixed_")
         logging.warning(
-            "--precision=mixed_bfloat16, but this CPU has no units for bfloat16: float32 is faster "
-            "here, and --precision=auto chooses it."
+            "--precision=%s, but this CPU has no units for %s: float32 is faster here, and "
+            "--precision=auto would choose what is fastest.",
+            *(chosen, kind),
         )
-    if asked != "auto":
-        return training
-    before = recorded(training.output_dir, "precision")
-    if before not in ("", "auto"):
-        return dataclasses.replace(training, precision=before)
-    if training.distribution == "multi_worker":
-        raise ValueError(
-            "--precision=auto examines one machine, but those of the workers may differ: give "
-            "float32 or mixed_bfloat16."
-        )
-    precision, reason = find_precision()
-    logging.info("Precision: %s, %s.", precision, reason)
-    return dataclasses.replace(training, precision=precision)
+    return dataclasses.replace(training, precision=chosen)
 
 
 def find_precision() -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 import pathlib
 import signal
 import time
@@ -34,6 +33,7 @@ from bert_tf.training.metrics_log import (
     MetricsLog,
     drop_lines,
     is_as_marked,
+    json_line,
     mark_lines,
     ratios,
     read_metrics,
@@ -150,6 +150,7 @@ class Trainer:
             self.guard.restore(self._loop_state.get("guard", {}))
         if self.clock:
             self.clock.restore(self._loop_state.get("clock", {}))
+            self._evaluation_seconds = self._loop_state.get("evaluation_seconds", 0.0)
             self.num_train_steps = self.clock.plan.last_step
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
@@ -175,8 +176,12 @@ class Trainer:
         with contextlib.closing(self.directory), bar as shown, StopRequest() as self._stop:
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
                 self.save()
+            if self.clock:
+                self.clock.start()
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
                 self._evaluate_and_note(scalars)
+            elif self.clock and self._is_evaluated():  # After the checkpoint was written.
+                self.clock.used += self._evaluation_seconds
             iterator = None
             if self.clock:
                 self.clock.start(skips_compilation=self.step > 0)
@@ -229,6 +234,7 @@ class Trainer:
                 "bad_steps": self.bad_steps.state(),
                 "guard": self.guard.state() if self.guard else {},
                 "clock": self.clock.state() if self.clock else {},
+                "evaluation_seconds": self._evaluation_seconds,
             }
             with self.progress.timed("save_seconds"):
                 self.directory.start_save(self.step, state)
@@ -282,8 +288,12 @@ class Trainer:
         is_last = self.step == self.num_train_steps
         if not self.config.eval_steps or (self.step % self.config.eval_steps and not is_last):
             return False
+        return not self._is_evaluated()
+
+    def _is_evaluated(self) -> bool:
+        """True if there is an evaluation of the current step."""
         lines = read_metrics(self.directory.path / EVALUATIONS)
-        return self.step not in [line["step"] for line in lines]
+        return self.step in [line["step"] for line in lines]
 
     def _train_data(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
         stage = self._stage
@@ -359,23 +369,19 @@ class Trainer:
         """
         if not self.clock:
             return
-        own = self.clock.used, self.progress.step_seconds, self._reserve()
-        self.clock.used, seconds, reserve = from_chief(self.strategy, *own)
-        last = self.clock.last_step(self.step, self._next_batch, seconds, reserve)
+        own = self.clock.used, self.progress.step_seconds, self._evaluation_seconds_or_guess()
+        self.clock.used, seconds, evaluation = from_chief(self.strategy, *own)
+        last = self.clock.last_step(self.step, self._next_batch, seconds, evaluation)
         self.num_train_steps = self.progress.total_steps = last
 
-    def _reserve(self) -> float:
-        """Returns the seconds that evaluation and save after the last step may need."""
-        if not (self.config.do_eval or self.config.eval_steps):
-            return 1.0
-        if self._evaluation_seconds:
-            return 1.0 + self._evaluation_seconds
+    def _evaluation_seconds_or_guess(self) -> float:
+        """Returns the seconds that an evaluation takes; 0 if there is none."""
         config, progress = self.config, self.progress
+        if self._evaluation_seconds or not (config.do_eval or config.eval_steps):
+            return self._evaluation_seconds
         rows = config.max_eval_steps * config.eval_batch_size
-        return 1.0 + (
-            0.5 * progress.compile_seconds
-            + 0.5 * rows * progress.step_seconds / config.train_batch_size
-        )
+        steps = rows / progress.batch_size
+        return 0.5 * progress.compile_seconds + 0.5 * steps * progress.step_seconds
 
     def _steps_of_call(self) -> int:
         """Returns the number of steps for a call: at most to the next save or evaluation."""
@@ -385,10 +391,11 @@ class Trainer:
         most = min(self.config.iterations_per_loop, min(ends) - self.step)
         if end := self._stage.end:
             most = min(most, end - self._next_batch)
-        if worker_of(self.strategy)[1] > 1:  # All hosts must agree, and their clocks do not.
+        is_alone = worker_of(self.strategy)[1] == 1
+        if not self.progress.step_seconds and (is_alone or self.clock):
+            return 1  # All hosts have made as many calls, so they agree.
+        if not is_alone:  # Their clocks do not.
             return min(most, self.config.log_steps)
-        if not self.progress.step_seconds:
-            return 1
         return max(1, min(most, int(CALL_SECONDS / self.progress.step_seconds)))
 
     def _fail(self, fault: str, row: dict[str, float]) -> NoReturn:
@@ -453,10 +460,12 @@ class Trainer:
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # Written meanwhile.
-        start = time.monotonic()
+        if self.clock:
+            self.clock.lap(0.0)
         with self.progress.timed("evaluation_seconds"):
             results = self.evaluate()
-        self._evaluation_seconds = time.monotonic() - start
+        if self.clock:
+            self._evaluation_seconds = self.clock.lap(0.0)
         self.last_evaluation = self.step, results
         if self.is_chief and scalars is not None:
             self.directory.mark_best(self.step, self.task.score(results))
@@ -480,7 +489,7 @@ def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) ->
     lines = [line for line in read_metrics(path / EVALUATIONS) if line["step"] != step]
     lines = sorted([*lines, {"step": step, **results}], key=lambda line: line["step"])
     with atomic_write(path / EVALUATIONS) as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.writelines(map(json_line, lines))
 
 
 def _text(values: dict[str, float]) -> str:

@@ -238,6 +238,11 @@ def test_a_real_run_with_ten_times_its_rate(tmp_path):
     assert found == {0.01: None, 0.1: ("WARNING", "0.1 x 32 = 3.2")}
 
 
+def test_a_run_with_a_budget_of_minutes_that_has_made_no_step(tmp_path):
+    flags = {**MASKED, "train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
+    diagnose(tmp_path / "run", [], flags)
+
+
 def test_a_run_with_a_budget_of_minutes_is_as_long_as_it_was(tmp_path):
     flags = {**MASKED, "train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
     folder = tmp_path / "run"

@@ -46,7 +46,7 @@ def simulate(seconds_of, minutes=1.0, steps_a_call=3, **training):
         counted = clock.lap(pace * count)
         pace = counted / count if step else 0.0
         step += count
-        clock.last_step(step, step, pace, 2.0)
+        clock.last_step(step, step, pace, 1.0)
     return clock, np.array(rates), hands.seconds - 1000.0
 
 
@@ -112,8 +112,18 @@ def test_minutes_that_compilation_uses_up():
         simulate(lambda step: 0.1 if step else 59.0)
 
 
-def make_trainer(path, hands, seconds=0.5, weights_at=None, **options):
-    """Makes a trainer whose steps take `seconds` each by the clock."""
+def test_minutes_that_leave_no_step_after_the_first_two():
+    """Only the second step tells how long an evaluation takes."""
+    schedule = build_schedule(OPTIMIZER)
+    clock = Clock(1.0, schedule, TrainingConfig(train_batch_size=32), Hands())
+    clock.used = 50.0
+    assert clock.last_step(1, 1, 0.0, 4.0) == clock.plan.last_step
+    with pytest.raises(ValueError, match=r"train_minutes=1 .*after step 2.*at least 2\.\d"):
+        clock.last_step(2, 2, 1.0, 8.5)
+
+
+def make_trainer(path, hands, seconds=0.5, weights_at=None, evaluation=0.0, **options):
+    """Makes a trainer whose steps, and evaluations, take so many seconds each by the clock."""
     keras.utils.set_random_seed(5)
     small = TOY.from_dict({**TOY.to_dict(), "num_hidden_layers": 1})
     task = ToyTask(small, weights_at=weights_at or {})
@@ -148,8 +158,14 @@ def make_trainer(path, hands, seconds=0.5, weights_at=None, **options):
         hands.seconds += seconds * int(count)
         return step(iterator, first, count)
 
+    evaluate = trainer.evaluate
+
+    def timed_evaluation():
+        hands.seconds += evaluation
+        return evaluate()
+
     timed.columns = step.columns
-    trainer.train_step = timed
+    trainer.train_step, trainer.evaluate = timed, timed_evaluation
     trainer.restore()
     return trainer
 
@@ -192,6 +208,33 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
     assert ours.read_bytes() == expected.read_bytes()
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
+def test_evaluations_are_within_the_budget_and_a_killed_run_knows_how_long_they_take(tmp_path):
+    """Four seconds each: one a ten of 0.5 s, and one at the end."""
+    options = {"evaluation": 4.0, "eval_steps": 10, "do_eval": True}
+    hands = Hands()
+    whole = make_trainer(tmp_path / "whole", hands, **options)
+    whole.train()
+    assert 55.0 < hands.seconds - 1000.0 <= 60.0
+    trainer = make_trainer(tmp_path / "killed", Hands(), **options)
+    add = trainer.log.add
+
+    def die(step, row):
+        if step == 45:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = die
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    again = make_trainer(tmp_path / "killed", Hands(), **options)
+    assert again.step == 40
+    again.train()
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+        ours, expected = (tmp_path / path / name for path in ("killed", "whole"))
+        assert ours.read_bytes() == expected.read_bytes()
 
 
 @pytest.mark.slow

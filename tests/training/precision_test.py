@@ -17,6 +17,7 @@ from bert_tf.training.precision import choose_precision, compilation
 from tests.training.toy_task import TOY, toy_batch
 
 AUTO = TrainingConfig(precision="auto")
+ONE = tf.distribute.get_strategy()
 
 
 def test_parts_compute_what_the_step_computes():
@@ -69,7 +70,7 @@ def test_auto_takes_what_is_fast_and_says_so(monkeypatch, has_units, gain, expec
     monkeypatch.setattr(logging, "info", lambda text, *values: said.append(text % values))
     monkeypatch.setattr(precision, "has_bfloat16_units", lambda: has_units)
     monkeypatch.setattr(precision, "measure_gain", lambda: gain)
-    assert choose_precision(AUTO).precision == expected
+    assert choose_precision(AUTO, ONE).precision == expected
     assert len(said) == 1 and expected in said[0]
 
 
@@ -77,21 +78,29 @@ def test_auto_goes_on_with_what_the_run_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "find_precision", lambda: pytest.fail("It is recorded."))
     (tmp_path / "run.flags").write_text("--precision=mixed_bfloat16\n")
     training = dataclasses.replace(AUTO, output_dir=str(tmp_path))
-    assert choose_precision(training).precision == "mixed_bfloat16"
+    assert choose_precision(training, ONE).precision == "mixed_bfloat16"
 
 
-def test_units_that_are_missing_are_said(monkeypatch):
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_units_that_are_missing_are_said(tmp_path, monkeypatch, kind):
+    """Also where another machine began the run."""
     said = []
-    monkeypatch.setattr(logging, "warning", said.append)
+    monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
     monkeypatch.setattr(precision, "has_bfloat16_units", lambda: False)
-    asked = TrainingConfig(precision="mixed_bfloat16")
-    assert choose_precision(asked) == asked
-    assert "no units for bfloat16" in said[0]
+    asked = TrainingConfig(precision=f"mixed_{kind}")
+    assert choose_precision(asked, ONE) == asked
+    (tmp_path / "run.flags").write_text(f"--precision=mixed_{kind}\n")
+    choose_precision(dataclasses.replace(AUTO, output_dir=str(tmp_path)), ONE)
+    assert len(said) == 2 and all(f"no units for {kind}" in text for text in said)
 
 
-def test_workers_are_not_guessed_about():
-    with pytest.raises(ValueError, match="give float32 or mixed_bfloat16"):
-        choose_precision(dataclasses.replace(AUTO, distribution="multi_worker"))
+def test_all_hosts_have_the_precision_of_the_first(monkeypatch):
+    monkeypatch.setattr(precision, "find_precision", lambda: pytest.fail("The first host did."))
+    monkeypatch.setattr(precision, "is_chief", lambda strategy: False)
+    monkeypatch.setattr(precision, "has_bfloat16_units", lambda: True)
+    for told, expected in ((1.0, "mixed_bfloat16"), (0.0, "float32")):
+        monkeypatch.setattr(precision, "from_chief", lambda strategy, own, told=told: [told])
+        assert choose_precision(AUTO, ONE).precision == expected
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/cpuinfo").exists(), reason="Linux tells")

@@ -1,15 +1,24 @@
 """ELECTRA as a user runs it: pre-training, resuming, its towers in other programs and formats."""
 
+import dataclasses
 import json
 import shutil
 
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.electra_towers import infer_config, one_tower
+from bert_tf.checkpoints.checkpoint import head_shapes
+from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG, infer_config, one_tower
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.teacher import read_teacher
+from bert_tf.checkpoints.tf_bundle import bundle_prefix, read_bundle
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.models import BertPretrainer
+from bert_tf.modeling.preprocessor import BertPreprocessor
+from bert_tf.modeling.splade import BertSplade
+from bert_tf.served import models
 from bert_tf.training.metrics_log import read_metrics
+from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run
 from tests.shared_data import shared_data
@@ -93,6 +102,79 @@ def test_each_tower_is_read_by_what_needs_it(one, tmp_path):
         assert written.config == checkpoint.config
     printed = finish(run("fill_mask", output_dir=path, text="The [MASK] stood.", top_k=3))
     assert len(printed.strip().splitlines()[-1].split()) == 6
+
+
+def test_what_needs_a_masked_language_model_takes_the_generator(one, tmp_path):
+    path, _ = one
+    generator = read_checkpoint(path, tower="generator")
+    width = generator.config.hidden_size
+    model = BertPretrainer.from_pretrained(path)
+    weights = {variable.path: variable for variable in model.weights}
+    for name in ("cls/predictions/output_bias", "bert/encoder/layer_0/output/dense/bias"):
+        np.testing.assert_array_equal(weights[name], generator.weights[name])
+    assert BertSplade.from_pretrained(path).config.hidden_size == width
+    served = models.load(str(path), "fill_mask")
+    assert served.model.config.hidden_size == width
+    assert models.load(str(path)).model.config.hidden_size == 2 * width  # It embeds.
+    assert BertEncoder.from_pretrained(path).config.hidden_size == 2 * width
+    # A file of the generator alone is not ambiguous.
+    write_checkpoint(generator, tmp_path / "generator", "google")
+    assert read_checkpoint(tmp_path / "generator").heads == ("masked_lm",)
+    assert BertPreprocessor.from_pretrained(tmp_path / "generator", 16).max_seq_length == 16
+
+
+def test_each_tower_is_converted(one, tmp_path):
+    path, _ = one
+    for tower, kind in (("discriminator", "PreTraining"), ("generator", "MaskedLM")):
+        more = {"tower": tower} if tower == "generator" else {}
+        output = tmp_path / tower
+        finish(run("convert_checkpoint", input=path, to="huggingface", output=output, **more))
+        config = json.loads((output / "config.json").read_text())
+        assert config["architectures"] == [f"ElectraFor{kind}"]
+    printed = finish(run("convert_checkpoint", input=path, to="google", output=tmp_path / "both"))
+    assert "tanh" not in printed  # google-research/electra has the exact form.
+    for tower in ("discriminator", "generator"):
+        expected, received = (
+            read_checkpoint(folder, tower=tower) for folder in (path, tmp_path / "both")
+        )
+        assert received.config == expected.config and set(received.weights) == set(expected.weights)
+        for name, value in expected.weights.items():
+            assert received.weights[name].tobytes() == value.tobytes(), name
+    finish(
+        run(
+            "convert_checkpoint",
+            input=path,
+            to="google",
+            output=tmp_path / "alone",
+            tower="generator",
+        )
+    )
+    assert read_checkpoint(tmp_path / "alone", tower="both").heads == ("masked_lm",)
+
+
+def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
+    path, _ = one
+    folder = tmp_path / "discriminator"
+    write_checkpoint(read_checkpoint(path), folder, "huggingface")
+    said = f"{folder} holds only ELECTRA's discriminator, but its generator is needed"
+    failed = fail(run("fill_mask", init_checkpoint=folder, text="The [MASK] stood."))
+    assert said in failed and "may_miss" not in failed
+    for call in (
+        lambda: read_teacher(str(folder), ("masked_lm",), 16),
+        lambda: BertPretrainer.from_pretrained(folder),
+        lambda: BertSplade.from_pretrained(folder),
+        lambda: models.load(str(folder), "fill_mask"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
+    # A new head on it is what may_miss asks for.
+    model = BertPretrainer.from_pretrained(folder, may_miss=["cls/predictions/"])
+    assert not model.use_next_sentence
+    # A model of another family without the head: no flag that the program does not have.
+    encoder = make_checkpoint("encoder with pooler", 1)
+    write_checkpoint(encoder, tmp_path / "encoder", "bert_tf")
+    failed = fail(run("fill_mask", init_checkpoint=tmp_path / "encoder", text="The [MASK]."))
+    assert "give a model that has it" in failed and "may_miss" not in failed
 
 
 def test_what_does_not_go_together(folder):
@@ -184,6 +266,67 @@ def test_the_discriminator_is_fine_tuned(one, folder):
     assert "eval_accuracy = 1.0" in results
     config = read_checkpoint(folder / "classified").config
     assert config.pooler_act == "gelu_exact"
+
+
+def both_towers(tmp_path):
+    """Returns a copy of the original's golden file, with the configurations of its towers."""
+    theirs = shared_data("fixtures", "families", "electra", "tf1")
+    folder = tmp_path / "tf1"
+    shutil.copytree(theirs, folder)
+    folder.chmod(0o755)
+    for tower, name in (("discriminator", "bert_config.json"), ("generator", GENERATOR_CONFIG)):
+        config = read_checkpoint(theirs.parent / tower).config
+        (folder / name).write_text(config.to_json())
+    return folder
+
+
+def their_tensors(folder):
+    """Returns the original's tensors by its own names, without what only training needs."""
+    prefix = bundle_prefix(folder)
+    tensors = read_bundle(prefix).items()
+    return {n: v for n, v in tensors if "/adam_" not in n and n != "global_step"}
+
+
+def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
+    """Both towers, then each alone; the names of google-research/electra are the golden file's."""
+    folder = both_towers(tmp_path)
+    expected = their_tensors(folder)
+    both = read_checkpoint(folder, tower="both")
+    written = write_checkpoint(both, tmp_path / "both", "google")
+    received = their_tensors(tmp_path / "both")
+    assert {n: v.tobytes() for n, v in received.items()} == {
+        n: v.tobytes() for n, v in expected.items()
+    }
+    assert (written.config, written.generator.config) == (both.config, both.generator.config)
+    assert json.loads((tmp_path / "both/bert_config.json").read_text())["gelu_form"] == "exact"
+    for tower in ("discriminator", "generator"):
+        one = read_checkpoint(folder, tower=tower)
+        written = write_checkpoint(one, tmp_path / tower, "google")
+        assert written.config == one.config and written.heads == one.heads
+        received = their_tensors(tmp_path / tower)
+        assert all(received[name].tobytes() == expected[name].tobytes() for name in received)
+        # What only the other one has: its layers, projection and head.
+        of_discriminator = ("electra/encoder/", "electra/embeddings_project/", "discriminator_")
+        starts = ("generator",) if tower == "discriminator" else of_discriminator
+        assert set(expected) - set(received) == {n for n in expected if n.startswith(starts)}
+
+
+def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
+    checkpoint = read_checkpoint(both_towers(tmp_path), tower="discriminator")
+    rng = np.random.default_rng(0)
+    shapes = {
+        name: shape
+        for head in ("joint_squad", "answerable")
+        for name, shape in head_shapes(checkpoint.config, head).items()
+    }
+    heads = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    whole = dataclasses.replace(checkpoint, weights={**checkpoint.weights, **heads})
+    written = write_checkpoint(whole, tmp_path / "squad", "google")
+    assert {"joint_squad", "answerable"} < set(written.heads)
+    names = {n for n in their_tensors(tmp_path / "squad") if n.startswith("task_specific/")}
+    layers = ("dense", "qa_hidden", "dense_1", "dense_2", "dense_3")
+    parts = [f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")]
+    assert names == {f"task_specific/squad/{part}" for part in parts}
 
 
 def test_towers_of_the_original_checkpoint(tmp_path):

@@ -6,8 +6,8 @@
     generator      generator/encoder/,                generator/encoder/,
                    generator/predictions/             generator_predictions/
 
-One tower is read at a time; each has a projection of the embeddings where its width differs. Of its
-fine-tuned models the one for SQuAD is read; below task_specific/squad/ or task_specific/squadv1/:
+Each tower has a projection of the embeddings where its width differs. Of the original's fine-tuned
+models the one for SQuAD is known; below task_specific/squad/ or task_specific/squadv1/:
 
     ours     cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
     theirs   dense, qa_hidden, dense_1                    dense_2, dense_3
@@ -15,7 +15,7 @@ fine-tuned models the one for SQuAD is read; below task_specific/squad/ or task_
 
 from collections.abc import Iterable
 
-from bert_tf.checkpoints.checkpoint import Weights, count_layers
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, count_layers
 from bert_tf.config import ModelConfig
 
 TOWERS = ("discriminator", "generator")
@@ -45,6 +45,13 @@ def has_towers(names: Iterable[str]) -> bool:
     return any(name.startswith(("electra/", "generator", "discriminator_pred")) for name in names)
 
 
+def towers_in(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns which of `TOWERS` have layers in a file."""
+    names = tuple(names)
+    starts = {"discriminator": ("electra/encoder/", "bert/encoder/"), "generator": "generator/enc"}
+    return tuple(tower for tower in TOWERS if any(name.startswith(starts[tower]) for name in names))
+
+
 def one_tower(values: Weights, tower: str, source: str) -> Weights:
     """Returns the weights of a tower, under the names of a separate model.
 
@@ -71,6 +78,31 @@ def one_tower(values: Weights, tower: str, source: str) -> Weights:
             f"checkpoint that has it."
         )
     return {**found, **shared}
+
+
+def refuse_discriminator(checkpoint: Checkpoint) -> None:
+    """Raises ValueError if a masked LM is needed and a checkpoint is ELECTRA's discriminator."""
+    if "discriminator" in checkpoint.heads and "masked_lm" not in checkpoint.heads:
+        raise ValueError(
+            f"{checkpoint.source} holds only ELECTRA's discriminator, but its generator is needed, "
+            "which fills in masks; give the generator's folder, or a run, which holds both."
+        )
+
+
+def original_names(weights: Weights, tower: str) -> Weights:
+    """Returns a tower's weights under google-research/electra's names: the inverse of `one_tower`.
+
+    Heads that it does not have keep our names, which that program ignores.
+    """
+    has_answerable = any(name.startswith("cls/answerable/") for name in weights)
+    task = SQUAD_TASKS[0] if has_answerable else SQUAD_TASKS[1]
+    starts = {f"{ours}/": f"{task}{theirs}/" for theirs, ours in JOINT_HEAD.items()}
+    starts |= {ours: theirs for theirs, ours in ORIGINAL.items()}
+    if tower == "generator":
+        joint = {"bert/embeddings/": "bert/embeddings/"}  # Both towers have them.
+        joint |= {alone: name for name, alone in ALONE.items()}
+        weights = {_renamed(name, joint): value for name, value in weights.items()}
+    return {_renamed(name, starts): value for name, value in weights.items()}
 
 
 def _renamed(name: str, starts: dict[str, str]) -> str:

@@ -30,6 +30,7 @@ def convert(
     form: str,
     *,
     config_file: str,
+    tower: str,
     may_ignore: str,
     positions: int,
     vocab_file: str,
@@ -37,17 +38,27 @@ def convert(
 ) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
 
+    Of ELECTRA's towers `tower` is converted; "": both if the form holds both in one file, else the
+    discriminator. The other arguments are those of `read_checkpoint` and `adapt`.
+
     Returns:
       The checkpoint that was written.
 
     Raises:
       ValueError: if it cannot be read, or cannot be written in that format.
     """
-    source = read_checkpoint(path, config_file)
+    source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
     source.check(starts_of_names(may_ignore))
-    checkpoint = adapt(source, positions, vocab_file, added_words_file)
+    tables = positions, vocab_file, added_words_file
+    checkpoint = adapt(source, *tables)
+    if source.generator:
+        source.generator.check(starts_of_names(may_ignore))
+        generator = adapt(source.generator, *tables)
+        checkpoint = dataclasses.replace(checkpoint, generator=generator)
     logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
     print(describe(checkpoint))
+    if checkpoint.generator:
+        print(describe(checkpoint.generator))
     for head in left_out(checkpoint, form):
         print(f"left out: {head}: {form} has no such head")
     written = write_checkpoint(checkpoint, output, form)
@@ -85,8 +96,8 @@ def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
 
     The written model is computed as the programs of its form do, which is not always how it was.
     """
-    config = as_computed(after.config, form)
-    head = head_as_computed(after.config, form)
+    config = as_computed(after.config, form, after.family)
+    head = head_as_computed(after.config, form, after.family)
     ours = outputs_of(before, before.config, before.config)
     theirs = outputs_of(after, config, head)
     lines = ["largest difference of outputs on a fixed batch, before and after:"]

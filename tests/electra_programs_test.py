@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,8 +36,6 @@ FLAGS = {
     "objective": "replaced_tokens",
     "generator_hidden_size": 0.5,
     "use_next_sentence": "false",
-    "masked_share": 0.85,
-    "random_share": 0,
     "train_batch_size": 8,
     "eval_batch_size": 8,
     "max_eval_steps": 2,
@@ -185,9 +184,9 @@ def test_what_does_not_go_together(folder):
         "masking": "tf_text",
     }
     for name, value in wrong.items():
-        more = {"masked_share": 0.8, "random_share": 0.1} if name == "masking" else {}
-        assert f"--{name}" in fail(pretrain(folder, "wrong", **{name: value}, **more))
-    assert "masked_share 0.85" in fail(pretrain(folder, "wrong", masking="tf_text"))
+        assert f"--{name}" in fail(pretrain(folder, "wrong", **{name: value}))
+    given = pretrain(folder, "wrong", masking="tf_text", masked_share=0.85, random_share=0)
+    assert "masked_share 0.85" in fail(given)
     theirs = {"electra_reference_sampling": "true"}
     for more, said in (
         ({"random_share": 0.1}, "give --random_share=0"),
@@ -197,7 +196,30 @@ def test_what_does_not_go_together(folder):
     spans = pretrain(folder, "wrong", **theirs, span_length=3)
     assert "does not go with --span_length" in fail(spans)
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
+    said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
+    assert "generator_hidden_size 1.5 makes the generator wider than its discriminator" in said
+    with mock.patch("bert_tf.pretraining.prepare", side_effect=AssertionError("prepared")):
+        said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
+    assert (
+        "--generator_hidden_size=0.3 of --hidden_size=1024 makes a generator 307 wide, of 4 heads"
+        in said
+    )
+    assert "give --generator_hidden_size=0.3125" in said
     assert not (folder / "wrong").exists()
+
+
+def test_shares_of_masks_are_electras_unless_given_or_recorded(one, folder):
+    record = (one[0] / "run.flags").read_text()
+    assert "--masked_share=0.85\n" in record and "--random_share=0.0\n" in record
+    earlier = folder / "earlier"
+    earlier.mkdir()
+    record = record.replace("share=0.85", "share=0.8").replace(
+        "random_share=0.0", "random_share=0.1"
+    )
+    (earlier / "run.flags").write_text(record)
+    said = fail(pretrain(folder, "earlier", learning_rate=1))
+    assert "--learning_rate is 1.0, was 0.01" in said and "share is" not in said
+    assert "--masked_share is 0.85, was 0.8" in fail(pretrain(folder, "earlier", masked_share=0.85))
 
 
 @pytest.mark.slow

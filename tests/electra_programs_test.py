@@ -7,19 +7,25 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.checkpoints.checkpoint import head_shapes
-from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG, infer_config, one_tower
+from bert_tf.checkpoints.electra_towers import (
+    GENERATOR_CONFIG,
+    infer_config,
+    one_tower,
+    original_names,
+)
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.teacher import read_teacher
-from bert_tf.checkpoints.tf_bundle import bundle_prefix, read_bundle
+from bert_tf.checkpoints.tf_bundle import bundle_prefix, read_bundle, write_bundle
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.models import BertPretrainer
+from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.modeling.splade import BertSplade
 from bert_tf.served import models
 from bert_tf.training.metrics_log import read_metrics
-from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run
 from tests.shared_data import shared_data
@@ -265,7 +271,9 @@ def test_two_devices_train_like_one(folder, reference):
 
 
 @pytest.mark.slow
-def test_the_discriminator_is_fine_tuned(one, folder):
+@pytest.mark.parametrize("pooling", ["pooler", "cls"])
+def test_the_discriminator_is_fine_tuned(one, folder, pooling):
+    """With Hugging Face's head, and with Google's."""
     rows = [f"{label},the river {word}\n" for label, word in (("a", "stood"), ("b", "moved"))] * 20
     (folder / "rows.csv").write_text("label,text\n" + "".join(rows))
     finish(
@@ -276,7 +284,8 @@ def test_the_discriminator_is_fine_tuned(one, folder):
             train_file=folder / "rows.csv",
             eval_file=folder / "rows.csv",
             init_checkpoint=one[0],
-            output_dir=folder / "classified",
+            output_dir=folder / pooling,
+            classifier_pooling=pooling,
             learning_rate=3e-3,
             train_batch_size=8,
             num_train_epochs=20,
@@ -284,10 +293,12 @@ def test_the_discriminator_is_fine_tuned(one, folder):
             layerwise_lr_decay=0.8,
         )
     )
-    results = (folder / "classified/eval_results.txt").read_text()
+    results = (folder / pooling / "eval_results.txt").read_text()
     assert "eval_accuracy = 1.0" in results
-    config = read_checkpoint(folder / "classified").config
-    assert config.pooler_act == "gelu_exact"
+    trained = read_checkpoint(folder / pooling)
+    config = trained.config
+    assert (config.pooler_act, config.classifier_pooling) == ("gelu_exact", pooling)
+    assert ("pooler" in trained.heads) == (pooling == "pooler")
 
 
 def both_towers(tmp_path):
@@ -349,6 +360,36 @@ def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
     layers = ("dense", "qa_hidden", "dense_1", "dense_2", "dense_3")
     parts = [f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")]
     assert names == {f"task_specific/squad/{part}" for part in parts}
+
+
+def test_heads_of_the_originals_other_tasks(tmp_path):
+    """A dense layer on the first piece, for chunk on each: logits worked in NumPy, and back."""
+    checkpoint = read_checkpoint(both_towers(tmp_path), tower="discriminator")
+    weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith("cls/")}
+    rng = np.random.default_rng(0)
+    kernel, bias = (rng.normal(size=s).astype(np.float32) for s in ([48, 3], [3]))
+    batch = make_batch(checkpoint.config, rng)
+    plain = dataclasses.replace(checkpoint, weights=weights)
+    vectors = np.asarray(BertEncoder.from_checkpoint(plain)(batch)["sequence_output"])
+    expected = vectors @ kernel + bias  # [B, T, 3]
+    theirs = {name: tf.constant(v) for name, v in original_names(weights, "discriminator").items()}
+    for task, model_class in (("mnli", BertClassifier), ("chunk", BertTokenClassifier)):
+        folder = tmp_path / task
+        folder.mkdir()
+        shutil.copy(tmp_path / "tf1/bert_config.json", folder)
+        head = {f"task_specific/{task}/dense/kernel": tf.constant(kernel)}
+        head[f"task_specific/{task}/dense/bias"] = tf.constant(bias)
+        write_bundle(str(folder / "model.ckpt-9"), {**theirs, **head})
+        received = np.asarray(model_class.from_pretrained(folder)(batch))
+        np.testing.assert_allclose(
+            received, expected[:, 0] if task == "mnli" else expected, rtol=1e-4, atol=1e-4
+        )
+        read = read_checkpoint(folder)
+        written = write_checkpoint(read, tmp_path / f"{task}_again", "google")
+        assert written.config == read.config and read.num_labels == 3
+        names = [n for n in their_tensors(tmp_path / f"{task}_again") if n.startswith("task_")]
+        name = {"mnli": "classifier"}.get(task, task)
+        assert sorted(names) == [f"task_specific/{name}/dense/{p}" for p in ("bias", "kernel")]
 
 
 def test_towers_of_the_original_checkpoint(tmp_path):

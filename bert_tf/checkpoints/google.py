@@ -87,6 +87,10 @@ def _read_tower(values: Weights, prefix: str, config_file: str, tower: str) -> C
     if is_original and not config_file and not path.exists():
         inferred = infer_config(weights, prefix)
     checkpoint = _from_values(weights, prefix, config_file or str(path), inferred)
+    heads = checkpoint.heads
+    if is_original and "classifier" in heads and "pooler" not in heads:
+        config = dataclasses.replace(checkpoint.config, classifier_pooling="cls")
+        checkpoint = dataclasses.replace(checkpoint, config=config)
     notes = (f"This is ELECTRA's {tower}.", *checkpoint.notes)
     return dataclasses.replace(checkpoint, family=ELECTRA.title, notes=notes)
 
@@ -226,6 +230,8 @@ def is_electra(checkpoint: Checkpoint) -> bool:
     config, heads = checkpoint.config, checkpoint.heads
     if isinstance(checkpoint.vocab, BpeVocab) or {"next_sentence", "embedding"} & set(heads):
         return False
+    if config.classifier_pooling == "cls":  # Its head; Hugging Face's has the pooler.
+        config = dataclasses.replace(config, classifier_pooling="pooler")
     is_named = checkpoint.family == ELECTRA.title or "discriminator" in heads
     return not ELECTRA.refusal(config, heads) and (is_named or google_refusal(checkpoint) != "")
 

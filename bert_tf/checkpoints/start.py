@@ -47,6 +47,7 @@ def read_start(
     added_words_file: str = "",
     layers: str = "",
     tower: str = "",
+    new_head: bool = False,
     may_miss: Sequence[str] | None = (),
     may_ignore: Sequence[str] = (),
 ) -> Checkpoint:
@@ -54,13 +55,15 @@ def read_start(
 
     Args:
       init_checkpoint: in any format; see `read_checkpoint`.
-      given: the fields of the model's configuration that the user gave; see `merge`.
+      given: the fields of the model's configuration that the user gave; see `merge`. What a
+        classifier reads, `classifier_pooling`, may differ if its head is new.
       heads: the heads of the new model, from `HEADS`.
       config_file: see `read_checkpoint`.
       vocab_file: see `adapt`.
       added_words_file: see `adapt`.
       layers: see `keep_layers`; empty: all.
       tower: which one of ELECTRA's; "": the generator for a masked LM, else the discriminator.
+      new_head: whether the model gets a new head in place of the checkpoint's.
       may_miss: prefixes of names of weights that it may lack; None: the program has no such flag.
       may_ignore: prefixes of names in the files that may be left out.
 
@@ -74,6 +77,11 @@ def read_start(
         checkpoint = keep_layers(checkpoint, layers)
     if checkpoint.vocab is None:  # What is attached says it.
         given = {name: value for name, value in given.items() if name != "tokenizer"}
+    if "classifier_pooling" in given and (new_head or "classifier" not in checkpoint.heads):
+        chosen = dataclasses.replace(
+            checkpoint.config, classifier_pooling=given["classifier_pooling"]
+        )
+        checkpoint = dataclasses.replace(checkpoint, config=chosen)
     config = merge(checkpoint.config, given, init_checkpoint, checkpoint.stated_casing is None)
     if "do_lower_case" in given:
         checkpoint = state_casing(checkpoint, config.do_lower_case)

@@ -64,6 +64,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         vocab_file=data.vocab_file,
         layers=training.keep_layers,
         tower="generator" if program.head == "masked_lm" else "discriminator",
+        new_head=configs.tuning.new_head,
         may_miss=starts_of_names(training.may_miss),
         may_ignore=starts_of_names(training.may_ignore),
     )

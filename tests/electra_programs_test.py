@@ -136,6 +136,16 @@ def test_each_tower_is_converted(one, tmp_path):
         finish(run("convert_checkpoint", input=path, to="huggingface", output=output, **more))
         config = json.loads((output / "config.json").read_text())
         assert config["architectures"] == [f"ElectraFor{kind}"]
+    for tower, folder, said in (
+        ("generator", "discriminator", "holds only ELECTRA's discriminator"),
+        (
+            "discriminator",
+            "generator",
+            "is no discriminator of an ELECTRA; its heads are masked_lm",
+        ),
+    ):
+        wrong = {"input": tmp_path / folder, "tower": tower, "output": tmp_path / "wrong"}
+        assert said in fail(run("convert_checkpoint", **wrong))
     printed = finish(run("convert_checkpoint", input=path, to="google", output=tmp_path / "both"))
     assert "tanh" not in printed  # google-research/electra has the exact form.
     for tower in ("discriminator", "generator"):

@@ -40,7 +40,7 @@ from bert_tf.files import json_field, read_json
 BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad", "embedding")
-ELECTRA_ACTS = {"hidden_act": "gelu_exact", "pooler_act": "gelu_exact"}
+ELECTRA_ACTS: dict[str, Any] = {"hidden_act": "gelu_exact", "pooler_act": "gelu_exact"}
 ELECTRA_NOTE = (
     "keras-hub computes this ELECTRA with the tanh form of GELU, and adds a pooler; here it has "
     "the exact form, with which ELECTRAs are trained, and no pooler."

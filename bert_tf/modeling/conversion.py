@@ -9,7 +9,9 @@ from absl import logging
 
 from bert_tf.checkpoints.adapt import adapt
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.families import find_family
+from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.formats import (
     as_computed,
     head_as_computed,
@@ -48,6 +50,7 @@ def convert(
       ValueError: if it cannot be read, or cannot be written in that format.
     """
     source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
+    check_tower(source, tower)
     source.check(starts_of_names(may_ignore))
     tables = positions, vocab_file, added_words_file
     checkpoint = adapt(source, *tables)
@@ -67,6 +70,19 @@ def convert(
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
     print(f"wrote {output}: {', '.join(names)}")
     return written
+
+
+def check_tower(source: Checkpoint, tower: str) -> None:
+    """Raises ValueError if a checkpoint is not the one of ELECTRA's towers that is asked for."""
+    if tower == "generator":
+        refuse_discriminator(source)
+    is_other = tower == "discriminator" and "masked_lm" in source.heads
+    if tower and (source.family != ELECTRA.title or is_other):
+        raise ValueError(
+            f"--tower={tower}: {source.source} is no {tower} of an ELECTRA; its heads are "
+            f"{', '.join(source.heads) or 'none'}. Leave --tower out, or give a run, which holds "
+            "both towers."
+        )
 
 
 def describe(checkpoint: Checkpoint) -> str:

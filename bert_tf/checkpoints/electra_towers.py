@@ -56,7 +56,10 @@ def has_towers(names: Iterable[str]) -> bool:
 def towers_in(names: Iterable[str]) -> tuple[str, ...]:
     """Returns which of `TOWERS` have layers in a file."""
     names = tuple(names)
-    starts = {"discriminator": ("electra/encoder/", "bert/encoder/"), "generator": ("generator/encoder/",)}
+    starts = {
+        "discriminator": ("electra/encoder/", "bert/encoder/"),
+        "generator": ("generator/encoder/",),
+    }
     return tuple(tower for tower in TOWERS if any(name.startswith(starts[tower]) for name in names))
 
 

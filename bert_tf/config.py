@@ -445,7 +445,11 @@ class MaskingConfig(Config):
         20, "Maximum number of predictions per sequence.", lower=1
     )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single pieces.")
-    masked_share: float = share(0.8, "Share of the selected pieces that is replaced by [MASK].")
+    masked_share: float = share(
+        0.8,
+        "Share of the selected pieces that is replaced by [MASK]. With objective=replaced_tokens, "
+        "if neither share is given, 0.85 and no random pieces.",
+    )
     random_share: float = share(
         0.1,
         "Share of the selected pieces that is replaced by a random piece; the rest is unchanged.",
@@ -531,9 +535,8 @@ class ObjectiveConfig(TeacherConfig):
     )
     generator_hidden_size: float = option(
         0.25,
-        "Width of the generator as a fraction of the encoder's.",
+        "Width of the generator as a fraction of the encoder's, at most 1.",
         lower=0.01,
-        upper=1.0,
         needs=("objective", "replaced_tokens"),
     )
     generator_layers: float = option(
@@ -584,6 +587,11 @@ class ObjectiveConfig(TeacherConfig):
 
     def check(self) -> None:
         super().check()
+        if self.generator_hidden_size > 1:
+            raise ValueError(
+                f"generator_hidden_size {self.generator_hidden_size:g} makes the generator wider "
+                "than its discriminator, whose embeddings it shares; give at most 1."
+            )
         self.check_needs(("hidden_weight", "relation_weight"))
         factors = self.teacher_weight, self.hidden_weight, self.relation_weight
         if self.teacher and not any(factors):

@@ -29,6 +29,12 @@ config_flags.define_flags(
 FORMS = ("bert_tf", "google", "huggingface", "sentence_transformers", "keras_hub")
 INPUT = flags.DEFINE_string("input", "", "Model to read, in any format, or its name on a hub.")
 OUTPUT = flags.DEFINE_string("output", "", "Folder to write; it must not exist.")
+TOWER = flags.DEFINE_enum(
+    "tower",
+    None,
+    ("discriminator", "generator"),
+    "Which of ELECTRA's towers to convert; by default the discriminator, with --to=google both.",
+)
 TO = flags.DEFINE_enum("to", "bert_tf", FORMS, "Format to write.")
 
 
@@ -45,6 +51,7 @@ def main(_: list[str]) -> None:
         OUTPUT.value,
         TO.value,
         config_file=training.bert_config_file,
+        tower=TOWER.value or "",
         may_ignore=training.may_ignore,
         positions=config_flags.given(ModelConfig).get("max_position_embeddings", 0),
         vocab_file=data.vocab_file,

@@ -31,7 +31,7 @@ from bert_tf.modeling.electra import ElectraPretrainer, generator_config
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
-from bert_tf.objectives.distillation import Distillation, kept_bytes
+from bert_tf.objectives.distillation import Distillation, check_shapes, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import has_checkpoints, only_training, recorded, write_run_record
@@ -63,6 +63,7 @@ def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
       ValueError: for errors in flags, input or numbers.
     """
     training = configs.training
+    towers(configs)  # Shapes that cannot be are refused before data are prepared for hours.
     strategy = make_strategy(training)
     check_batch_sizes(training, strategy.num_replicas_in_sync)
     if not (training.do_train and is_chief(strategy)):
@@ -234,6 +235,7 @@ def read_its_teacher(configs: PretrainingConfigs, start: Checkpoint | None) -> C
             "trained on the text; give it as --vocab_file, or an --init_checkpoint that has it."
         )
     check_vocabularies(teacher, read_vocab(vocab_file), configs.model.do_lower_case)
+    check_shapes(objective, teacher.config, configs.model)
     return teacher
 
 
@@ -339,7 +341,11 @@ def check_vocabulary(size: int, vocab_size: int, source: str) -> None:
 
 
 def towers(configs: PretrainingConfigs) -> list[tuple[ModelConfig, int]]:
-    """Returns the shape of each encoder that a step runs, and the pieces that it predicts."""
+    """Returns the shape of each encoder that a step runs, and the pieces that it predicts.
+
+    Raises:
+      ValueError: if there is no generator of the size that is asked for.
+    """
     predictions, objective = configs.masking.max_predictions_per_seq, configs.objective
     if objective.objective != "replaced_tokens":
         return [(configs.model, predictions)]

@@ -14,12 +14,15 @@ from bert_tf.config import (
     ModelConfig,
     OptimizerConfig,
     PretrainingConfigs,
+    TrainingConfig,
 )
-from bert_tf.run_record import check_same_run, shared_values
+from bert_tf.run_record import check_same_run, recorded, shared_values
 from bert_tf.text.kinds import BYTE_BPE, check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
+
+ELECTRAS_SHARES = (0.85, 0.0)  # of [MASK] and of random pieces; pretrain/pretrain_helpers.py
 
 config_flags.define_flags(*PretrainingConfigs.__annotations__.values())
 
@@ -68,6 +71,8 @@ def read_configs() -> PretrainingConfigs:
         configs = configs._replace(model=model)
     if training.early_stopping_evaluations and not training.eval_steps:
         raise ValueError("--early_stopping_evaluations needs evaluations: give --eval_steps.")
+    if configs.objective.objective == "replaced_tokens":
+        configs = configs._replace(masking=with_electras_shares(configs.masking, training))
     check_objective(configs)
     if configs.objective.objective == "masked_diffusion":
         masking = configs.masking.any_share(configs.data.max_seq_length)
@@ -82,6 +87,16 @@ def read_configs() -> PretrainingConfigs:
         cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
         configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
     return configs if training.init_checkpoint else fit_to_vocabulary(configs)
+
+
+def with_electras_shares(masking: MaskingConfig, training: TrainingConfig) -> MaskingConfig:
+    """Takes ELECTRA's 85 % [MASK] and no random pieces, unless a share is given or recorded."""
+    names = ("masked_share", "random_share")
+    if masking.masking != "dynamic" or set(names) & set(config_flags.given(MaskingConfig)):
+        return masking
+    before = [recorded(training.output_dir, name) for name in names]
+    masked, drawn = map(float, before if all(before) else ELECTRAS_SHARES)
+    return dataclasses.replace(masking, masked_share=masked, random_share=drawn)
 
 
 def check_objective(configs: PretrainingConfigs) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from unittest import mock
 
 import keras
 import numpy as np
@@ -231,6 +232,15 @@ def pretrain(tmp_path):
     return lambda name, **changed: run(
         "run_pretraining", **{**flags, "output_dir": tmp_path / name, **changed}
     )
+
+
+def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain):
+    for more, said in (
+        ({"relation_heads": 5}, "32 wide, no multiple of 5 relation heads; give --relation_heads"),
+        ({"teacher_layer": 4}, "--teacher_layer=4, but the teacher has 3 layers"),
+    ):
+        with mock.patch("bert_tf.pretraining.prepare", side_effect=AssertionError("prepared")):
+            assert said in fail(pretrain("wrong", **more))
 
 
 @pytest.mark.slow

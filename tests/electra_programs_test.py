@@ -1,15 +1,31 @@
 """ELECTRA as a user runs it: pre-training, resuming, its towers in other programs and formats."""
 
+import dataclasses
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_tf.checkpoints.electra_towers import infer_config, one_tower
+from bert_tf.checkpoints.checkpoint import head_shapes
+from bert_tf.checkpoints.electra_towers import (
+    GENERATOR_CONFIG,
+    infer_config,
+    one_tower,
+    original_names,
+)
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.teacher import read_teacher
+from bert_tf.checkpoints.tf_bundle import bundle_prefix, read_bundle, write_bundle
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
+from bert_tf.modeling.preprocessor import BertPreprocessor
+from bert_tf.modeling.splade import BertSplade
+from bert_tf.served import models
 from bert_tf.training.metrics_log import read_metrics
+from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run
 from tests.shared_data import shared_data
@@ -26,8 +42,6 @@ FLAGS = {
     "objective": "replaced_tokens",
     "generator_hidden_size": 0.5,
     "use_next_sentence": "false",
-    "masked_share": 0.85,
-    "random_share": 0,
     "train_batch_size": 8,
     "eval_batch_size": 8,
     "max_eval_steps": 2,
@@ -95,6 +109,89 @@ def test_each_tower_is_read_by_what_needs_it(one, tmp_path):
     assert len(printed.strip().splitlines()[-1].split()) == 6
 
 
+def test_what_needs_a_masked_language_model_takes_the_generator(one, tmp_path):
+    path, _ = one
+    generator = read_checkpoint(path, tower="generator")
+    width = generator.config.hidden_size
+    model = BertPretrainer.from_pretrained(path)
+    weights = {variable.path: variable for variable in model.weights}
+    for name in ("cls/predictions/output_bias", "bert/encoder/layer_0/output/dense/bias"):
+        np.testing.assert_array_equal(weights[name], generator.weights[name])
+    assert BertSplade.from_pretrained(path).config.hidden_size == width
+    served = models.load(str(path), "fill_mask")
+    assert served.model.config.hidden_size == width
+    assert models.load(str(path)).model.config.hidden_size == 2 * width  # It embeds.
+    assert BertEncoder.from_pretrained(path).config.hidden_size == 2 * width
+    # A file of the generator alone is not ambiguous.
+    write_checkpoint(generator, tmp_path / "generator", "google")
+    assert read_checkpoint(tmp_path / "generator").heads == ("masked_lm",)
+    assert BertPreprocessor.from_pretrained(tmp_path / "generator", 16).max_seq_length == 16
+
+
+def test_each_tower_is_converted(one, tmp_path):
+    path, _ = one
+    for tower, kind in (("discriminator", "PreTraining"), ("generator", "MaskedLM")):
+        more = {"tower": tower} if tower == "generator" else {}
+        output = tmp_path / tower
+        finish(run("convert_checkpoint", input=path, to="huggingface", output=output, **more))
+        config = json.loads((output / "config.json").read_text())
+        assert config["architectures"] == [f"ElectraFor{kind}"]
+    for tower, folder, said in (
+        ("generator", "discriminator", "holds only ELECTRA's discriminator"),
+        (
+            "discriminator",
+            "generator",
+            "is no discriminator of an ELECTRA; its heads are masked_lm",
+        ),
+    ):
+        wrong = {"input": tmp_path / folder, "tower": tower, "output": tmp_path / "wrong"}
+        assert said in fail(run("convert_checkpoint", **wrong))
+    printed = finish(run("convert_checkpoint", input=path, to="google", output=tmp_path / "both"))
+    assert "tanh" not in printed  # google-research/electra has the exact form.
+    for tower in ("discriminator", "generator"):
+        expected, received = (
+            read_checkpoint(folder, tower=tower) for folder in (path, tmp_path / "both")
+        )
+        assert received.config == expected.config and set(received.weights) == set(expected.weights)
+        for name, value in expected.weights.items():
+            assert received.weights[name].tobytes() == value.tobytes(), name
+    finish(
+        run(
+            "convert_checkpoint",
+            input=path,
+            to="google",
+            output=tmp_path / "alone",
+            tower="generator",
+        )
+    )
+    assert read_checkpoint(tmp_path / "alone", tower="both").heads == ("masked_lm",)
+
+
+def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
+    path, _ = one
+    folder = tmp_path / "discriminator"
+    write_checkpoint(read_checkpoint(path), folder, "huggingface")
+    said = f"{folder} holds only ELECTRA's discriminator, but its generator is needed"
+    failed = fail(run("fill_mask", init_checkpoint=folder, text="The [MASK] stood."))
+    assert said in failed and "may_miss" not in failed
+    for call in (
+        lambda: read_teacher(str(folder), ("masked_lm",), 16),
+        lambda: BertPretrainer.from_pretrained(folder),
+        lambda: BertSplade.from_pretrained(folder),
+        lambda: models.load(str(folder), "fill_mask"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
+    # A new head on it is what may_miss asks for.
+    model = BertPretrainer.from_pretrained(folder, may_miss=["cls/predictions/"])
+    assert not model.use_next_sentence
+    # A model of another family without the head: no flag that the program does not have.
+    encoder = make_checkpoint("encoder with pooler", 1)
+    write_checkpoint(encoder, tmp_path / "encoder", "bert_tf")
+    failed = fail(run("fill_mask", init_checkpoint=tmp_path / "encoder", text="The [MASK]."))
+    assert "give a model that has it" in failed and "may_miss" not in failed
+
+
 def test_what_does_not_go_together(folder):
     wrong = {
         "use_next_sentence": "true",
@@ -103,9 +200,9 @@ def test_what_does_not_go_together(folder):
         "masking": "tf_text",
     }
     for name, value in wrong.items():
-        more = {"masked_share": 0.8, "random_share": 0.1} if name == "masking" else {}
-        assert f"--{name}" in fail(pretrain(folder, "wrong", **{name: value}, **more))
-    assert "masked_share 0.85" in fail(pretrain(folder, "wrong", masking="tf_text"))
+        assert f"--{name}" in fail(pretrain(folder, "wrong", **{name: value}))
+    given = pretrain(folder, "wrong", masking="tf_text", masked_share=0.85, random_share=0)
+    assert "masked_share 0.85" in fail(given)
     theirs = {"electra_reference_sampling": "true"}
     for more, said in (
         ({"random_share": 0.1}, "give --random_share=0"),
@@ -115,7 +212,30 @@ def test_what_does_not_go_together(folder):
     spans = pretrain(folder, "wrong", **theirs, span_length=3)
     assert "does not go with --span_length" in fail(spans)
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
+    said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
+    assert "generator_hidden_size 1.5 makes the generator wider than its discriminator" in said
+    with mock.patch("bert_tf.pretraining.prepare", side_effect=AssertionError("prepared")):
+        said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
+    assert (
+        "--generator_hidden_size=0.3 of --hidden_size=1024 makes a generator 307 wide, of 4 heads"
+        in said
+    )
+    assert "give --generator_hidden_size=0.3125" in said
     assert not (folder / "wrong").exists()
+
+
+def test_shares_of_masks_are_electras_unless_given_or_recorded(one, folder):
+    record = (one[0] / "run.flags").read_text()
+    assert "--masked_share=0.85\n" in record and "--random_share=0.0\n" in record
+    earlier = folder / "earlier"
+    earlier.mkdir()
+    record = record.replace("share=0.85", "share=0.8").replace(
+        "random_share=0.0", "random_share=0.1"
+    )
+    (earlier / "run.flags").write_text(record)
+    said = fail(pretrain(folder, "earlier", learning_rate=1))
+    assert "--learning_rate is 1.0, was 0.01" in said and "share is" not in said
+    assert "--masked_share is 0.85, was 0.8" in fail(pretrain(folder, "earlier", masked_share=0.85))
 
 
 @pytest.mark.slow
@@ -161,7 +281,9 @@ def test_two_devices_train_like_one(folder, reference):
 
 
 @pytest.mark.slow
-def test_the_discriminator_is_fine_tuned(one, folder):
+@pytest.mark.parametrize("pooling", ["pooler", "cls"])
+def test_the_discriminator_is_fine_tuned(one, folder, pooling):
+    """With Hugging Face's head, and with Google's."""
     rows = [f"{label},the river {word}\n" for label, word in (("a", "stood"), ("b", "moved"))] * 20
     (folder / "rows.csv").write_text("label,text\n" + "".join(rows))
     finish(
@@ -172,7 +294,8 @@ def test_the_discriminator_is_fine_tuned(one, folder):
             train_file=folder / "rows.csv",
             eval_file=folder / "rows.csv",
             init_checkpoint=one[0],
-            output_dir=folder / "classified",
+            output_dir=folder / pooling,
+            classifier_pooling=pooling,
             learning_rate=3e-3,
             train_batch_size=8,
             num_train_epochs=20,
@@ -180,10 +303,103 @@ def test_the_discriminator_is_fine_tuned(one, folder):
             layerwise_lr_decay=0.8,
         )
     )
-    results = (folder / "classified/eval_results.txt").read_text()
+    results = (folder / pooling / "eval_results.txt").read_text()
     assert "eval_accuracy = 1.0" in results
-    config = read_checkpoint(folder / "classified").config
-    assert config.pooler_act == "gelu_exact"
+    trained = read_checkpoint(folder / pooling)
+    config = trained.config
+    assert (config.pooler_act, config.classifier_pooling) == ("gelu_exact", pooling)
+    assert ("pooler" in trained.heads) == (pooling == "pooler")
+
+
+def both_towers(tmp_path):
+    """Returns a copy of the original's golden file, with the configurations of its towers."""
+    theirs = shared_data("fixtures", "families", "electra", "tf1")
+    folder = tmp_path / "tf1"
+    shutil.copytree(theirs, folder)
+    folder.chmod(0o755)
+    for tower, name in (("discriminator", "bert_config.json"), ("generator", GENERATOR_CONFIG)):
+        config = read_checkpoint(theirs.parent / tower).config
+        (folder / name).write_text(config.to_json())
+    return folder
+
+
+def their_tensors(folder):
+    """Returns the original's tensors by its own names, without what only training needs."""
+    prefix = bundle_prefix(folder)
+    tensors = read_bundle(prefix).items()
+    return {n: v for n, v in tensors if "/adam_" not in n and n != "global_step"}
+
+
+def test_the_originals_format_is_written_again_to_the_bit(tmp_path):
+    """Both towers, then each alone; the names of google-research/electra are the golden file's."""
+    folder = both_towers(tmp_path)
+    expected = their_tensors(folder)
+    both = read_checkpoint(folder, tower="both")
+    written = write_checkpoint(both, tmp_path / "both", "google")
+    received = their_tensors(tmp_path / "both")
+    assert {n: v.tobytes() for n, v in received.items()} == {
+        n: v.tobytes() for n, v in expected.items()
+    }
+    assert (written.config, written.generator.config) == (both.config, both.generator.config)
+    assert json.loads((tmp_path / "both/bert_config.json").read_text())["gelu_form"] == "exact"
+    for tower in ("discriminator", "generator"):
+        one = read_checkpoint(folder, tower=tower)
+        written = write_checkpoint(one, tmp_path / tower, "google")
+        assert written.config == one.config and written.heads == one.heads
+        received = their_tensors(tmp_path / tower)
+        assert all(received[name].tobytes() == expected[name].tobytes() for name in received)
+        # What only the other one has: its layers, projection and head.
+        of_discriminator = ("electra/encoder/", "electra/embeddings_project/", "discriminator_")
+        starts = ("generator",) if tower == "discriminator" else of_discriminator
+        assert set(expected) - set(received) == {n for n in expected if n.startswith(starts)}
+
+
+def test_a_head_for_squad_is_written_under_the_originals_names(tmp_path):
+    checkpoint = read_checkpoint(both_towers(tmp_path), tower="discriminator")
+    rng = np.random.default_rng(0)
+    shapes = {
+        name: shape
+        for head in ("joint_squad", "answerable")
+        for name, shape in head_shapes(checkpoint.config, head).items()
+    }
+    heads = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    whole = dataclasses.replace(checkpoint, weights={**checkpoint.weights, **heads})
+    written = write_checkpoint(whole, tmp_path / "squad", "google")
+    assert {"joint_squad", "answerable"} < set(written.heads)
+    names = {n for n in their_tensors(tmp_path / "squad") if n.startswith("task_specific/")}
+    layers = ("dense", "qa_hidden", "dense_1", "dense_2", "dense_3")
+    parts = [f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")]
+    assert names == {f"task_specific/squad/{part}" for part in parts}
+
+
+def test_heads_of_the_originals_other_tasks(tmp_path):
+    """A dense layer on the first piece, for chunk on each: logits worked in NumPy, and back."""
+    checkpoint = read_checkpoint(both_towers(tmp_path), tower="discriminator")
+    weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith("cls/")}
+    rng = np.random.default_rng(0)
+    kernel, bias = (rng.normal(size=s).astype(np.float32) for s in ([48, 3], [3]))
+    batch = make_batch(checkpoint.config, rng)
+    plain = dataclasses.replace(checkpoint, weights=weights)
+    vectors = np.asarray(BertEncoder.from_checkpoint(plain)(batch)["sequence_output"])
+    expected = vectors @ kernel + bias  # [B, T, 3]
+    theirs = {name: tf.constant(v) for name, v in original_names(weights, "discriminator").items()}
+    for task, model_class in (("mnli", BertClassifier), ("chunk", BertTokenClassifier)):
+        folder = tmp_path / task
+        folder.mkdir()
+        shutil.copy(tmp_path / "tf1/bert_config.json", folder)
+        head = {f"task_specific/{task}/dense/kernel": tf.constant(kernel)}
+        head[f"task_specific/{task}/dense/bias"] = tf.constant(bias)
+        write_bundle(str(folder / "model.ckpt-9"), {**theirs, **head})
+        received = np.asarray(model_class.from_pretrained(folder)(batch))
+        np.testing.assert_allclose(
+            received, expected[:, 0] if task == "mnli" else expected, rtol=1e-4, atol=1e-4
+        )
+        read = read_checkpoint(folder)
+        written = write_checkpoint(read, tmp_path / f"{task}_again", "google")
+        assert written.config == read.config and read.num_labels == 3
+        names = [n for n in their_tensors(tmp_path / f"{task}_again") if n.startswith("task_")]
+        name = {"mnli": "classifier"}.get(task, task)
+        assert sorted(names) == [f"task_specific/{name}/dense/{p}" for p in ("bias", "kernel")]
 
 
 def test_towers_of_the_original_checkpoint(tmp_path):

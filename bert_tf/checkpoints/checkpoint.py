@@ -85,6 +85,7 @@ class Checkpoint:
       notes: what a user should know about how the files were read, one sentence each.
       family: its name in messages: BERT, RoBERTa ..
       embedding: how it embeds texts, if the files say so.
+      generator: that of ELECTRA beside this discriminator, if both were asked for.
     """
 
     source: str
@@ -98,6 +99,7 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     family: str = "BERT"
     embedding: EmbeddingConfig | None = None
+    generator: "Checkpoint | None" = None
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -6,16 +6,22 @@
     generator      generator/encoder/,                generator/encoder/,
                    generator/predictions/             generator_predictions/
 
-One tower is read at a time; each has a projection of the embeddings where its width differs. Of its
-fine-tuned models the one for SQuAD is read; below task_specific/squad/ or task_specific/squadv1/:
+Each tower has a projection of the embeddings where its width differs. The heads of the original's
+fine-tuned models stand below task_specific/TASK/; for squad and squadv1:
 
     ours     cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
     theirs   dense, qa_hidden, dense_1                    dense_2, dense_3
+
+For chunk it is a dense layer on each piece, cls/tagger/; for the other tasks one on the first
+piece, without a pooler, cls/classifier/. Theirs is [D, labels].
 """
 
+import re
 from collections.abc import Iterable
 
-from bert_tf.checkpoints.checkpoint import Weights, count_layers
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, count_layers
 from bert_tf.config import ModelConfig
 
 TOWERS = ("discriminator", "generator")
@@ -36,6 +42,8 @@ JOINT_HEAD = {
     "dense_3": "cls/answerable/dense_1",
 }
 SQUAD_TASKS = ("task_specific/squad/", "task_specific/squadv1/")
+# Of the heads with labels, the task under which each is written; that of a classifier is unknown.
+LABEL_TASKS = {"tagger": "chunk", "classifier": "classifier"}
 # Of the generator, ours to those of a model that stands alone.
 ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 
@@ -43,6 +51,16 @@ ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 def has_towers(names: Iterable[str]) -> bool:
     """True if weights have the names of ELECTRA's towers."""
     return any(name.startswith(("electra/", "generator", "discriminator_pred")) for name in names)
+
+
+def towers_in(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns which of `TOWERS` have layers in a file."""
+    names = tuple(names)
+    starts = {
+        "discriminator": ("electra/encoder/", "bert/encoder/"),
+        "generator": ("generator/encoder/",),
+    }
+    return tuple(tower for tower in TOWERS if any(name.startswith(starts[tower]) for name in names))
 
 
 def one_tower(values: Weights, tower: str, source: str) -> Weights:
@@ -55,7 +73,7 @@ def one_tower(values: Weights, tower: str, source: str) -> Weights:
     joint = [task for task in SQUAD_TASKS if f"{task}qa_hidden/kernel" in values]
     if len(joint) == 1:  # Names of other heads stay, and are not understood.
         starts |= {f"{joint[0]}{theirs}/": f"{ours}/" for theirs, ours in JOINT_HEAD.items()}
-    values = {_renamed(name, starts): value for name, value in values.items()}
+    values = {_renamed(name, starts): value for name, value in _label_head(values).items()}
     is_generator = {name: name.startswith("generator/") for name in values}
     shared = {name: v for name, v in values.items() if name.startswith("bert/embeddings/")}
     if tower == "discriminator":
@@ -71,6 +89,52 @@ def one_tower(values: Weights, tower: str, source: str) -> Weights:
             f"checkpoint that has it."
         )
     return {**found, **shared}
+
+
+def _label_head(values: Weights) -> Weights:
+    """Returns the weights with our names for the head of a single task that is one dense layer."""
+    names = [name for name in values if name.startswith("task_specific/")]
+    found = re.match(r"task_specific/([^/]+)/dense/", names[0]) if names else None
+    if not found or set(names) != {f"{found[0]}kernel", f"{found[0]}bias"}:
+        return values
+    head = HEADS["tagger" if found[1] == LABEL_TASKS["tagger"] else "classifier"]
+    kernel, bias = (values[f"{found[0]}{part}"] for part in ("kernel", "bias"))
+    rest = {name: value for name, value in values.items() if name not in names}
+    kernel = np.ascontiguousarray(kernel.T)
+    return {**rest, f"{head}output_weights": kernel, f"{head}output_bias": bias}
+
+
+def refuse_discriminator(checkpoint: Checkpoint) -> None:
+    """Raises ValueError if a masked LM is needed and a checkpoint is ELECTRA's discriminator."""
+    if "discriminator" in checkpoint.heads and "masked_lm" not in checkpoint.heads:
+        raise ValueError(
+            f"{checkpoint.source} holds only ELECTRA's discriminator, but its generator is needed, "
+            "which fills in masks; give the generator's folder, or a run, which holds both."
+        )
+
+
+def original_names(weights: Weights, tower: str) -> Weights:
+    """Returns a tower's weights under google-research/electra's names: the inverse of `one_tower`.
+
+    Heads that it does not have keep our names, which that program ignores: Hugging Face's
+    classifier with its pooler, and the independent head for questions.
+    """
+    for head, task in LABEL_TASKS.items():
+        ours, theirs = HEADS[head], f"task_specific/{task}/dense/"
+        is_theirs = head == "tagger" or not any(n.startswith(HEADS["pooler"]) for n in weights)
+        if f"{ours}output_weights" in weights and is_theirs:
+            weights = dict(weights)
+            weights[f"{theirs}kernel"] = weights.pop(f"{ours}output_weights").T
+            weights[f"{theirs}bias"] = weights.pop(f"{ours}output_bias")
+    has_answerable = any(name.startswith("cls/answerable/") for name in weights)
+    task = SQUAD_TASKS[0] if has_answerable else SQUAD_TASKS[1]
+    starts = {f"{ours}/": f"{task}{theirs}/" for theirs, ours in JOINT_HEAD.items()}
+    starts |= {ours: theirs for theirs, ours in ORIGINAL.items()}
+    if tower == "generator":
+        joint = {"bert/embeddings/": "bert/embeddings/"}  # Both towers have them.
+        joint |= {alone: name for name, alone in ALONE.items()}
+        weights = {_renamed(name, joint): value for name, value in weights.items()}
+    return {_renamed(name, starts): value for name, value in weights.items()}
 
 
 def _renamed(name: str, starts: dict[str, str]) -> str:

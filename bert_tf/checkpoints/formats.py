@@ -1,7 +1,7 @@
 """Reads and writes a BERT in any format; the format is detected from the files.
 
     bert_tf       a run directory, a checkpoint in it, or a converted model
-    google        google-research/bert's TF1 checkpoint: prefix or folder
+    google        TF1 checkpoint of google-research/bert or -/electra: prefix or folder
     huggingface   config.json and model.safetensors (or shards, or pytorch_model.bin)
     sentence_transformers  a Hugging Face folder with modules that make embeddings
     keras_hub     preset folder or .weights.h5
@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
-from bert_tf.checkpoints.google import read_google, write_bert_tf, write_google
+from bert_tf.checkpoints.families.electra import ELECTRA
+from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import is_hub_name, local_path
 from bert_tf.checkpoints.huggingface import (
     family_and_heads,
@@ -51,21 +52,20 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
-    "bert_config.json; a Hugging Face folder with config.json and model.safetensors; a keras-hub "
-    "preset or .weights.h5; a Model Garden encoder; or an archive of one"
+    "bert_config.json, or google-research/electra's; a Hugging Face folder with config.json and "
+    "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; or an archive "
+    "of one"
 )
 OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
 
-def read_checkpoint(
-    path: str | pathlib.Path, config_file: str = "", tower: str = "discriminator"
-) -> Checkpoint:
+def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str = "") -> Checkpoint:
     """Reads a BERT.
 
     Args:
       path: a folder, file or checkpoint prefix in any of the forms above, or a name on a hub.
       config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
-      tower: which tower to read from a TensorFlow checkpoint with both of ELECTRA's towers.
+      tower: which tower to read from a TensorFlow checkpoint of ELECTRA; see `read_google`.
 
     Returns:
       The checkpoint as it is in the files; `Checkpoint.check` checks that it is complete.
@@ -74,7 +74,7 @@ def read_checkpoint(
       ValueError: if nothing is recognised, or it cannot be read.
     """
     if is_hub_name(path):
-        checkpoint = read_checkpoint(local_path(path), config_file)
+        checkpoint = read_checkpoint(local_path(path), config_file, tower)
         return dataclasses.replace(checkpoint, source=str(path))
     path = local_path(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
@@ -145,8 +145,11 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
         inner = pathlib.Path(name, folder.name)
         inner.mkdir()
         WRITERS[form](checkpoint, inner)
-        written = dataclasses.replace(read_checkpoint(inner), source=str(folder))
+        written = read_checkpoint(inner, tower="both" if checkpoint.generator else "")
+        written = dataclasses.replace(written, source=str(folder))
         _compare(checkpoint, written, form)
+        if checkpoint.generator and form == "google":
+            _compare(checkpoint.generator, written.generator or written, form)
         inner.replace(folder)
     return written
 
@@ -173,24 +176,27 @@ def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
         if form == "sentence_transformers":
             held = ("embedding", *(head for head in held if head in KEPT_HEADS))
         return tuple(head for head in checkpoint.heads if head not in held)
+    if form == "keras_hub" and is_electra(checkpoint):  # It has the backbone alone.
+        return checkpoint.heads
     lacking = HEADS_WITHOUT_COUNTERPART if form == "keras_hub" else ()
     return tuple(head for head in checkpoint.heads if head in lacking)
 
 
-def head_as_computed(config: ModelConfig, form: str) -> ModelConfig:
+def head_as_computed(config: ModelConfig, form: str, family: str = "BERT") -> ModelConfig:
     """Returns the configuration with which the programs of that form compute the MLM head."""
     if form == "keras_hub":
         return dataclasses.replace(config, hidden_act="gelu_exact", layer_norm_eps=1e-5)
-    return as_computed(config, form)
+    return as_computed(config, form, family)
 
 
-def as_computed(config: ModelConfig, form: str) -> ModelConfig:
+def as_computed(config: ModelConfig, form: str, family: str = "BERT") -> ModelConfig:
     """Returns the configuration as the programs of that form compute it.
 
-    google-research/bert and keras-hub have the tanh form of GELU and an epsilon of 1e-12 alone.
+    They have one GELU, the tanh form (google-research/electra the exact one), and an epsilon of
+    1e-12 alone.
     """
     if form not in ("google", "keras_hub"):
         return config
-    is_gelu = config.hidden_act.startswith("gelu_")
-    act = "gelu_tanh" if is_gelu else config.hidden_act
+    gelu = "gelu_exact" if (form, family) == ("google", ELECTRA.title) else "gelu_tanh"
+    act = gelu if config.hidden_act.startswith("gelu_") else config.hidden_act
     return dataclasses.replace(config, hidden_act=act, layer_norm_eps=1e-12)

@@ -1,11 +1,13 @@
-"""TensorFlow checkpoints with google-research/bert's names: that program's own, and ours.
+"""TensorFlow checkpoints of google-research/bert and google-research/electra, and ours.
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
 Ours also hold labels.txt, and name the heads of fine-tuned models under cls/. The bert_config.json
-of a run directory states the exact GELU form and the casing; Google's states neither.
+of a run directory states the exact GELU form and the casing; Google's states neither. ELECTRA's
+names are in `electra_towers`; generator_config.json is the generator's where both towers are there.
 """
 
+import dataclasses
 import pathlib
 import re
 
@@ -18,9 +20,12 @@ from bert_tf.checkpoints.electra_towers import (
     has_towers,
     infer_config,
     one_tower,
+    original_names,
+    towers_in,
 )
 from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embedding
 from bert_tf.checkpoints.families.bert import BERT
+from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
@@ -41,31 +46,62 @@ CLASSIFIER_NAMES = {
 }
 
 
-def read_google(prefix: str, config_file: str = "", tower: str = "discriminator") -> Checkpoint:
+def read_google(prefix: str, config_file: str = "", tower: str = "") -> Checkpoint:
     """Reads a checkpoint by its prefix, with the files beside it.
 
     Args:
       prefix: of a checkpoint, ours, google-research/bert's or google-research/electra's.
       config_file: its bert_config.json, if that lies elsewhere.
-      tower: which one of ELECTRA's is meant, of `TOWERS`.
+      tower: which one of ELECTRA's is meant, of `TOWERS`; "both": the discriminator, with the
+        generator beside it; "": the discriminator. The last two take the only one that is there.
 
     Raises:
       ValueError: if it cannot be read, or there is no configuration.
     """
-    folder = pathlib.Path(prefix).parent
     values = {
         name: value
         for name, value in with_averages(read_bundle(prefix)).items()
         if not TRAINING_ONLY.search(name)
     }
+    if not has_towers(values):
+        return _from_values(values, prefix, config_file)
+    found = towers_in(values)
+    if tower in ("", "both") and found:
+        checkpoint = _read_tower(values, prefix, config_file, found[0])
+        if tower == "both" and len(found) == 2:
+            generator = _read_tower(values, prefix, "", found[1])
+            checkpoint = dataclasses.replace(checkpoint, generator=generator)
+        return checkpoint
+    return _read_tower(values, prefix, config_file, tower or "discriminator")
+
+
+def _read_tower(values: Weights, prefix: str, config_file: str, tower: str) -> Checkpoint:
+    """Makes the checkpoint of one of ELECTRA's towers; the original's need no configuration."""
+    weights = one_tower(values, tower, prefix)
+    own = pathlib.Path(prefix).with_name(GENERATOR_CONFIG)
+    path = own.with_name(CONFIG_NAME)
+    if tower == "generator" and (own.exists() or len(towers_in(values)) == 2):
+        path = own
     is_original = any(name.startswith("electra/") for name in values)
-    if is_electra := has_towers(values):
-        values = one_tower(values, tower, prefix)
-        if tower == "generator" and (folder / GENERATOR_CONFIG).exists():
-            config_file = config_file or str(folder / GENERATOR_CONFIG)
-    if is_original and not config_file and not (folder / CONFIG_NAME).exists():
-        config, stated, form = infer_config(values, prefix), None, "google"
-    else:
+    inferred = None
+    if is_original and not config_file and not path.exists():
+        inferred = infer_config(weights, prefix)
+    checkpoint = _from_values(weights, prefix, config_file or str(path), inferred)
+    heads = checkpoint.heads
+    if is_original and "classifier" in heads and "pooler" not in heads:
+        config = dataclasses.replace(checkpoint.config, classifier_pooling="cls")
+        checkpoint = dataclasses.replace(checkpoint, config=config)
+    notes = (f"This is ELECTRA's {tower}.", *checkpoint.notes)
+    return dataclasses.replace(checkpoint, family=ELECTRA.title, notes=notes)
+
+
+def _from_values(
+    values: Weights, prefix: str, config_file: str, inferred: ModelConfig | None = None
+) -> Checkpoint:
+    """Makes a checkpoint of weights in our names, with the files beside their prefix."""
+    folder = pathlib.Path(prefix).parent
+    config, stated, form = inferred, None, "google"
+    if config is None:
         config, stated, form = read_bert_config(folder, config_file, prefix)
     embedding = read_embedding(folder)
     known = weight_names(config) | set(embedding.shapes() if embedding else ())
@@ -87,8 +123,7 @@ def read_google(prefix: str, config_file: str = "", tower: str = "discriminator"
         labels=read_labels(folder),
         stated_casing=tokenizer.stated,
         unused=tuple(sorted(unused)),
-        notes=(f"This is ELECTRA's {tower}.",) * is_electra + tokenizer.notes,
-        family="ELECTRA" if is_electra else "BERT",
+        notes=tokenizer.notes,
         embedding=embedding,
     )
 
@@ -159,24 +194,46 @@ def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
 
 
 def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes google-research/bert's format into a folder.
+    """Writes google-research/bert's format, or google-research/electra's, into a folder.
 
-    Its configuration has one GELU, the tanh form, and no epsilon; that program ignores the
-    additional keys written here, which this one reads.
+    Their configuration has one GELU, the tanh form (the exact one in ELECTRA), and no epsilon;
+    these programs ignore the additional keys written here, which this one reads.
 
     Raises:
-      ValueError: if that program has no such structure.
+      ValueError: if neither program has such a structure.
     """
-    if reason := google_refusal(checkpoint):
+    if is_electra(checkpoint):
+        tower = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
+        weights = original_names(checkpoint.weights, tower)
+        if checkpoint.generator:
+            weights |= original_names(checkpoint.generator.weights, "generator")
+            _write_config(checkpoint.generator.config, folder / GENERATOR_CONFIG)
+    elif reason := google_refusal(checkpoint):
         raise ValueError(f"google cannot hold this model: {reason}. Write it as bert_tf.")
-    values = checkpoint.config.to_dict()
-    if checkpoint.config.hidden_act.startswith("gelu_"):
-        values["hidden_act"] = "gelu"
-        values["gelu_form"] = checkpoint.config.hidden_act.removeprefix("gelu_")
-    write_json(folder / CONFIG_NAME, values)
-    theirs = {name: other for other, name in CLASSIFIER_NAMES.items()}
-    weights = {theirs.get(name, name): value for name, value in checkpoint.weights.items()}
+    else:
+        theirs = {name: other for other, name in CLASSIFIER_NAMES.items()}
+        weights = {theirs.get(name, name): value for name, value in checkpoint.weights.items()}
+    _write_config(checkpoint.config, folder / CONFIG_NAME)
     _write(checkpoint, weights, folder)
+
+
+def _write_config(config: ModelConfig, path: pathlib.Path) -> None:
+    values = config.to_dict()
+    if config.hidden_act.startswith("gelu_"):
+        values["hidden_act"] = "gelu"
+        values["gelu_form"] = config.hidden_act.removeprefix("gelu_")
+    write_json(path, values)
+
+
+def is_electra(checkpoint: Checkpoint) -> bool:
+    """True for what google-research/electra can hold and google-research/bert does not."""
+    config, heads = checkpoint.config, checkpoint.heads
+    if isinstance(checkpoint.vocab, BpeVocab) or {"next_sentence", "embedding"} & set(heads):
+        return False
+    if config.classifier_pooling == "cls":  # Its head; Hugging Face's has the pooler.
+        config = dataclasses.replace(config, classifier_pooling="pooler")
+    is_named = checkpoint.family == ELECTRA.title or "discriminator" in heads
+    return not ELECTRA.refusal(config, heads) and (is_named or google_refusal(checkpoint) != "")
 
 
 def google_refusal(checkpoint: Checkpoint) -> str:

@@ -219,14 +219,14 @@ def _handle_of(preset: str) -> str:
     """Returns the handle of keras-hub's preset of a name.
 
     Raises:
-      ValueError: if keras-hub has no BERT of that name, or is not installed.
+      ValueError: if keras-hub has no such model, or is not installed.
     """
-    from bert_tf.checkpoints.keras_hub import bert_presets
+    from bert_tf.checkpoints.keras_hub import known_presets
 
-    presets = bert_presets()
+    presets = known_presets()
     if preset not in presets:
         raise ValueError(
-            f"keras_hub://{preset}: keras-hub has no BERT of this name; it has "
+            f"keras_hub://{preset}: keras-hub has no BERT or ELECTRA of this name; it has "
             f"{', '.join(sorted(presets))}."
         )
     return presets[preset]

@@ -1,10 +1,14 @@
-"""keras-hub: presets of BertBackbone, BertMaskedLM and BertTextClassifier, and .weights.h5 files.
+"""keras-hub: presets of BERT's backbone and tasks and ELECTRA's backbone, and .weights.h5 files.
 
 keras-hub (its old name is keras-nlp) has one GELU and one epsilon in the encoder, google-research/
 bert's; its BertMaskedLM has the exact GELU and an epsilon of 1e-5 in the head, whatever the encoder
 has, so that model's logits differ from the original's. It has no NSP, tagging or QA head.
+
+Of ELECTRA it has the encoder alone, with BERT's GELU instead of ELECTRA's exact one, and adds a
+pooler with tanh that ELECTRA does not have.
 """
 
+import dataclasses
 import math
 import pathlib
 from typing import Any
@@ -13,13 +17,21 @@ import h5py
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import (
+    HEADS,
     Checkpoint,
     Weights,
     encoder_shapes,
     head_shapes,
     table_rows,
 )
-from bert_tf.checkpoints.google import CONFIG_NAME, google_refusal, read_labels, write_labels
+from bert_tf.checkpoints.families.electra import ELECTRA
+from bert_tf.checkpoints.google import (
+    CONFIG_NAME,
+    google_refusal,
+    is_electra,
+    read_labels,
+    write_labels,
+)
 from bert_tf.checkpoints.tokenizer_files import KERAS_HUB_VOCAB, read_keras_hub_tokenizer
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
@@ -28,18 +40,29 @@ from bert_tf.files import json_field, read_json
 BACKBONE_FILE, TASK_FILE = "model.weights.h5", "task.weights.h5"
 POOLER = "bert/pooler/dense/kernel"
 HEADS_WITHOUT_COUNTERPART = ("next_sentence", "tagger", "squad", "embedding")
+ELECTRA_ACTS: dict[str, Any] = {"hidden_act": "gelu_exact", "pooler_act": "gelu_exact"}
+ELECTRA_NOTE = (
+    "keras-hub computes this ELECTRA with the tanh form of GELU, and adds a pooler; here it has "
+    "the exact form, with which ELECTRAs are trained, and no pooler."
+)
 MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
 
 
-def keras_hub_rows(num_layers: int, backbone: str, task: str) -> list[Row]:
+def keras_hub_rows(
+    num_layers: int, backbone: str, task: str, has_projection: bool = False
+) -> list[Row]:
     """Returns the table of weights.
 
     Args:
       num_layers: L.
       backbone: start of the names of the backbone's layers.
       task: start of the names of the head's layers.
+      has_projection: whether the tables are narrower than the layers, in ELECTRA alone; layers are
+        numbered by kind, and the projection is the first dense one.
     """
+    projection = _dense("bert/embeddings_project", f"{backbone}/dense") if has_projection else []
     rows = [
+        *projection,
         Row("bert/embeddings/word_embeddings", f"{backbone}/reversible_embedding/vars/0"),
         Row("bert/embeddings/position_embeddings", f"{backbone}/position_embedding/vars/0"),
         Row("bert/embeddings/token_type_embeddings", f"{backbone}/embedding/vars/0"),
@@ -58,7 +81,7 @@ def keras_hub_rows(num_layers: int, backbone: str, task: str) -> list[Row]:
         rows += _norm(f"{ours}/output", f"{theirs}/feedforward_layer_norm")
     return [
         *rows,
-        *_dense("bert/pooler/dense", f"{backbone}/dense"),
+        *_dense("bert/pooler/dense", f"{backbone}/dense{'_1' if has_projection else ''}"),
         *_dense("cls/predictions/transform/dense", f"{task}/masked_lm_head/intermediate_dense"),
         *_norm("cls/predictions/transform", f"{task}/masked_lm_head/intermediate_layer_norm"),
         Row("cls/predictions/output_bias", f"{task}/masked_lm_head/vars/0"),
@@ -94,19 +117,24 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     if path.is_file():
         return _read_weights_file(path)
     values = read_json(path / "config.json")
-    notes: list[str] = []
-    if values.get("class_name") != "BertBackbone":
-        raise ValueError(f"{path}: a {values.get('class_name')}, expected a BertBackbone.")
-    config = _read_config(json_field(values, "config", dict, path) or {}, path)
+    class_name = values.get("class_name")
+    if class_name not in ("BertBackbone", "ElectraBackbone"):
+        raise ValueError(f"{path}: a {class_name}, expected a BertBackbone or an ElectraBackbone.")
+    of_electra = class_name == "ElectraBackbone"
+    notes = [ELECTRA_NOTE] if of_electra else []
+    config = _read_config(json_field(values, "config", dict, path) or {}, path, of_electra)
     theirs: Weights = {}
     for file in sorted(path.glob("model*.weights.h5")):
         theirs |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
     if (path / TASK_FILE).exists():
         theirs |= {f"task/{name}": value for name, value in _read_h5(path / TASK_FILE).items()}
-    rows = keras_hub_rows(config.num_hidden_layers, "backbone/layers", "task/layers")
+    has_projection = config.table_width != config.hidden_size
+    rows = keras_hub_rows(
+        config.num_hidden_layers, "backbone/layers", "task/layers", has_projection
+    )
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
-    if not np.any(weights.get(POOLER)):  # Written for a model that has none.
-        weights = {name: v for name, v in weights.items() if not name.startswith("bert/pooler/")}
+    if of_electra or not np.any(weights.get(POOLER)):  # Written for a model that has none.
+        weights = without_pooler(weights)
     vocab, stated = None, None
     if (path / KERAS_HUB_VOCAB).exists():
         num_rows = table_rows(weights, config)
@@ -127,13 +155,19 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         stated_casing=stated,
         unused=unused,
         notes=tuple(notes),
+        family=ELECTRA.title if of_electra else "BERT",
     )
 
 
-def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
+def without_pooler(weights: Weights) -> Weights:
+    """Returns the weights but the pooler's."""
+    return {name: v for name, v in weights.items() if not name.startswith(HEADS["pooler"])}
+
+
+def _read_config(values: dict[str, Any], path: pathlib.Path, of_electra: bool) -> ModelConfig:
     """Returns our configuration; keras-hub has one dropout rate for both of ours."""
     names = {
-        "vocabulary_size": "vocab_size",
+        "vocab_size" if of_electra else "vocabulary_size": "vocab_size",
         "num_layers": "num_hidden_layers",
         "num_heads": "num_attention_heads",
         "hidden_dim": "hidden_size",
@@ -142,11 +176,17 @@ def _read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         "max_sequence_length": "max_position_embeddings",
         "num_segments": "type_vocab_size",
     }
+    if of_electra:
+        names["embedding_dim"] = "embedding_size"
     missing = sorted(set(names) - set(values))
     if missing:
         raise ValueError(f"{path / 'config.json'} lacks {missing}.")
     ours = {names[key]: value for key, value in values.items() if key in names}
     ours["attention_probs_dropout_prob"] = ours["hidden_dropout_prob"]
+    if of_electra:
+        ours |= ELECTRA_ACTS
+        if ours["embedding_size"] == ours["hidden_size"]:
+            ours["embedding_size"] = 0
     return ModelConfig.from_json_object(ours, str(path / "config.json"))
 
 
@@ -193,14 +233,19 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
     theirs = _read_h5(path)
     words = next((name for name in theirs if name.endswith("reversible_embedding/vars/0")), None)
     if words is None:
-        raise ValueError(f"{path} holds no BertBackbone: no reversible_embedding in it.")
+        raise ValueError(
+            f"{path} holds no BertBackbone or ElectraBackbone: no reversible_embedding in it."
+        )
     start = words.removesuffix("/reversible_embedding/vars/0")
     query = theirs.get(f"{start}/transformer_encoder/self_attention_layer/query_dense/vars/0")
     wide = theirs.get(f"{start}/transformer_encoder/feedforward_intermediate_dense/vars/0")
     positions = theirs.get(f"{start}/position_embedding/vars/0")
     types = theirs.get(f"{start}/embedding/vars/0")
     if query is None or wide is None or positions is None or types is None or query.ndim != 3:
-        raise ValueError(f"{path} holds no BertBackbone: its first layer or a table is missing.")
+        raise ValueError(
+            f"{path} holds no BertBackbone or ElectraBackbone: its first layer or a table is "
+            "missing."
+        )
     layers = {name.split("/")[-4] for name in theirs if "/feedforward_layer_norm/" in name}
     config = ModelConfig(
         vocab_size=theirs[words].shape[0],
@@ -211,11 +256,24 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
         max_position_embeddings=positions.shape[0],
         type_vocab_size=types.shape[0],
     )
+    width = theirs[words].shape[1]
+    # One with tables as wide as its layers cannot be told from a BERT: the names are the same.
+    of_electra = width != config.hidden_size
+    if of_electra:
+        config = dataclasses.replace(config, embedding_size=width, **ELECTRA_ACTS)
     task = "none/layers" if start == "layers" else "layers"
-    rows = keras_hub_rows(config.num_hidden_layers, start, task)
+    rows = keras_hub_rows(config.num_hidden_layers, start, task, of_electra)
     weights, unused = from_theirs(rows, theirs, encoder_shapes(config))
     note = "A weights file does not record dropout and casing: 0.1 and lower case are assumed."
-    return Checkpoint(str(path), "keras_hub", config, weights, unused=unused, notes=(note,))
+    checkpoint = Checkpoint(str(path), "keras_hub", config, weights, unused=unused, notes=(note,))
+    if not of_electra:
+        return checkpoint
+    return dataclasses.replace(
+        checkpoint,
+        weights=without_pooler(weights),
+        notes=(ELECTRA_NOTE, note),
+        family=ELECTRA.title,
+    )
 
 
 def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -225,13 +283,18 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
       ValueError: if keras-hub has no such structure or activation.
     """
     config = checkpoint.config
-    if reason := google_refusal(checkpoint):
+    if is_electra(checkpoint):
+        kept = ("bert/embeddings", "bert/encoder/")
+        weights = {n: value for n, value in checkpoint.weights.items() if n.startswith(kept)}
+        checkpoint = dataclasses.replace(checkpoint, weights=weights, family=ELECTRA.title)
+    elif reason := google_refusal(checkpoint):
         raise ValueError(f"keras_hub cannot hold this model: {reason}. Write it as bert_tf.")
     if not config.hidden_act.startswith("gelu_"):
-        raise ValueError(f"keras-hub has no BERT with hidden_act {config.hidden_act}.")
+        raise ValueError(f"keras-hub has no model with hidden_act {config.hidden_act}.")
     task = _make_task(checkpoint)
     task.save_to_preset(str(folder))
-    rows = keras_hub_rows(config.num_hidden_layers, "layers", "task/layers")
+    has_projection = config.table_width != config.hidden_size
+    rows = keras_hub_rows(config.num_hidden_layers, "layers", "task/layers", has_projection)
     rows = [row for row in rows if not row.theirs.startswith("task/")]
     # A backbone always has a pooler; that of a model without one is zero, which none is.
     shapes = head_shapes(config, "pooler")
@@ -246,11 +309,11 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
         write_labels(folder, checkpoint.labels)
 
 
-def bert_presets() -> dict[str, str]:
-    """Returns the handles on Kaggle of the BERTs that keras-hub knows by name."""
+def known_presets() -> dict[str, str]:
+    """Returns the handles on Kaggle of the BERTs and ELECTRAs that keras-hub knows by name."""
     from keras_hub import models
 
-    presets = models.BertBackbone.presets.items()
+    presets = {**models.BertBackbone.presets, **models.ElectraBackbone.presets}.items()
     return {name: preset["kaggle_handle"].removeprefix("kaggle://") for name, preset in presets}
 
 
@@ -259,20 +322,26 @@ def _make_task(checkpoint: Checkpoint) -> Any:
     from keras_hub import models
 
     config = checkpoint.config
-    backbone = models.BertBackbone(
-        vocabulary_size=config.vocab_size,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        hidden_dim=config.hidden_size,
-        intermediate_dim=config.intermediate_size,
-        dropout=config.hidden_dropout_prob,
-        max_sequence_length=config.max_position_embeddings,
-        num_segments=config.type_vocab_size,
-    )
+    of_electra = checkpoint.family == ELECTRA.title
+    sizes = {
+        "num_layers": config.num_hidden_layers,
+        "num_heads": config.num_attention_heads,
+        "hidden_dim": config.hidden_size,
+        "intermediate_dim": config.intermediate_size,
+        "dropout": config.hidden_dropout_prob,
+        "max_sequence_length": config.max_position_embeddings,
+        "num_segments": config.type_vocab_size,
+    }
+    if of_electra:
+        size, width = config.vocab_size, config.table_width
+        backbone = models.ElectraBackbone(vocab_size=size, embedding_dim=width, **sizes)
+    else:
+        backbone = models.BertBackbone(vocabulary_size=config.vocab_size, **sizes)
     tokenizer = None
     if checkpoint.vocab is not None:
         lower = config.do_lower_case
-        tokenizer = models.BertTokenizer(
+        tokenizer_class = models.ElectraTokenizer if of_electra else models.BertTokenizer
+        tokenizer = tokenizer_class(
             list(checkpoint.vocab.tokens), lowercase=lower, strip_accents=lower
         )
     length = config.max_position_embeddings

@@ -18,6 +18,7 @@ from bert_tf.checkpoints.checkpoint import (
     listed,
     unnamed,
 )
+from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
@@ -45,32 +46,42 @@ def read_start(
     vocab_file: str = "",
     added_words_file: str = "",
     layers: str = "",
-    may_miss: Sequence[str] = (),
+    tower: str = "",
+    new_head: bool = False,
+    may_miss: Sequence[str] | None = (),
     may_ignore: Sequence[str] = (),
 ) -> Checkpoint:
     """Reads and adapts the checkpoint to start from.
 
     Args:
       init_checkpoint: in any format; see `read_checkpoint`.
-      given: the fields of the model's configuration that the user gave; see `merge`.
+      given: the fields of the model's configuration that the user gave; see `merge`. What a
+        classifier reads, `classifier_pooling`, may differ if its head is new.
       heads: the heads of the new model, from `HEADS`.
       config_file: see `read_checkpoint`.
       vocab_file: see `adapt`.
       added_words_file: see `adapt`.
       layers: see `keep_layers`; empty: all.
-      may_miss: prefixes of names of weights that it may lack.
+      tower: which one of ELECTRA's; "": the generator for a masked LM, else the discriminator.
+      new_head: whether the model gets a new head in place of the checkpoint's.
+      may_miss: prefixes of names of weights that it may lack; None: the program has no such flag.
       may_ignore: prefixes of names in the files that may be left out.
 
     Raises:
       ValueError: if it cannot be read, lacks something, or contradicts what is given.
     """
-    tower = "generator" if "masked_lm" in heads else "discriminator"
+    tower = tower or ("generator" if "masked_lm" in heads else "discriminator")
     checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
-    checkpoint.check(may_ignore, may_miss)
+    checkpoint.check(may_ignore, may_miss or ())
     if layers:
         checkpoint = keep_layers(checkpoint, layers)
     if checkpoint.vocab is None:  # What is attached says it.
         given = {name: value for name, value in given.items() if name != "tokenizer"}
+    if "classifier_pooling" in given and (new_head or "classifier" not in checkpoint.heads):
+        chosen = dataclasses.replace(
+            checkpoint.config, classifier_pooling=given["classifier_pooling"]
+        )
+        checkpoint = dataclasses.replace(checkpoint, config=chosen)
     config = merge(checkpoint.config, given, init_checkpoint, checkpoint.stated_casing is None)
     if "do_lower_case" in given:
         checkpoint = state_casing(checkpoint, config.do_lower_case)
@@ -115,17 +126,27 @@ def merge(
     return dataclasses.replace(config, **free)
 
 
-def check_heads(checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence[str]) -> None:
+def check_heads(
+    checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence[str] | None
+) -> None:
     """Raises ValueError with all weights that the checkpoint lacks and that may not be missing.
 
-    What each task makes anew may be missing; see `families.made_by_tasks`.
+    What each task makes anew may be missing; see `families.made_by_tasks`. The arguments are those
+    of `read_start`.
     """
     names = set(encoder_shapes(checkpoint.config))
     is_pooled = "next_sentence" in heads or checkpoint.config.classifier_pooling == "pooler"
     for head in heads if is_pooled else [head for head in heads if head != "pooler"]:
         names |= set(head_shapes(checkpoint.config, head))
-    may_miss = (*may_miss, *made_by_tasks(checkpoint.config))
-    missing = unnamed(sorted(names - set(checkpoint.weights)), may_miss)
+    free = (*(may_miss or ()), *made_by_tasks(checkpoint.config))
+    missing = unnamed(sorted(names - set(checkpoint.weights)), free)
+    if missing and "masked_lm" in heads:
+        refuse_discriminator(checkpoint)
+    if missing and may_miss is None:
+        raise ValueError(
+            f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} give a "
+            f"model that has it; the heads of this one are {', '.join(checkpoint.heads) or 'none'}."
+        )
     if missing:
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
         raise ValueError(

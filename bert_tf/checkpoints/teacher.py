@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, listed
+from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.files import read_json, write_json
 from bert_tf.run_record import has_checkpoints
@@ -24,6 +25,8 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
     tower = "generator" if "masked_lm" in heads else "discriminator"
     teacher = read_checkpoint(path, tower=tower)
     teacher.check()
+    if "masked_lm" in heads:
+        refuse_discriminator(teacher)
     missing = [head for head in heads if head not in teacher.heads]
     if missing:
         raise ValueError(

@@ -140,7 +140,7 @@ def _judge_rate(run: Run, found: Diagnosis) -> None:
 
 
 def _judge_loss(run: Run, found: Diagnosis) -> None:
-    """Judges what training noted, spikes, divergence, and a loss that stands still."""
+    """Judges what training noted, and each curve of the loss: of ELECTRA's towers apart."""
     events = read_metrics(run.folder / "events.jsonl")
     stopped = [event["step"] for event in events if event.get("done") == "stop"]
     end = f"; the run stopped at step {stopped[-1]:,}" if stopped else ""
@@ -153,19 +153,42 @@ def _judge_loss(run: Run, found: Diagnosis) -> None:
         expected="none",
         details=tuple(", ".join(f"{k} {v}" for k, v in event.items()) for event in events[:10]),
     )
-    steps, losses = run.curve("loss")
+    weight = run.number("discriminator_weight", 50.0)
+    steps, replaced = run.curve("replaced_tokens_loss")
+    if not replaced.size:
+        _judge_curve(run, found, run.curve("loss"))
+        return
+    _judge_curve(run, found, run.curve("masked_lm_loss"), "generator")
+    if weight:  # With which the loss is reported.
+        _judge_curve(run, found, (steps, replaced / weight), "discriminator")
+    _judge_generator(run, found)
+
+
+def _judge_curve(run: Run, found: Diagnosis, curve: Curve, tower: str = "") -> None:
+    """Judges spikes, divergence, and a loss that stands still.
+
+    Args:
+      run: with the curve.
+      found: gets the findings.
+      curve: losses in nats.
+      tower: which one of ELECTRA's it is; "" for other models.
+    """
+    steps, losses = curve
     if len(losses) < MIN_LINES:
         return
+    of_discriminator = tower == "discriminator"
+    spike = thresholds.DISCRIMINATOR_SPIKE if of_discriminator else thresholds.SPIKE
+    whose = f" of the {tower}" if tower else ""
     spikes = []
     for i in range(MIN_LINES, len(losses)):
         before = losses[max(0, i - WINDOW) : i]
         median = np.median(before)
-        if losses[i] - median > max(0.5, 8 * np.median(np.abs(before - median))):
+        if losses[i] - median > max(spike, 8 * np.median(np.abs(before - median))):
             spikes.append(f"{steps[i]:,.0f}")
     found.judge(
         thresholds.LOSS_SPIKES,
         len(spikes),
-        "Spikes of the loss",
+        f"Spikes of the loss{whose}",
         "Lower --learning_rate or lengthen --num_warmup_steps.",
         measured=f"{len(spikes)} logged steps: {', '.join(spikes[:5])}",
         expected="none",
@@ -173,9 +196,9 @@ def _judge_loss(run: Run, found: Diagnosis) -> None:
     size = max(3, len(losses) // 10)
     means = np.convolve(losses, np.ones(size) / size, "valid")
     found.judge(
-        thresholds.DIVERGENCE,
+        thresholds.DISCRIMINATOR_DIVERGENCE if of_discriminator else thresholds.DIVERGENCE,
         float(means[-1] - means.min()),
-        "The loss goes up",
+        f"The loss{whose} goes up",
         "Stop it. Start from the checkpoint before the rise with a lower --learning_rate.",
         measured=f"{means[-1]:.2f} at the end, {means.min():.2f} about step "
         f"{steps[int(means.argmin())]:,.0f}",
@@ -192,15 +215,40 @@ def _judge_loss(run: Run, found: Diagnosis) -> None:
             measured=f"{last.mean():.3f} at the end, {first:.3f} at the start",
         )
         return
+    if of_discriminator:  # Its task gets harder with the generator: it may stand still.
+        return
     rates = np.array_split(run.curve("learning_rate")[1], 3)[2]
     is_high = rates.size > 0 and rates.mean() >= 0.2 * run.number("learning_rate", 0.0)
     found.judge(
         thresholds.PLATEAU,
         float(middle.mean() - last.mean()) if is_high else math.nan,
-        "The loss stagnates",
+        f"The loss{whose} stagnates",
         "At the unigram baseline the rate is too high or the data are broken; well below it the "
         "model is as good as it gets: train a larger one, or stop.",
         measured=f"{middle.mean() - last.mean():.3f} nats gained by the last third of the steps",
+    )
+
+
+def _judge_generator(run: Run, found: Diagnosis) -> None:
+    """Judges whether ELECTRA's generator leaves the discriminator something to find."""
+    shares = np.array_split(run.curve("replaced_tokens_share")[1], 3)[2]
+    if len(shares) < MIN_LINES // 3:
+        return
+    lowest = run.number("masked_lm_prob")
+    chosen = (lowest + (run.number("masked_lm_prob_to", 0.0) or lowest)) / 2
+    # Long rows have no room for more predictions; with shorter ones more pieces are chosen.
+    room = run.number("max_predictions_per_seq") / run.number("max_seq_length")
+    chosen = min(chosen, room) if room > 0 else chosen
+    replaced = float(shares.mean())
+    found.judge(
+        thresholds.UNCHANGED_BY_GENERATOR,
+        1.0 - replaced / chosen,
+        "The generator is too good",
+        "It leaves little to find for the discriminator: take a smaller --generator_hidden_size, "
+        "0.25 is usual.",
+        measured=f"{percent(1.0 - replaced / chosen)} of the chosen pieces left as they were, "
+        f"{percent(replaced)} of all pieces replaced in the last third of the steps",
+        expected=f"below {percent(thresholds.UNCHANGED_BY_GENERATOR.warning)} left as they were",
     )
 
 
@@ -379,7 +427,9 @@ def _plot(run: Run, found: Diagnosis) -> None:
         "next_sentence_loss": LN_2,
         "gradient_norm": run.number("clip_norm"),
     }
-    names = ("masked_lm_loss", "next_sentence_loss") if run.is_pretraining else ("loss", "accuracy")
+    names: tuple[str, ...] = ("loss", "accuracy")
+    if run.is_pretraining:
+        names = ("masked_lm_loss", "next_sentence_loss", "replaced_tokens_loss")
 
     def drawn(name: str) -> Any:
         def draw(axes: Any) -> None:

@@ -53,11 +53,18 @@ RATE_BY_WIDTH = Bounds(1.0, 5.0, is_share=False)
 FINE_TUNING_RATE = Bounds(2e-4, 1e-3, is_share=False)
 WARM_UP = Bounds(0.5, 1.0)  # of the steps; the paper's 1 to 10 %
 EVENTS = Bounds(1, 10, is_share=False)  # losses that were not finite or jumped; a stop counts as 10
-# Logged losses above the median of the 20 before by more than 0.5 and 8 deviations. Chowdhery
+# Logged losses above the median of the 20 before by more than SPIKE and 8 deviations. Chowdhery
 # et al. 2022, section 5.1, met about 20 in PaLM's whole training.
-LOSS_SPIKES = Bounds(1, 5, is_share=False)
+LOSS_SPIKES, SPIKE = Bounds(1, 5, is_share=False), 0.5
 # Nats from the lowest mean loss to that of the end: 0.05 in a good run of 600 steps.
 DIVERGENCE = Bounds(0.3, 1.0, is_share=False)
+# Of ELECTRA's discriminator, whose loss begins at ln 2: who always says that 15 % of the pieces are
+# replaced has 0.42, and it rises a little by itself as the generator gets better.
+DISCRIMINATOR_DIVERGENCE, DISCRIMINATOR_SPIKE = Bounds(0.1, 0.2, is_share=False), 0.2
+# Of the pieces chosen for the generator, those that it leaves as they were. Clark et al. 2020,
+# section 3.2: too good a generator leaves the discriminator too little to learn. They give no
+# number; 0.6 of 15 % leaves 6 % of the pieces replaced.
+UNCHANGED_BY_GENERATOR = Bounds(0.6, 0.8)
 PLATEAU = Bounds(0.01, -NEVER, is_share=False)  # nats of the last third; 0.13 in a good run
 # Nats by which the last evaluation is worse than the best, and than training at the same steps:
 # below 0.05 where text is seen once.

@@ -9,7 +9,9 @@ from absl import logging
 
 from bert_tf.checkpoints.adapt import adapt
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.families import find_family
+from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.formats import (
     as_computed,
     head_as_computed,
@@ -30,6 +32,7 @@ def convert(
     form: str,
     *,
     config_file: str,
+    tower: str,
     may_ignore: str,
     positions: int,
     vocab_file: str,
@@ -37,17 +40,28 @@ def convert(
 ) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
 
+    Of ELECTRA's towers `tower` is converted; "": both if the form holds both in one file, else the
+    discriminator. The other arguments are those of `read_checkpoint` and `adapt`.
+
     Returns:
       The checkpoint that was written.
 
     Raises:
       ValueError: if it cannot be read, or cannot be written in that format.
     """
-    source = read_checkpoint(path, config_file)
+    source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
+    check_tower(source, tower)
     source.check(starts_of_names(may_ignore))
-    checkpoint = adapt(source, positions, vocab_file, added_words_file)
+    tables = positions, vocab_file, added_words_file
+    checkpoint = adapt(source, *tables)
+    if source.generator:
+        source.generator.check(starts_of_names(may_ignore))
+        generator = adapt(source.generator, *tables)
+        checkpoint = dataclasses.replace(checkpoint, generator=generator)
     logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
     print(describe(checkpoint))
+    if checkpoint.generator:
+        print(describe(checkpoint.generator))
     for head in left_out(checkpoint, form):
         print(f"left out: {head}: {form} has no such head")
     written = write_checkpoint(checkpoint, output, form)
@@ -56,6 +70,19 @@ def convert(
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
     print(f"wrote {output}: {', '.join(names)}")
     return written
+
+
+def check_tower(source: Checkpoint, tower: str) -> None:
+    """Raises ValueError if a checkpoint is not the one of ELECTRA's towers that is asked for."""
+    if tower == "generator":
+        refuse_discriminator(source)
+    is_other = tower == "discriminator" and "masked_lm" in source.heads
+    if tower and (source.family != ELECTRA.title or is_other):
+        raise ValueError(
+            f"--tower={tower}: {source.source} is no {tower} of an ELECTRA; its heads are "
+            f"{', '.join(source.heads) or 'none'}. Leave --tower out, or give a run, which holds "
+            "both towers."
+        )
 
 
 def describe(checkpoint: Checkpoint) -> str:
@@ -85,8 +112,8 @@ def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
 
     The written model is computed as the programs of its form do, which is not always how it was.
     """
-    config = as_computed(after.config, form)
-    head = head_as_computed(after.config, form)
+    config = as_computed(after.config, form, after.family)
+    head = head_as_computed(after.config, form, after.family)
     ours = outputs_of(before, before.config, before.config)
     theirs = outputs_of(after, config, head)
     lines = ["largest difference of outputs on a fixed batch, before and after:"]

@@ -24,6 +24,7 @@ from bert_tf.modeling.pretrainer import WithObjectives
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
 
+HEAD_SIZE = 64  # of generators; configure_pretraining.py
 OTHER_TOWER = 0x2545F491  # Lets the generator's dropout differ from the discriminator's.
 
 
@@ -39,14 +40,23 @@ def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.
       ValueError: if that leaves nothing, or heads that do not divide the width.
     """
     width = round(config.hidden_size * size)
-    return dataclasses.replace(
-        config,
-        hidden_size=width,
-        num_hidden_layers=max(1, round(config.num_hidden_layers * layers)),
-        num_attention_heads=max(1, width // 64),
-        intermediate_size=round(config.intermediate_size * width / config.hidden_size),
-        embedding_size=0 if width == config.table_width else config.table_width,
-    )
+    heads = max(1, width // HEAD_SIZE)
+    try:
+        return dataclasses.replace(
+            config,
+            hidden_size=width,
+            num_hidden_layers=max(1, round(config.num_hidden_layers * layers)),
+            num_attention_heads=heads,
+            intermediate_size=round(config.intermediate_size * width / config.hidden_size),
+            embedding_size=0 if width == config.table_width else config.table_width,
+        )
+    except ValueError as error:
+        near = max(1, round(width / HEAD_SIZE)) * HEAD_SIZE / config.hidden_size
+        remedy = f"give --generator_hidden_size={near:g}" if near <= 1 else "change one of them"
+        raise ValueError(
+            f"--generator_hidden_size={size:g} of --hidden_size={config.hidden_size} makes a "
+            f"generator {width} wide, of {heads} heads: {str(error).partition(';')[0]}; {remedy}."
+        ) from None
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -24,13 +24,15 @@ if typing.TYPE_CHECKING:
 class FromPretrained:
     """Gives a model class `from_pretrained`; a Keras model with `bert`, its encoder, or an encoder.
 
-    A class says in `arguments_for` what it takes from a checkpoint besides the configuration.
+    A class says in `arguments_for` what it takes from a checkpoint besides the configuration, and
+    in `tower` which one of ELECTRA's it is made of; "": the discriminator, if it is there.
 
     Saved models keep the configuration, and which of their layers are frozen: Keras does not, and
     would give the optimizer of a loaded model variables that the saved one did not have.
     """
 
     config: ModelConfig
+    tower = ""
     _flatten_layers: Any
     _aggregate_additional_loss: Any
 
@@ -110,9 +112,12 @@ class FromPretrained:
         cls, path: str | pathlib.Path, may_miss: Sequence[str], may_ignore: Sequence[str]
     ) -> "Checkpoint":
         """Reads and checks a checkpoint; see `from_pretrained`."""
+        from bert_tf.checkpoints.electra_towers import refuse_discriminator
         from bert_tf.checkpoints.formats import read_checkpoint
 
-        checkpoint = read_checkpoint(path)
+        checkpoint = read_checkpoint(path, tower=cls.tower)
+        if cls.tower == "generator" and not may_miss:
+            refuse_discriminator(checkpoint)
         checkpoint.check(may_ignore, may_miss)
         for note in checkpoint.notes:
             logging.info("%s: %s", path, note)

@@ -67,6 +67,8 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
       dict: `masked_lm_logits` float32 [B, P, V], `next_sentence_logits` float32 [B, 2].
     """
 
+    tower = "generator"
+
     def __init__(
         self,
         config: ModelConfig,

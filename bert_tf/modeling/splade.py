@@ -40,6 +40,7 @@ class BertSplade(HeadOnEncoder):
     """
 
     default_name = "bert_splade"
+    tower = "generator"
 
     def build_head(self) -> None:
         MaskedLM().build(self)
@@ -76,6 +77,9 @@ class BertSplade(HeadOnEncoder):
 
 def check_head(checkpoint: "Checkpoint") -> None:
     """Raises ValueError if a checkpoint has no MLM head."""
+    from bert_tf.checkpoints.electra_towers import refuse_discriminator
+
+    refuse_discriminator(checkpoint)
     if "masked_lm" not in checkpoint.heads:
         raise ValueError(
             f"{checkpoint.source} has no masked-LM head, which SPLADE needs; its heads are "

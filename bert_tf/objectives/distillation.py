@@ -102,6 +102,29 @@ def kept_bytes(
     return 4.0 * (scores + relations)
 
 
+def check_shapes(config: ObjectiveConfig, teacher: ModelConfig, student: ModelConfig) -> None:
+    """Raises ValueError if the two shapes do not go with what is to be learned."""
+    if config.hidden_weight and teacher.hidden_size != student.hidden_size:
+        raise ValueError(
+            f"--hidden_weight: the teacher is {teacher.hidden_size} wide, the student "
+            f"{student.hidden_size}; give --relation_weight, which needs no same width."
+        )
+    heads = count_heads(config, teacher)
+    widths = {"teacher": teacher.hidden_size, "student": student.hidden_size}
+    for name, width in widths.items() if config.relation_weight else ():
+        if width % heads:
+            raise ValueError(
+                f"The {name} is {width} wide, no multiple of {heads} relation heads; give "
+                f"--relation_heads, a number that divides {widths['teacher']} and "
+                f"{widths['student']}."
+            )
+    if config.teacher_layer > teacher.num_hidden_layers:
+        raise ValueError(
+            f"--teacher_layer={config.teacher_layer}, but the teacher has "
+            f"{teacher.num_hidden_layers} layers."
+        )
+
+
 class Distillation(Objective):
     """What masked language modelling learns from a teacher, which reads the same masked pieces.
 
@@ -121,33 +144,16 @@ class Distillation(Objective):
         self.teacher, self.config = teacher, config
         self.encoder = getattr(teacher, "bert", teacher)
         shape = self.encoder.config
+        check_shapes(config, shape, student)
         self.panels = {}
         if config.teacher_weight:
             self.panels["soft_labels_loss"] = "Teacher's pieces: loss, weighted"
         if config.hidden_weight:
-            if shape.hidden_size != student.hidden_size:
-                raise ValueError(
-                    f"--hidden_weight: the teacher is {shape.hidden_size} wide, the student "
-                    f"{student.hidden_size}; give --relation_weight, which needs no same width."
-                )
             self.panels["hidden_states_loss"] = "Teacher's hidden states: 1 - cosine, weighted"
         if config.relation_weight:
             self.panels["relations_loss"] = "Teacher's attention relations: loss, weighted"
         self.heads = count_heads(config, shape)
-        widths = {"teacher": shape.hidden_size, "student": student.hidden_size}
-        for name, width in widths.items() if config.relation_weight else ():
-            if width % self.heads:
-                raise ValueError(
-                    f"The {name} is {width} wide, no multiple of {self.heads} relation heads; give "
-                    f"--relation_heads, a number that divides {widths['teacher']} and "
-                    f"{widths['student']}."
-                )
         self.layer = (config.teacher_layer or shape.num_hidden_layers) - 1
-        if self.layer >= shape.num_hidden_layers:
-            raise ValueError(
-                f"--teacher_layer={config.teacher_layer}, but the teacher has "
-                f"{shape.num_hidden_layers} layers."
-            )
 
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
         taught = self.encoder(inputs, training=False)

@@ -77,7 +77,7 @@ class SparseEncoder(TextModel):
         Raises:
           ValueError: if it cannot be read, or has no MLM head or vocabulary.
         """
-        checkpoint = read_checkpoint(path)
+        checkpoint = read_checkpoint(path, tower=BertSplade.tower)
         checkpoint.check()
         if checkpoint.vocab is None:
             raise ValueError(f"{path} has no vocabulary; SPLADE needs one to encode texts.")

@@ -23,6 +23,7 @@ from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
+from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
@@ -117,7 +118,10 @@ def load(
     path = local_path(model_dir)
     folder = str(path if path.is_dir() else path.parent)
     check_is_finished(folder)
-    checkpoint = read_checkpoint(path)
+    is_masked_lm = HEADS.get(kind) == "masked_lm"
+    checkpoint = read_checkpoint(path, tower="generator" if is_masked_lm else "")
+    if is_masked_lm:
+        refuse_discriminator(checkpoint)
     checkpoint.check()
     if checkpoint.vocab is None:
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")

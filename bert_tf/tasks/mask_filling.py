@@ -18,6 +18,7 @@ def read_model(
         heads=["masked_lm"],
         config_file=config_file,
         vocab_file=vocab_file,
+        may_miss=None,
         may_ignore=starts_of_names(may_ignore),
     )
     model = BertPretrainer.from_checkpoint(checkpoint)

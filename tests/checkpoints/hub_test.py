@@ -183,7 +183,7 @@ def test_a_preset_of_keras_hub_is_read_by_its_name(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     variation = tmp_path / "models/keras/bert/keras/bert_tiny_en_uncased"
-    handle = keras_hub.bert_presets()["bert_tiny_en_uncased"]
+    handle = keras_hub.known_presets()["bert_tiny_en_uncased"]
     version = handle.rpartition("/")[2]
     assert handle == f"keras/bert/keras/bert_tiny_en_uncased/{version}"
     expected = read_checkpoint(tiny)

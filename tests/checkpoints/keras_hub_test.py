@@ -12,6 +12,7 @@ from bert_tf.checkpoints.formats import as_computed, read_checkpoint, write_chec
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertClassifier, BertPretrainer
 from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
+from tests.shared_data import shared_data
 
 
 def write(tmp_path, purpose, seed=0, **changes):
@@ -128,6 +129,53 @@ def test_the_weights_file_of_a_preset_is_that_preset(tmp_path):
     assert_same(read_checkpoint(tmp_path / "preset" / "model.weights.h5"), made)
 
 
+@pytest.mark.parametrize("tower", ["discriminator", "generator"])
+def test_electras_backbone_is_written_and_computes_the_same(tmp_path, tower):
+    """The golden ELECTRAs; keras-hub has BERT's GELU instead of theirs, and no head of theirs."""
+    made = read_checkpoint(shared_data("fixtures", "families", "electra", tower))
+    folder = tmp_path / "preset"
+    write_checkpoint(made, folder, "keras_hub")
+    received = read_checkpoint(folder)
+    received.check()
+    assert_same(received, without_heads(made))
+    assert received.family == "ELECTRA" and "exact form" in received.notes[0]
+    assert json.loads((folder / "bert_config.json").read_text())["hidden_act"] == "gelu_exact"
+    backbone = keras_hub.models.ElectraBackbone.from_preset(str(folder))
+    batch = make_batch(made.config, np.random.default_rng(0))
+    expected = backbone(their_inputs(batch))["sequence_output"]
+    exact = BertEncoder.from_checkpoint(received)(batch)["sequence_output"]
+    theirs = dataclasses.replace(received, config=as_computed(made.config, "keras_hub", "ELECTRA"))
+    assert_close(BertEncoder.from_checkpoint(theirs)(batch)["sequence_output"], expected, batch)
+    real = batch["input_mask"].astype(bool)
+    assert 1e-4 < np.abs(np.asarray(exact) - np.asarray(expected))[real].max() < 0.5
+
+
+def without_heads(checkpoint):
+    weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith("cls/")}
+    return dataclasses.replace(checkpoint, weights=weights)
+
+
+@pytest.mark.parametrize("width", [6, 8])
+def test_electras_that_keras_hub_wrote(tmp_path, width):
+    """With tables narrower than the layers and as wide; weights alone show the first alone."""
+    sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
+    backbone = keras_hub.models.ElectraBackbone(
+        vocab_size=31, embedding_dim=width, max_sequence_length=9, **sizes
+    )
+    backbone.save_to_preset(str(tmp_path / "preset"))
+    backbone.save_weights(str(tmp_path / "a.weights.h5"))
+    batch = make_batch(read_checkpoint(tmp_path / "preset").config, np.random.default_rng(0))
+    expected = backbone(their_inputs(batch))["sequence_output"]
+    for path in ("preset", "a.weights.h5")[: 2 if width == 6 else 1]:
+        received = read_checkpoint(tmp_path / path)
+        received.check()
+        assert (received.family, received.heads) == ("ELECTRA", ())
+        config = received.config
+        assert (config.table_width, config.hidden_act) == (width, "gelu_exact")
+        theirs = dataclasses.replace(received, config=as_computed(config, "keras_hub", "ELECTRA"))
+        assert_close(BertEncoder.from_checkpoint(theirs)(batch)["sequence_output"], expected, batch)
+
+
 def test_arrays_that_are_not_plain(tmp_path):
     path = tmp_path / "x.weights.h5"
     name = "layers/reversible_embedding/vars/0"
@@ -174,7 +222,7 @@ def test_files_that_are_no_bert(tmp_path):
     path = tmp_path / "preset" / "config.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, "class_name": "RobertaBackbone"}))
-    with pytest.raises(ValueError, match="a RobertaBackbone, expected a BertBackbone"):
+    with pytest.raises(ValueError, match="a RobertaBackbone, expected a BertBackbone or"):
         read_checkpoint(folder)
     path.write_text(json.dumps({**values, "config": {"num_layers": 2}}))
     with pytest.raises(ValueError, match="config.json lacks .*'hidden_dim'"):
@@ -185,6 +233,6 @@ def test_files_that_are_no_bert(tmp_path):
     with pytest.raises(ValueError, match="model.weights.h5 is not a readable Keras weights file"):
         read_checkpoint(folder)
     relu = make_checkpoint("encoder with pooler", 5, hidden_act="relu")
-    with pytest.raises(ValueError, match="keras-hub has no BERT with hidden_act relu"):
+    with pytest.raises(ValueError, match="keras-hub has no model with hidden_act relu"):
         write_checkpoint(relu, tmp_path / "relu", "keras_hub")
     assert not (tmp_path / "relu").exists()

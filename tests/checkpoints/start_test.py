@@ -53,6 +53,22 @@ def test_what_is_free_is_taken_from_the_flags(path, made):
     np.testing.assert_array_equal(table, np.resize(before, table.shape))
 
 
+def test_what_a_new_classifier_reads_is_free(tmp_path):
+    """An encoder without a pooler, then a classifier on one, whose head is kept or replaced."""
+    chosen = {"classifier_pooling": "cls"}
+    write_checkpoint(make_checkpoint("encoder", 5), tmp_path / "encoder", "bert_tf")
+    start = read_start(str(tmp_path / "encoder"), chosen, ("pooler",))
+    assert start.config.classifier_pooling == "cls"
+    with pytest.raises(ValueError, match="--may_miss=bert/pooler/"):
+        read_start(str(tmp_path / "encoder"), {}, ("pooler",))
+    path = str(tmp_path / "classifier")
+    write_checkpoint(make_checkpoint("classifier", 6), path, "bert_tf")
+    with pytest.raises(ValueError, match="classifier_pooling=cls, but the checkpoint has pooler"):
+        read_start(path, chosen, ("pooler",))
+    start = read_start(path, chosen, ("pooler",), new_head=True)
+    assert start.config.classifier_pooling == "cls"
+
+
 def test_what_contradicts_the_weights_is_refused(path):
     for given, message in (
         ({"hidden_size": 7}, "--hidden_size=7, but the checkpoint has"),

@@ -129,6 +129,66 @@ def test_spikes_divergence_and_standing_still(tmp_path):
     assert diagnose(tmp_path, pretraining_lines(**flat, learning_rate=lambda step: 1e-6)) == {}
 
 
+ELECTRA = {"masked_lm_prob": 0.15, "discriminator_weight": 50, "max_seq_length": 128}
+ELECTRA |= {"max_predictions_per_seq": 20}
+
+
+def electra_lines(**functions):
+    """Lines of a good run of ELECTRA: the discriminator's loss, times 50, is most of the sum."""
+    columns = {
+        "masked_lm_loss": masked_lm_loss,
+        "replaced_tokens_loss": lambda s: 50 * (0.25 + 0.44 * math.exp(-s / 100)),
+        "replaced_tokens_share": lambda s: 0.15 * (1 - 0.4 * s / STEPS),
+        "learning_rate": lambda s: 1e-4,
+        **functions,
+    }
+    lines = [{"step": s, **{name: value(s) for name, value in columns.items()}} for s in LOGGED]
+    names = ("masked_lm_loss", "replaced_tokens_loss")
+    return [{**row, "loss": sum(row[name] for name in names)} for row in lines]
+
+
+def test_electras_towers_are_judged_apart(tmp_path):
+    def steady(step):
+        return 0.25 + 0.44 * math.exp(-step / 100)
+
+    assert diagnose(tmp_path, electra_lines(), ELECTRA) == {}
+    # 0.03 nats of a piece, 1.5 in the sum: noise of a small batch, neither spikes nor divergence.
+    noise = electra_lines(
+        replaced_tokens_loss=lambda s: 50 * (steady(s) + 0.03 * (s % 70 == 0) + 0.03 * s / STEPS)
+    )
+    assert diagnose(tmp_path, noise, ELECTRA) == {}
+    lines = electra_lines(replaced_tokens_loss=lambda s: 50 * (steady(s) + 0.3 * (s == 700)))
+    found = diagnose(tmp_path, lines, ELECTRA)
+    assert found == {"Spikes of the loss of the discriminator": ("WARNING", "1 logged steps: 700")}
+    rising = electra_lines(replaced_tokens_loss=lambda s: 50 * (steady(s) + max(0, s - 500) / 2000))
+    assert list(diagnose(tmp_path, rising, ELECTRA)) == ["The loss of the discriminator goes up"]
+    # A generator that goes up is not hidden by what the discriminator gains, 50 times as much.
+    lines = electra_lines(masked_lm_loss=lambda s: masked_lm_loss(s) + max(0, s - 500) / 250)
+    assert diagnose(tmp_path, lines, ELECTRA)["The loss of the generator goes up"][0] == "SERIOUS"
+    flat = diagnose(tmp_path, electra_lines(masked_lm_loss=lambda s: 6.5), ELECTRA)
+    assert list(flat) == ["The loss of the generator stagnates"]
+
+
+@pytest.mark.parametrize(
+    ("left", "flags", "expected"),
+    [
+        (0.5, {}, None),
+        (0.65, {}, "WARNING"),
+        (0.85, {}, "SERIOUS"),
+        # A row of 512 has room for 20 pieces, 3.9 %, of which the 2.2 % are more than half.
+        (0.85, {"max_seq_length": 512}, None),
+        (0.65, {"masked_lm_prob": 0.05, "masked_lm_prob_to": 0.25}, "WARNING"),
+    ],
+)
+def test_a_generator_that_is_too_good(tmp_path, left, flags, expected):
+    lines = electra_lines(replaced_tokens_share=lambda s: 0.15 * (1 - left * s / STEPS / 0.84))
+    found = diagnose(tmp_path, lines, {**ELECTRA, **flags})
+    title = "The generator is too good"
+    assert severity(found, title) == expected
+    if expected == "SERIOUS":  # 0.84 is the middle of the last third.
+        assert found[title][1].startswith("85 % of the chosen pieces left as they were, 2.2 %")
+
+
 def test_events_are_told(tmp_path):
     diagnose(tmp_path, pretraining_lines())
     lines = [json.dumps({"step": step, "event": "skipped"}) + "\n" for step in (7, 9)]

@@ -197,7 +197,7 @@ class DemoModel:
                 "alternative": word.alternative,
             }
             for word in score_words(self._masked, text)
-            if math.isfinite(word.log_probability)  # Of unknown words it is not.
+            if word.is_known
         ]
         return {"fillings": [], "words": words}
 

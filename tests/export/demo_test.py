@@ -78,7 +78,7 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
     text = "\U0001f600 the river w5"
     outputs = model.answer({"text": [text]})["outputs"]
     words = score_words(masked, text)
-    assert words[0].log_probability == -math.inf  # Unknown: no word to say anything of.
+    assert [word.is_known for word in words] == [False, True, True, True][: len(words)]
     assert [text[w["start"] : w["end"]] for w in outputs["words"]] == text.split()[1:]
     for word, expected in zip(outputs["words"], words[1:], strict=True):
         assert word["alternative"] == expected.alternative

@@ -513,6 +513,14 @@ class TeacherConfig(Config):
         if not self.teacher and not self.learn_labels:
             raise ValueError("learn_labels=false leaves nothing to learn; give a --teacher.")
 
+    def check_without_scores(self, learned: str) -> None:
+        """Raises ValueError for a temperature where no scores of classes are learned."""
+        if self.distillation_temperature != TeacherConfig().distillation_temperature:
+            raise ValueError(
+                f"distillation_temperature={self.distillation_temperature:g} divides the scores of "
+                f"classes; {learned} have none: leave it out."
+            )
+
 
 OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")
 

@@ -163,11 +163,29 @@ def test_masked_diffusion_draws_its_own_masks(folder):
     for name, value in {
         "do_whole_word_mask": "true",
         "span_length": 3,
+        "ngram_length": 3,
+        "masked_lm_prob_end": 0.5,
         "masking": "static",
     }.items():
         done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
         assert f"does not go with --{name}" in fail(done)
     assert not (folder / "wrong").exists()
+
+
+def test_shares_of_masks_must_have_room_and_an_end(folder):
+    """Of 32 pieces 5 may be predicted; Google's 76 of 512 are below 76.8, and stay allowed."""
+    for name in ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end"):
+        printed = fail(pretrain(folder, "refused", **{name: 0.4}))
+        assert "0.4 of 32 pieces are 12.8 predictions" in printed
+        assert "give --max_predictions_per_seq=13" in printed
+    of_google = {"max_seq_length": 512, "max_predictions_per_seq": 76}
+    of_google["max_position_embeddings"] = 64  # Refused for this, later.
+    assert "--max_seq_length=512 is above" in fail(pretrain(folder, "refused", **of_google))
+    minutes = {"train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
+    for changed in (minutes, {"batch_ramp_steps": 4}):
+        moved = {"masked_lm_prob_end": 0.1, **changed}
+        assert "counts the steps of the run" in fail(pretrain(folder, "refused", **moved))
+    assert not (folder / "refused").exists()
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.tasks.gap_filling import MaskedModel, Sampling, fill_text, joined
+from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.text_scores import pseudo_log_likelihood, rewrite, score_words
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.kinds import piece_texts
@@ -202,6 +203,17 @@ def test_what_is_drawn_has_the_models_distribution(model):
     fewer = fill_text(masked, "the [MASK] [MASK].", 2, sampling=Sampling(9.0, seed=3))
     assert len({filling.text for filling in one}) == 4  # So two of them are no accident.
     assert len(fewer) == 2 and {f.pieces for f in fewer} < {f.pieces for f in one}
+
+
+def test_special_tokens_are_no_candidates_of_a_mask(model):
+    _, network = model
+    tokenizer = WordPiece(VOCAB, do_lower_case=True)
+    (row,) = fill_mask(network, tokenizer, "the [MASK] sat.", top_k=99)
+    values = np.exp(table(network, row_of("the [MASK] sat ."), 2))
+    assert [one.piece for one in row] == [
+        VOCAB.tokens[piece] for piece in np.argsort(-values)[: len(WORDS)]
+    ]
+    assert [one.probability for one in row] == pytest.approx(sorted(values, reverse=True)[:-FIRST])
 
 
 def test_pieces_join_their_words():

@@ -125,6 +125,12 @@ def test_whole_texts_are_filled_in_and_scored(one_device):
     assert [word[1] for word in words] == ["The", "river", "stood", "."]
     total = next(line for line in printed.splitlines() if "The river stood." in line).split()[0]
     assert sum(float(word[0]) for word in words) == pytest.approx(float(total), abs=0.01)
+    printed = finish(run("score_text", text="The river \u2603 .", rewrite_rounds=1, **model))
+    line = next(line for line in printed.splitlines() if "a word" in line)
+    assert line.endswith("The river \u2603 .  (1 unknown left out)")
+    total, mean = (float(line.split()[place]) for place in (0, 1))
+    assert total / mean == pytest.approx(3, rel=0.01) and "     unknown  \u2603" in printed
+    assert "has none of the words" in fail(run("score_text", text="\u2603", **model))
     assert "Nothing to fill in" in fail(run("fill_mask", text="None.", rounds=2, **model))
 
 
@@ -186,6 +192,22 @@ def test_shares_of_masks_must_have_room_and_an_end(folder):
         moved = {"masked_lm_prob_end": 0.1, **changed}
         assert "counts the steps of the run" in fail(pretrain(folder, "refused", **moved))
     assert not (folder / "refused").exists()
+
+
+@pytest.mark.slow
+def test_a_share_of_masks_that_moves_goes_on_where_it_was(folder):
+    flags = {"masked_lm_prob": 0.05, "num_train_steps": 6, "save_checkpoints_steps": 3}
+    flags |= {"log_steps": 1, "num_warmup_steps": 1}
+    finish(pretrain(folder, "still", **flags))
+    finish(pretrain(folder, "moving", masked_lm_prob_end=0.15, **flags))
+    still, moving = (folder / name / "metrics.jsonl" for name in ("still", "moving"))
+    expected = moving.read_bytes()
+    losses = [[line["masked_lm_loss"] for line in read_metrics(path)] for path in (still, moving)]
+    assert losses[0][0] == losses[1][0] and losses[0][-1] != losses[1][-1]
+    for path in (folder / "moving").glob("model.ckpt-6*"):
+        path.unlink()
+    finish(pretrain(folder, "moving", masked_lm_prob_end=0.15, **flags))
+    assert moving.read_bytes() == expected
 
 
 @pytest.mark.slow

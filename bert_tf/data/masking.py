@@ -114,7 +114,10 @@ def draw_rates(
 
 
 def span_shares(masking: MaskingConfig) -> list[float]:
-    """Returns the probabilities of spans of 1, 2, ... words; [] where single words are masked."""
+    """Returns the probabilities of spans of 1, 2, ... words; [] where single words are masked.
+
+    Differs from SpanBERT: a span that would be longer than ten words has ten; it draws again.
+    """
     if masking.ngram_length:
         shares = [1 / words for words in range(1, masking.ngram_length + 1)]
         return [share / sum(shares) for share in shares]

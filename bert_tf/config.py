@@ -435,12 +435,25 @@ class MaskingConfig(Config):
     masked_lm_prob_to: float = share(
         0.0, "Draw each example's share uniformly between masked_lm_prob and this; 0: no draw."
     )
+    masked_lm_prob_end: float = share(
+        0.0,
+        "Move the share evenly from masked_lm_prob at the first step to this at the last; "
+        "evaluations keep masked_lm_prob. 0: no change.",
+    )
     span_length: float = option(
         0.0,
         "Mask spans of whole words that end at each word with probability 1 / span_length, at the "
         "latest after ten; SpanBERT uses 5. 0: no spans.",
         lower=0.0,
     )
+    ngram_length: int = option(
+        0,
+        "Mask spans of 1 to ngram_length whole words, n words with a probability proportional to "
+        "1 / n; ALBERT uses 3. 0: no spans.",
+        lower=0,
+        upper=20,
+    )
+    span_pieces: bool = option(False, "Let spans be of single pieces, not of whole words.")
     max_predictions_per_seq: int = option(
         20, "Maximum number of predictions per sequence.", lower=1
     )
@@ -467,17 +480,33 @@ class MaskingConfig(Config):
                 f"masked_lm_prob_to {self.masked_lm_prob_to:g} is below masked_lm_prob "
                 f"{self.masked_lm_prob:g}; give a larger one, or 0."
             )
+        if self.masked_lm_prob_to and self.masked_lm_prob_end:
+            raise ValueError(
+                "masked_lm_prob_to draws a share for each example, masked_lm_prob_end moves that "
+                "of all over the run; leave one of them out."
+            )
         if 0 < self.span_length < 1:
             raise ValueError(f"span_length is {self.span_length:g}; give 1 or more words, or 0.")
-        if self.masking != "dynamic" and (self.span_length or self.masked_lm_prob_to):
-            raise ValueError(
-                f"span_length and masked_lm_prob_to need masking=dynamic, not {self.masking}."
-            )
+        if self.span_length and self.ngram_length:
+            raise ValueError("span_length and ngram_length both draw spans; leave one of them out.")
+        if self.span_pieces and not (self.span_length or self.ngram_length):
+            raise ValueError("span_pieces needs spans; give span_length or ngram_length, too.")
+        if self.span_pieces and self.do_whole_word_mask:
+            raise ValueError("span_pieces contradicts do_whole_word_mask; leave one of them out.")
+        drawn = ("masked_lm_prob_to", "masked_lm_prob_end", "span_length", "ngram_length")
+        given = " and ".join(name for name in drawn if getattr(self, name))
+        if self.masking != "dynamic" and given:
+            raise ValueError(f"These need masking=dynamic, not {self.masking}: {given}.")
         if self.masking != "dynamic" and shares != (0.8, 0.1):
             raise ValueError(
                 f"masked_share {shares[0]:g} and random_share {shares[1]:g} need masking=dynamic; "
                 f"{self.masking} masks 80 % and takes any piece for 10 %."
             )
+
+    @property
+    def largest_share(self) -> float:
+        """The largest share of pieces that is predicted at any time."""
+        return max(self.masked_lm_prob, self.masked_lm_prob_to, self.masked_lm_prob_end)
 
     def any_share(self, max_seq_length: int) -> Self:
         """Returns it with every share of masks, all [MASK], and room for whole rows."""
@@ -517,6 +546,14 @@ class TeacherConfig(Config):
     def check(self) -> None:
         if not self.teacher and not self.learn_labels:
             raise ValueError("learn_labels=false leaves nothing to learn; give a --teacher.")
+
+    def check_without_scores(self, learned: str) -> None:
+        """Raises ValueError for a temperature where no scores of classes are learned."""
+        if self.distillation_temperature != TeacherConfig().distillation_temperature:
+            raise ValueError(
+                f"distillation_temperature={self.distillation_temperature:g} divides the scores of "
+                f"classes; {learned} have none: leave it out."
+            )
 
 
 OBJECTIVE_NAMES = ("masked_lm", "masked_diffusion", "replaced_tokens")

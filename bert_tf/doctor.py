@@ -28,7 +28,8 @@ from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))
 config_flags.define_flags(DataConfig, only=("vocab_file", "input_format", "text_field"))
-config_flags.define_flags(MaskingConfig, only=("masked_lm_prob", "max_predictions_per_seq"))
+SHARES = ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end")
+config_flags.define_flags(MaskingConfig, only=(*SHARES, "max_predictions_per_seq"))
 flags.DEFINE_list(
     "paths",
     [],

@@ -58,6 +58,14 @@ def main(_: list[str]) -> None:
     for flag in (TOP_P, SEED):
         if flag.present and not TEMPERATURE.value:
             raise ValueError(f"--{flag.name} has no effect without sampling; give --temperature.")
+    if ROUNDS.value and NUM_FILLINGS.value > 1:
+        raise ValueError("--rounds gives one text; leave out --rounds or --num_fillings.")
+    has_gaps = bool(TEXT.value) and all("[GAP:" in text for text in TEXT.value)
+    if TOP_K.present and not TEMPERATURE.value and (ROUNDS.value or NUM_FILLINGS.value or has_gaps):
+        raise ValueError(
+            "--top_k has no effect on whole texts without sampling; give --temperature, or "
+            "--num_fillings for more of them."
+        )
 
     from bert_tf.tasks import gap_filling, mask_filling
 

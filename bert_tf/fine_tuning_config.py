@@ -226,6 +226,10 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
         False, "Leave out the document whose id is the query's (ArguAna, Quora)."
     )
 
+    def check(self) -> None:
+        super().check()
+        self.check_without_scores("embeddings")
+
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceConfig(TeacherConfig):

@@ -178,7 +178,10 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     if isinstance(schedule, ByShare):
         clock = Clock(optimization.train_minutes, schedule, training)
     trainer = Trainer(
-        PretrainingTask(model, train_records, eval_records, vocab, data, masking),
+        PretrainingTask(
+            *(model, train_records, eval_records, vocab, data, masking),
+            num_train_steps=optimization.num_train_steps,
+        ),
         optimizer,
         strategy,
         training,

@@ -6,7 +6,10 @@ The run directory is self-contained, and the same command resumes a run that was
 """
 
 import dataclasses
+import math
 import pathlib
+
+from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import (
@@ -77,6 +80,7 @@ def read_configs() -> PretrainingConfigs:
     if configs.objective.objective == "masked_diffusion":
         masking = configs.masking.any_share(configs.data.max_seq_length)
         configs = configs._replace(masking=masking)
+    check_share(configs)
     if data.sentence_order and not data.use_next_sentence:
         raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
     if data.added_words_file and not training.init_checkpoint:
@@ -136,6 +140,8 @@ def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
     others = {
         "--do_whole_word_mask": masking.do_whole_word_mask,
         "--span_length": masking.span_length,
+        "--ngram_length": masking.ngram_length,
+        "--masked_lm_prob_end": masking.masked_lm_prob_end,
         f"--masking={masking.masking}": masking.masking != "dynamic",
     }
     for name, is_given in others.items():
@@ -144,6 +150,38 @@ def check_single_pieces(flag: str, masking: MaskingConfig) -> None:
                 f"{flag} draws single pieces anew each epoch; it does not go with {name}: leave "
                 "one of them out."
             )
+
+
+def check_share(configs: PretrainingConfigs) -> None:
+    """Checks that the share of masks fits in the predictions, and that its end is known.
+
+    Raises:
+      ValueError: if not. Too few predictions are only warned of in a run that was begun with them.
+    """
+    masking, length = configs.masking, configs.data.max_seq_length
+    others = {
+        "--train_minutes": configs.optimizer.train_minutes,
+        "--batch_ramp_steps": configs.training.batch_ramp_steps,
+    }
+    for name, is_given in others.items():
+        if masking.masked_lm_prob_end and is_given:
+            raise ValueError(
+                f"--masked_lm_prob_end counts the steps of the run, which {name} changes; leave "
+                "one of them out."
+            )
+    needed = masking.largest_share * length
+    # Google's recipes round down, too: 76 of 512 * 0.15. Masked records have their own share.
+    if masking.masking == "static" or int(needed) <= masking.max_predictions_per_seq:
+        return
+    message = (
+        f"{masking.largest_share:g} of {length} pieces are {needed:.4g} predictions, above "
+        f"--max_predictions_per_seq={masking.max_predictions_per_seq}: give "
+        f"--max_predictions_per_seq={math.ceil(needed)}, or for records that hold their masks "
+        "--masking=static."
+    )
+    if not pathlib.Path(configs.training.output_dir, "run.flags").exists():
+        raise ValueError(message)
+    logging.warning("%s", message)
 
 
 def with_length(optimization: OptimizerConfig) -> OptimizerConfig:

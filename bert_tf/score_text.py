@@ -4,15 +4,20 @@
     python -m bert_tf.score_text --output_dir=runs/mine --rewrite_rounds=5 --text='He have a dog.'
 
 Prints a line per text with its pseudo-log-likelihood in nats, in total and per word, and below it
-each word with its own; `<-` marks those less likely than --unlikely, with a likelier piece.
+each word with its own; `<-` marks those less likely than --unlikely, with a likelier piece. Words
+that the vocabulary does not know are left out of both.
 """
 
 import math
+import typing
 
 from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
+
+if typing.TYPE_CHECKING:
+    from bert_tf.tasks.text_scores import Word
 
 config_flags.define_flags(
     TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
@@ -49,14 +54,31 @@ def main(_: list[str]) -> None:
     limit = math.log(UNLIKELY.value) if UNLIKELY.value else -math.inf
     for text in TEXT.value:
         words = text_scores.score_words(model, text)
-        total = text_scores.pseudo_log_likelihood(words)
-        print(f"{total:.3f}  {total / len(words):.3f} a word  {text}")
+        print(summary(words, text))
         for word in words:
+            if not word.is_known:
+                print(f"     unknown  {word.text}")
+                continue
             mark = f"  <- {word.alternative}" if word.log_probability < limit else ""
             print(f"    {word.log_probability:8.3f}  {word.text}{mark}")
         for version in text_scores.rewrite(model, text, REWRITE_ROUNDS.value):
-            value = text_scores.pseudo_log_likelihood(text_scores.score_words(model, version))
-            print(f"{value:.3f}  {value / len(words):.3f} a word  {version}")
+            print(summary(text_scores.score_words(model, version), version))
+
+
+def summary(words: list["Word"], text: str) -> str:
+    """Returns the line of a text: its score, that a known word, and what is left out.
+
+    Raises:
+      ValueError: if no word is known.
+    """
+    from bert_tf.tasks.text_scores import pseudo_log_likelihood
+
+    known = sum(word.is_known for word in words)
+    if not known:
+        raise ValueError(f"The vocabulary has none of the words of {text!r}; give another text.")
+    total = pseudo_log_likelihood(words)
+    left_out = f"  ({len(words) - known} unknown left out)" if known < len(words) else ""
+    return f"{total:.3f}  {total / known:.3f} a word  {text}{left_out}"
 
 
 if __name__ == "__main__":

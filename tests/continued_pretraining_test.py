@@ -71,6 +71,7 @@ def mine(folder):
             added_words_file=folder / "words.txt",
             max_position_embeddings=64,
             max_seq_length=48,
+            max_predictions_per_seq=8,
             hidden_dropout_prob=0,
             attention_probs_dropout_prob=0,
         )
@@ -119,7 +120,7 @@ def test_a_changed_start_is_refused_and_a_named_one_evaluated(folder, mine):
     printed = fail(run("run_pretraining", f"--flagfile={mine / 'run.flags'}", init_checkpoint="x"))
     assert "--init_checkpoint is x, was " in printed
     flags = {"init_checkpoint": mine / "model.ckpt-2", "do_train": "false", "do_eval": "true"}
-    flags |= {"max_position_embeddings": 64, "max_seq_length": 48}
+    flags |= {"max_position_embeddings": 64, "max_seq_length": 48, "max_predictions_per_seq": 8}
     printed = finish(go_on(folder, "mine", **flags))
     assert "Evaluation at step 0:" in printed
 

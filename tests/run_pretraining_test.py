@@ -125,6 +125,12 @@ def test_whole_texts_are_filled_in_and_scored(one_device):
     assert [word[1] for word in words] == ["The", "river", "stood", "."]
     total = next(line for line in printed.splitlines() if "The river stood." in line).split()[0]
     assert sum(float(word[0]) for word in words) == pytest.approx(float(total), abs=0.01)
+    printed = finish(run("score_text", text="The river \u2603 .", rewrite_rounds=1, **model))
+    line = next(line for line in printed.splitlines() if "a word" in line)
+    assert line.endswith("The river \u2603 .  (1 unknown left out)")
+    total, mean = (float(line.split()[place]) for place in (0, 1))
+    assert total / mean == pytest.approx(3, rel=0.01) and "     unknown  \u2603" in printed
+    assert "has none of the words" in fail(run("score_text", text="\u2603", **model))
     assert "Nothing to fill in" in fail(run("fill_mask", text="None.", rounds=2, **model))
 
 
@@ -163,11 +169,45 @@ def test_masked_diffusion_draws_its_own_masks(folder):
     for name, value in {
         "do_whole_word_mask": "true",
         "span_length": 3,
+        "ngram_length": 3,
+        "masked_lm_prob_end": 0.5,
         "masking": "static",
     }.items():
         done = pretrain(folder, "wrong", objective="masked_diffusion", **{name: value})
         assert f"does not go with --{name}" in fail(done)
     assert not (folder / "wrong").exists()
+
+
+def test_shares_of_masks_must_have_room_and_an_end(folder):
+    """Of 32 pieces 5 may be predicted; Google's 76 of 512 are below 76.8, and stay allowed."""
+    for name in ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end"):
+        printed = fail(pretrain(folder, "refused", **{name: 0.4}))
+        assert "0.4 of 32 pieces are 12.8 predictions" in printed
+        assert "give --max_predictions_per_seq=13" in printed
+    of_google = {"max_seq_length": 512, "max_predictions_per_seq": 76}
+    of_google["max_position_embeddings"] = 64  # Refused for this, later.
+    assert "--max_seq_length=512 is above" in fail(pretrain(folder, "refused", **of_google))
+    minutes = {"train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
+    for changed in (minutes, {"batch_ramp_steps": 4}):
+        moved = {"masked_lm_prob_end": 0.1, **changed}
+        assert "counts the steps of the run" in fail(pretrain(folder, "refused", **moved))
+    assert not (folder / "refused").exists()
+
+
+@pytest.mark.slow
+def test_a_share_of_masks_that_moves_goes_on_where_it_was(folder):
+    flags = {"masked_lm_prob": 0.05, "num_train_steps": 6, "save_checkpoints_steps": 3}
+    flags |= {"log_steps": 1, "num_warmup_steps": 1}
+    finish(pretrain(folder, "still", **flags))
+    finish(pretrain(folder, "moving", masked_lm_prob_end=0.15, **flags))
+    still, moving = (folder / name / "metrics.jsonl" for name in ("still", "moving"))
+    expected = moving.read_bytes()
+    losses = [[line["masked_lm_loss"] for line in read_metrics(path)] for path in (still, moving)]
+    assert losses[0][0] == losses[1][0] and losses[0][-1] != losses[1][-1]
+    for path in (folder / "moving").glob("model.ckpt-6*"):
+        path.unlink()
+    finish(pretrain(folder, "moving", masked_lm_prob_end=0.15, **flags))
+    assert moving.read_bytes() == expected
 
 
 @pytest.mark.slow

@@ -11,10 +11,15 @@ workers, nor on restarts.
 
 Counts, candidates, whole words and replacement are those of google-research/bert's
 create_pretraining_data.py (create_masked_lm_predictions); only the random numbers differ.
+
+Spans of words are SpanBERT's (Joshi et al. 2020, section 3.1) or ALBERT's n-grams (Lan et al. 2020,
+section 4.1). Differs from both: a row is cut into spans before any is selected, where they draw a
+place and a length until enough is masked. So no piece is drawn twice, no special token lies within
+a span, and a span that does not fit is left out, where ALBERT tries a shorter one.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -36,6 +41,7 @@ def mask_batch(
     vocab: AnyVocab,
     masking: MaskingConfig,
     seed: int,
+    progress: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
     """Selects pieces, replaces them in the input and makes them the labels.
 
@@ -46,6 +52,8 @@ def mask_batch(
       vocab: ids of the special tokens, and which pieces continue a word.
       masking: share, maximum and kind of the selection.
       seed: in [0, 2**64).
+      progress: how much of the run is done, float64 [] from 0 to 1, for `masked_lm_prob_end`; None
+        in evaluations.
 
     Returns:
       The batch with `input_word_ids` masked, and `masked_lm_positions` and `masked_lm_ids` int32
@@ -55,17 +63,23 @@ def mask_batch(
     word_ids = batch["input_word_ids"]
     rows = (epochs[:, None], example_ids[:, None])
     candidates = find_candidates(word_ids, batch["input_mask"], vocab)
-    counts = count_predictions(batch["input_mask"], masking, draw_rates(rows, masking, seed))
-    keys = random_bits(seed, *rows, SELECT, tf.range(tf.shape(word_ids)[1])[None])  # [B, T]
-    decided = None
-    if masking.span_length or masking.do_whole_word_mask:
+    rates = draw_rates(rows, masking, seed, progress)
+    counts = count_predictions(batch["input_mask"], masking, rates)
+    places = tf.range(tf.shape(word_ids)[1])[None]
+    keys = random_bits(seed, *rows, SELECT, places)  # [B, T]
+    spans, shares = None, span_shares(masking)
+    if shares or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
-        if masking.span_length:
-            cuts = random_bits(seed, *rows, CUT, tf.range(tf.shape(word_ids)[1])[None])
-            continues, decided = join_words(cuts, candidates, continues, masking.span_length)
+        if shares:
+            lengths = draw_lengths(random_bits(seed, *rows, CUT, places), shares)
+            if masking.span_pieces:
+                continues = tf.zeros_like(continues)
+            continues, spans = join_words(lengths, candidates, continues)
         selected = select_whole_words(keys, candidates, continues, counts)
     else:
         selected = select_pieces(keys, candidates, counts, masking.max_predictions_per_seq)
+    # As in their programs: SpanBERT replaces the pieces of a span alike, ALBERT each by itself.
+    decided = spans if masking.span_length else None
     positions = list_positions(selected, masking.max_predictions_per_seq)
     replaced = replace_pieces(
         word_ids, positions, rows, vocab=vocab, masking=masking, seed=seed, decided=decided
@@ -80,64 +94,69 @@ def find_candidates(word_ids: tf.Tensor, input_mask: tf.Tensor, vocab: AnyVocab)
 
 
 def draw_rates(
-    rows: tuple[tf.Tensor, tf.Tensor], masking: MaskingConfig, seed: int
+    rows: tuple[tf.Tensor, tf.Tensor],
+    masking: MaskingConfig,
+    seed: int,
+    progress: tf.Tensor | None = None,
 ) -> tf.Tensor | float:
     """Returns the share of pieces to predict: of all examples, or one of each, float64 [B]."""
-    low, high = masking.masked_lm_prob, masking.masked_lm_prob_to
+    low, high, last = (
+        masking.masked_lm_prob,
+        masking.masked_lm_prob_to,
+        masking.masked_lm_prob_end,
+    )
+    if last and progress is not None:
+        return low + (last - low) * progress
     if not high:
         return low
     drawn = random_integers(random_bits(seed, *rows, RATE), 1 << 20)[:, 0]
     return low + (high - low) * (tf.cast(drawn, tf.float64) + 0.5) / (1 << 20)
 
 
-def join_words(
-    cuts: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor, mean: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Joins words to spans, cut between words with probability 1 / mean, and after ten words.
+def span_shares(masking: MaskingConfig) -> list[float]:
+    """Returns the probabilities of spans of 1, 2, ... words; [] where single words are masked.
 
-    So a span's number of words is geometric, as SpanBERT draws it (Joshi et al. 2020, section 3.1),
-    and no special token lies within one. Each is then selected, and replaced, as one word is.
-    Differs from SpanBERT: a row is cut into spans before any is selected, where it draws a start
-    and a length until enough is masked; and longer spans are cut after ten words, where it draws
-    again.
+    Differs from SpanBERT: a span that would be longer than ten words has ten; it draws again.
+    """
+    if masking.ngram_length:
+        shares = [1 / words for words in range(1, masking.ngram_length + 1)]
+        return [share / sum(shares) for share in shares]
+    if not masking.span_length:
+        return []
+    goes_on = 1 - 1 / masking.span_length
+    shares = [goes_on**words * (1 - goes_on) for words in range(MOST_WORDS - 1)]
+    return [*shares, goes_on ** (MOST_WORDS - 1)]
+
+
+def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:
+    """Draws from 1, 2, ... with these probabilities, int32 [B, T]; `bits`: uint64 [B, T]."""
+    bounds = [round((1 << 30) * sum(shares[:words])) for words in range(1, len(shares))]
+    drawn = random_integers(bits, 1 << 30)
+    return 1 + tf.add_n([tf.cast(drawn >= bound, tf.int32) for bound in bounds or [1 << 30]])
+
+
+def join_words(
+    lengths: tf.Tensor, candidates: tf.Tensor, continues: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cuts rows into spans of so many words; a special token and the end of the row cut, too.
 
     Args:
-      cuts: uint64 [B, T], random.
+      lengths: words of a row's spans, the first first, int32 [B, T].
       candidates, continues: see `select_whole_words`.
-      mean: words of a span if it were not cut after ten, at least 1.
 
     Returns:
-      `continues` of spans in the place of words, and of each piece the position at which its span
-      begins, int32 [B, T].
+      `continues` of spans in the place of words, and of each piece the number of its span in the
+      row, int32 [B, T].
     """
     before = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
     is_word = candidates & (~continues | ~before)
-    is_cut = candidates & ~before
-    drawn = random_integers(cuts, 1 << 30)
-    is_cut |= is_word & (drawn < int((1 << 30) / mean))
-    places = tf.range(tf.shape(continues)[1])
-    numbers = tf.cumsum(tf.cast(is_word, tf.int32), axis=1)  # [B, T]
+    words = tf.maximum(tf.cumsum(tf.cast(is_word, tf.int32), axis=1) - 1, 0)  # [B, T]
 
-    in_span = numbers - _last(is_cut, numbers)
-    is_cut |= is_word & (in_span % MOST_WORDS == 0)
-    begins = _last(is_cut, tf.broadcast_to(places, tf.shape(numbers)))
-    return ~is_cut, begins
-
-
-def _last(is_begin: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Returns at each position the value of the last beginning before it or there, int32 [B, T].
-
-    Values grow with the position, so it is the largest so far; 0 before the first.
-    """
-    length = tf.shape(values)[1]
-
-    def look_back(step: tf.Tensor, seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Each has seen the `step` places up to its own; then twice as many."""
-        moved = tf.pad(seen[:, : length - step], [[0, 0], [step, 0]])
-        return 2 * step, tf.ensure_shape(tf.maximum(seen, moved), seen.shape)
-
-    start = (tf.constant(1), tf.where(is_begin, values, 0))
-    return tf.while_loop(lambda step, _: step < length, look_back, start)[1]
+    last = tf.shape(lengths)[1] - 1
+    firsts = tf.cumsum(lengths, axis=1, exclusive=True)  # [B, T], first word of each span
+    begins = _sum_by_index(tf.cast(firsts <= last, tf.int32), tf.minimum(firsts, last))  # by word
+    is_cut = is_word & (tf.gather(begins, words, batch_dims=1) > 0) | candidates & ~before
+    return ~is_cut, tf.cumsum(tf.cast(is_cut, tf.int32), axis=1)
 
 
 def count_predictions(
@@ -260,7 +279,7 @@ def replace_pieces(
       vocab: its [MASK] and size; a random piece may be a special token, as in the original.
       masking: the shares, to the thousandth.
       seed: in [0, 2**64).
-      decided: of each piece the position whose decision it shares, int32 [B, T]; None: its own.
+      decided: of each piece the number of its decision, int32 [B, T]; None: each has its own.
 
     Returns:
       The four features of `mask_batch` that concern the words.

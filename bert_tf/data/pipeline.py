@@ -55,7 +55,8 @@ def pretraining_dataset(
       num_workers: W, divides batch_size.
       options: `max_seq_length`, T of the records; `use_next_sentence`, False for 0 in all
         `next_sentence_weights`; `mask`, with the signature of `mask_batch`: what masks the records,
-        in place of what `masking` names.
+        in place of what `masking` names; `last_step`, at which the share of masks is
+        `masked_lm_prob_end`.
 
     Returns:
       Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
@@ -149,7 +150,7 @@ def _map_steps(
     @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
     def load(step: tf.Tensor) -> features.PretrainingBatch:
         gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
-        batch = make_batch(*(tf.ensure_shape(x, [None]) for x in gathered))
+        batch = make_batch(*(tf.ensure_shape(x, [None]) for x in gathered), step)
         return _fill_rows(batch, num_rows, pad_id)
 
     return map_in_order(steps, load)
@@ -178,14 +179,15 @@ def _batch_maker(
     max_seq_length: int,
     use_next_sentence: bool = True,
     mask: Callable | None = None,
-) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns the function from serialized records, example ids and epochs to a batch."""
+    last_step: int | None = None,
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the function from serialized records, example ids, epochs and step to a batch."""
     form = describe_records(records)
     mask = _choose_masking(form, masking, mask)
     check_form(records, form, max_seq_length, masking.max_predictions_per_seq)
 
     def make_batch(
-        serialized: tf.Tensor, example_ids: tf.Tensor, epochs: tf.Tensor
+        serialized: tf.Tensor, example_ids: tf.Tensor, epochs: tf.Tensor, step: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         batch = parse_records(serialized, form)
         checked = [_check_ids(batch["input_word_ids"], example_ids, records, len(vocab))]
@@ -197,7 +199,12 @@ def _batch_maker(
             is_piece = batch["input_mask"] > 0
             batch["input_word_ids"] = tf.where(is_piece, batch["input_word_ids"], vocab.pad_id)
         if mask:
-            batch = mask(batch, example_ids, epochs, vocab=vocab, masking=masking, seed=seed)
+            options: dict[str, Any] = {"vocab": vocab, "masking": masking, "seed": seed}
+            if masking.masked_lm_prob_end and last_step is not None:
+                # After batches that were left out, the run ends with later ones.
+                done = tf.cast(step, tf.float64) / max(1, last_step)
+                options["progress"] = tf.minimum(done, 1.0)
+            batch = mask(batch, example_ids, epochs, **options)
         weights = tf.fill(tf.shape(example_ids), float(use_next_sentence))
         return {**batch, "next_sentence_weights": weights}
 

@@ -166,10 +166,12 @@ def _judge_predictions(examples: Examples, found: Diagnosis, masking: MaskingCon
     """Judges how many pieces are predicted, and the room for them."""
     length, is_masked = examples.form.max_seq_length, examples.form.is_masked
     slots = examples.form.max_predictions_per_seq or masking.max_predictions_per_seq
-    most = dataclasses.replace(masking, max_predictions_per_seq=length)
-    wanted = count_predictions(examples.lengths, most)
-    needed = math.ceil(length * masking.masked_lm_prob)
-    remedy = f"Pass --max_predictions_per_seq={needed} (max_seq_length x masked_lm_prob)."
+    # Where the share is drawn or moves, there must be room for the largest.
+    most = masking.masked_lm_prob if is_masked else masking.largest_share
+    room = dataclasses.replace(masking, masked_lm_prob=most, max_predictions_per_seq=length)
+    wanted = count_predictions(examples.lengths, room)
+    needed = math.ceil(length * most)
+    remedy = f"Pass --max_predictions_per_seq={needed} (max_seq_length x the largest share)."
     found.judge(
         thresholds.LOST_PREDICTIONS,
         float(np.maximum(0, wanted - slots).sum() / wanted.sum()),

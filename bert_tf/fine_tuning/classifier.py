@@ -69,6 +69,8 @@ class Classifier(Program):
             self.kind = "class" if self.glue.labels else "number"
             if not {"text_column", "text_b_column"} & config_flags.given(ClassifierConfig).keys():
                 self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
+        if self.kind == "number":
+            given.check_without_scores("labels that are numbers")
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 

@@ -17,7 +17,7 @@ class Candidate(NamedTuple):
 
 
 def fill_mask(model: Any, tokenizer: Tokenizer, text: str, top_k: int = 5) -> list[list[Candidate]]:
-    """Returns the likeliest pieces for each [MASK] of the text, best first.
+    """Returns the likeliest pieces for each [MASK] of the text, best first; no special tokens.
 
     Args:
       model: `BertPretrainer`, with the MLM head.
@@ -45,9 +45,11 @@ def fill_mask(model: Any, tokenizer: Tokenizer, text: str, top_k: int = 5) -> li
         "input_type_ids": np.zeros([1, len(ids)], np.int32),
         "masked_lm_positions": np.array([positions], np.int32),
     }
-    logits = model(batch, training=False)["masked_lm_logits"][0]  # [P, V]
+    logits = np.array(model(batch, training=False)["masked_lm_logits"][0], np.float32)  # [P, V]
+    specials = sorted(vocab.special_ids)
+    logits[:, specials] = -np.inf
     names = piece_texts(vocab)
-    top = tf.math.top_k(tf.nn.softmax(logits), k=min(top_k, len(vocab)))
+    top = tf.math.top_k(tf.nn.softmax(logits), k=min(top_k, len(vocab) - len(specials)))
     return [
         [Candidate(names[i], float(p)) for i, p in zip(row_ids, row_values, strict=True)]
         for row_ids, row_values in zip(top.indices.numpy(), top.values.numpy(), strict=True)

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.served.model import Batch, Outputs, Served, Signatures, function_of_ids
+from bert_tf.served.scores import score_words
 from bert_tf.served.text_pieces import check_utf8
 from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK, Vocab
 
-MASK_PREDICT = "mask_predict"
+MASK_PREDICT, SCORE = "mask_predict", "score"
 # What `str.rstrip` takes away.
 WHITE_SPACE = r"[\s\v\x1c-\x1f\x{85}\pZ]+$"
 
@@ -40,7 +41,7 @@ class ServedMaskFiller(Served):
         signature of its own, see `predict_texts`.
 
     Outputs, padded to the most masks M of a text in the batch:
-      pieces: string [B, M, K], the likeliest first; "" behind the last mask.
+      pieces: string [B, M, K], the likeliest first, no special tokens; "" behind the last mask.
       probabilities: float32 [B, M, K]; 0 behind the last mask.
     """
 
@@ -48,7 +49,8 @@ class ServedMaskFiller(Served):
 
     def __init__(self, *arguments: Any, top_k: int = 5, rounds: int = 10, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.top_k, self.rounds = min(top_k, len(self.vocab)), rounds
+        self.top_k = min(top_k, len(self.vocab) - len(self.vocab.special_ids))
+        self.rounds = rounds
 
     def _find_masks(self, ids: tf.Tensor) -> Masks:
         is_mask = ids == self.vocab.mask_id  # [B, T]
@@ -58,11 +60,23 @@ class ServedMaskFiller(Served):
         places = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :most]  # [B, M]
         return Masks(places, counts, tf.sequence_mask(counts, most))
 
+    def call_scores(self, batch: Batch, places: tf.Tensor) -> tf.Tensor:
+        """Returns log-probabilities at places int32 [B, M] of rows, special tokens left out.
+
+        Returns:
+          float32 [B, M, V], -inf at special tokens.
+        """
+        outputs = self.call_model({**batch, "masked_lm_positions": places})
+        specials = tf.one_hot(sorted(self.vocab.special_ids), len(self.vocab))  # [specials, V]
+        banned = tf.reduce_any(specials > 0, axis=0)
+        logits = tf.cast(outputs["masked_lm_logits"], tf.float32)
+        return tf.nn.log_softmax(tf.where(banned, -float("inf"), logits))
+
     def from_ids(self, batch: Batch) -> Outputs:
         places, _, is_real = self._find_masks(batch["input_word_ids"])
         is_real = is_real[:, :, tf.newaxis]
-        logits = self.call_model({**batch, "masked_lm_positions": places})["masked_lm_logits"]
-        top = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # [B, M, K]
+        scores = self.call_scores(batch, places)
+        top = tf.math.top_k(tf.exp(scores), self.top_k)  # [B, M, K]
         names = tf.gather(tf.constant(piece_texts(self.vocab)), top.indices)
         return {
             "pieces": tf.where(is_real, names, ""),
@@ -81,14 +95,10 @@ class ServedMaskFiller(Served):
         """
         ids = batch["input_word_ids"]
         masks = self._find_masks(ids)
-        special = tf.one_hot(sorted(self.vocab.special_ids), len(self.vocab)) > 0  # [specials, V]
-        banned = tf.where(tf.reduce_any(special, axis=0), -float("inf"), 0.0)
 
         def fill(done: Any, pieces: Any, values: Any, is_open: Any) -> tuple[Any, ...]:
             row = put(ids, masks, tf.where(is_open, self.vocab.mask_id, pieces))
-            called = {**batch, "input_word_ids": row, "masked_lm_positions": masks.places}
-            logits = tf.cast(self.call_model(called)["masked_lm_logits"], tf.float32)
-            scores = tf.nn.log_softmax(logits + banned)  # [B, M, V]
+            scores = self.call_scores({**batch, "input_word_ids": row}, masks.places)
             best = tf.argmax(scores, axis=-1, output_type=tf.int32)
             pieces = tf.where(is_open, best, pieces)
             values = tf.where(is_open, tf.reduce_max(scores, axis=-1), values)
@@ -129,6 +139,14 @@ class ServedMaskFiller(Served):
             "log_probability": found["log_probability"],
         }
 
+    def score_texts(self, texts: tf.Tensor) -> Outputs:
+        """Returns the words of texts, string [B], with their scores; see `scores.score_words`.
+
+        [MASK] has no meaning there.
+        """
+        room = self.max_seq_length - 2
+        return score_words(self.tokenizer, self.vocab, room, self.call_scores, texts)
+
     def _put_in(self, texts: tf.Tensor, names: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         """Puts pieces [B, M] in the place of texts' masks; `gap_filling.joined` for the spaces."""
         is_wordpiece = isinstance(self.vocab, Vocab)
@@ -160,7 +178,11 @@ class ServedMaskFiller(Served):
         def mask_predict(text: tf.Tensor) -> Outputs:
             return self.predict_texts(text)
 
-        return {**super().text_signatures(), MASK_PREDICT: mask_predict}
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
+        def score(text: tf.Tensor) -> Outputs:
+            return self.score_texts(text)
+
+        return {**super().text_signatures(), MASK_PREDICT: mask_predict, SCORE: score}
 
     def id_signatures(self) -> Signatures:
         return {**super().id_signatures(), MASK_PREDICT: function_of_ids(self.predict_ids)}

@@ -38,7 +38,7 @@ class Filling(NamedTuple):
       text: the whole text.
       pieces: what stands at each mask, in the order of the text.
       log_probability: sum of the pieces' natural logarithms.
-      share: of this filling among all that are returned with it; they add up to 1.
+      share: of the probability of all that are returned together; they add up to 1.
     """
 
     text: str
@@ -161,13 +161,15 @@ def fill_text(
       sampling: how pieces are drawn; None: none is.
 
     Returns:
-      The best first: by probability, or by its mean a piece where lengths differ.
+      The best first: by probability, or by its mean a piece where lengths differ: probabilities
+      of longer fillings are smaller, so that of the first may have the smallest share.
 
     Raises:
       ValueError: if there is nothing to fill in, or a text is too long.
     """
     found: dict[str, Filling] = {}
     texts = _with_masks(text)
+    key = (lambda one: one.log_probability) if len(texts) == 1 else (lambda one: one.mean)
     for masked in texts:
         ids = model.row(masked)
         places = [index for index, piece in enumerate(ids) if piece == model.vocab.mask_id]
@@ -179,10 +181,11 @@ def fill_text(
             made = _best(model, ids, places, count)
         for row, value in made:
             filling = _filling(model, masked, [row[place] for place in places], value)
-            found.setdefault(filling.text, filling)
-    key = (lambda one: one.log_probability) if len(texts) == 1 else (lambda one: one.mean)
+            # Other pieces may give the same text.
+            found[filling.text] = max(found.get(filling.text, filling), filling, key=key)
     best = sorted(found.values(), key=key, reverse=True)[: 1 if rounds else count]
-    shares = np.exp(np.array([key(one) for one in best]) - key(best[0]))
+    values = np.array([one.log_probability for one in best])
+    shares = np.exp(values - values.max())
     return [
         one._replace(share=float(share))
         for one, share in zip(best, shares / shares.sum(), strict=True)

@@ -24,6 +24,7 @@ class PretrainingTask:
         if it is not used.
       vocab: the vocabulary of the records.
       data, masking: how examples are read and masked.
+      num_train_steps: of the run, for a share of masks that moves.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class PretrainingTask:
         vocab: AnyVocab,
         data: DataConfig,
         masking: MaskingConfig,
+        num_train_steps: int = 0,
     ) -> None:
         self.model = model
         self.train_records = train_records
         self.eval_records = eval_records
+        self._last_step = num_train_steps - 1
         self.objectives = model.objectives
         self.loss_names = tuple(name for o in self.objectives for name in o.loss_names)
         self.sum_names = tuple(name for o in self.objectives for name in o.panels)
@@ -60,6 +63,7 @@ class PretrainingTask:
             start_step=start_step,
             worker_index=worker_index,
             num_workers=num_workers,
+            last_step=self._last_step,
             **self._dataset_options,
         )
 

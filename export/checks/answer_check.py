@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.served.masks import MASK_PREDICT
+from bert_tf.served.masks import MASK_PREDICT, SCORE
 from bert_tf.served.model import IDS, Served
 from bert_tf.served.models import load
 from bert_tf.text.kinds import encode_with_masks
@@ -135,7 +135,9 @@ def python_answer(served: Served, stored: StoredModel, request: Request) -> dict
         name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
         for name, value in inputs.items()
     }
-    if request.signature == MASK_PREDICT:
+    if request.signature == SCORE:
+        outputs = served.score_texts(*tensors.values())  # type: ignore[attr-defined]
+    elif request.signature == MASK_PREDICT:
         takes_texts = set(tensors) == set(served.texts)
         outputs = (
             served.predict_texts(*tensors.values())  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from bert_tf.served.entities import find_entities
 from bert_tf.served.model import Served
 from bert_tf.served.models import load
 from bert_tf.tasks.gap_filling import GAP, MaskedModel, fill_text
-from bert_tf.tasks.text_scores import score_words
+from bert_tf.tasks.text_scores import rewrite, score_words
 from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
 from bert_tf.text.tokenization import make_tokenizer
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
@@ -26,6 +26,7 @@ from export.page.attention_view import find_clear_head, find_encoder, view_atten
 MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
 NUM_FILLINGS = 3
 MOST_SCORED = 128  # Pieces of a text whose words are scored: the model is called for each.
+MOST_ROUNDS = 3  # Of rewriting.
 # They read texts of any length, in windows; the others cut them.
 IN_WINDOWS = ("tagger", "question_answering")
 NAMES = (
@@ -146,6 +147,29 @@ class DemoModel:
             "head": find_clear_head(view),
         }
 
+    def rewrite(self, inputs: Any) -> dict[str, Any]:
+        """Rewrites one text with likelier words.
+
+        Returns:
+          `text`, the same if no likelier words are found.
+
+        Raises:
+          ValueError: as `answer` does, for another kind, and for a text with masks or too long.
+        """
+        if self.kind != "fill_mask":
+            raise ValueError(f"This model is served as {self.kind}; it rewrites no texts.")
+        (texts,) = check_inputs(inputs, self._served.texts)
+        masked, most = self._filler(), min(MOST_SCORED, self._served.max_seq_length)
+        if len(texts) != 1 or len(masked.row(texts[0])) > most:
+            raise ValueError(f"One text of up to {most - 2} pieces is rewritten at once.")
+        return {"text": [*texts, *rewrite(masked, texts[0], MOST_ROUNDS)][-1]}
+
+    def _filler(self) -> MaskedModel:
+        if self._masked is None:
+            tokenizer = make_tokenizer(self._served.vocab, self._served.do_lower_case)
+            self._masked = MaskedModel(self._served.model, tokenizer)
+        return self._masked
+
     def _for_page(self, outputs: dict[str, Any], texts: list[str]) -> dict[str, Any]:
         """Returns what the page shows beside the outputs, or instead of them."""
         if self.kind == "tagger":
@@ -176,15 +200,12 @@ class DemoModel:
           `fillings`, dicts of `text` and `share`, the best first; `words`, dicts of `start`, `end`,
           `probability` and `alternative`, of the known words of a text without mask or gap.
         """
-        served = self._served
-        if self._masked is None:
-            tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
-            self._masked = MaskedModel(served.model, tokenizer)
-        length = 2 + len(encode_with_masks(self._masked.tokenizer, text))
+        served, masked = self._served, self._filler()
+        length = 2 + len(encode_with_masks(masked.tokenizer, text))
         if length > served.max_seq_length:
             return {"fillings": [], "words": []}
         if GAP.search(text) or MASK in text:
-            found = fill_text(self._masked, text, NUM_FILLINGS)
+            found = fill_text(masked, text, NUM_FILLINGS)
             fillings = [{"text": one.text, "share": one.share} for one in found]
             return {"fillings": fillings, "words": []}
         if not 2 < length <= MOST_SCORED:
@@ -196,8 +217,8 @@ class DemoModel:
                 "probability": math.exp(word.log_probability),
                 "alternative": word.alternative,
             }
-            for word in score_words(self._masked, text)
-            if math.isfinite(word.log_probability)  # Of unknown words it is not.
+            for word in score_words(masked, text)
+            if word.is_known
         ]
         return {"fillings": [], "words": words}
 

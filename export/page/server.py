@@ -4,6 +4,7 @@
     GET /api/model        what the model is
     POST /api/answer      {"inputs": {"text": ["...", ...]}} -> {"outputs": {...}, ...}
     POST /api/attention   {"inputs": {"text": ["..."]}} -> {"pieces": [...], ...}
+    POST /api/rewrite     {"inputs": {"text": ["..."]}} -> {"text": "..."}
 
 What goes wrong is answered as {"error": "one clear line"}. Only this page may call the API: a
 request must name the server by an address or by its own name, so that no foreign name can be bent
@@ -75,6 +76,7 @@ def make_server(model: Any, host: str) -> uvicorn.Server:
             Route("/api/model", card),
             Route("/api/answer", asks(model.answer), methods=["POST"]),
             Route("/api/attention", asks(model.attention), methods=["POST"]),
+            Route("/api/rewrite", asks(model.rewrite), methods=["POST"]),
             Mount("/", StaticFiles(directory=PAGE_FOLDER, html=True)),
         ],
         exception_handlers=dict.fromkeys(errors, tell_error),

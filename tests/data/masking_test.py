@@ -267,78 +267,154 @@ def test_rows_without_candidates_stay_as_they_are():
         assert not masked["masked_lm_weights"].any()
 
 
-def spans_of(selected: np.ndarray, begins: np.ndarray) -> list[np.ndarray]:
-    """Returns the positions of each selected span of a row."""
-    return [np.flatnonzero(selected & (begins == place)) for place in np.unique(begins[selected])]
+def full_rows(num_rows: int, length: int) -> dict[str, np.ndarray]:
+    """Returns one segment a row, 40 % of its pieces continuing a word, the first none."""
+    batch = make_batch(2 * num_rows, length, seed=3)
+    batch = {name: values[:num_rows] for name, values in batch.items()}  # Of full length.
+    for place, token in ((1, "w1"), (length // 2, "w2")):
+        batch["input_word_ids"][:, place] = VOCAB.ids[token]
+    return batch
 
 
-def test_spans_are_runs_of_whole_words_of_geometric_length():
-    """Lengths by a chi-squared bound that chance passes once in 10^6; ten words at most."""
-    length, mean = 128, 5.0
-    batch = make_batch(600, length, seed=3)
-    candidates = masking.find_candidates(
-        tf.constant(batch["input_word_ids"]), tf.constant(batch["input_mask"]), VOCAB
+def sizes_of_words(word_ids: np.ndarray) -> list[int]:
+    starts = np.flatnonzero(~VOCAB.is_continuation[word_ids[1:-1]])
+    return np.diff([*starts, len(word_ids) - 2]).tolist()
+
+
+def slow_runs(sizes: list[int], limit: int, shares: list[float], rng) -> list[int]:
+    """Draws spans of words one after the other, then takes some; lengths of the runs of pieces."""
+    spans, word = [], 0
+    while word < len(sizes):
+        end = word + 1 + int(rng.choice(len(shares), p=shares))
+        spans.append((sum(sizes[:word]), sum(sizes[:end])))
+        word = end
+    taken = np.zeros(sum(sizes), bool)
+    for index in rng.permutation(len(spans)):
+        start, end = spans[index]
+        if taken.sum() + min(end, len(taken)) - start <= limit:
+            taken[start:end] = True
+    return runs_of(taken)
+
+
+def runs_of(selected: np.ndarray) -> list[int]:
+    """Returns how many neighbours are selected, wherever some are."""
+    edges = np.flatnonzero(np.diff([0, *selected.astype(int), 0]))
+    return (edges[1::2] - edges[::2]).tolist()
+
+
+GEOMETRIC = [0.8**n * 0.2 for n in range(9)] + [0.8**9]
+ALBERTS = [6 / 11, 3 / 11, 2 / 11]  # 1, 1/2 and 1/3, by their sum.
+
+
+@pytest.mark.parametrize(
+    ("fields", "shares", "bound"),
+    [
+        ({"span_length": 5.0}, GEOMETRIC, 44.8),
+        ({"ngram_length": 3}, ALBERTS, 27.6),
+        ({"ngram_length": 1}, [1.0], 0.0),
+    ],
+)
+def test_lengths_of_spans_have_their_distribution(fields, shares, bound):
+    """76,800 draws by a chi-squared bound (9 and 2 degrees) that chance passes once in 10^6."""
+    found = masking.span_shares(MaskingConfig(**fields))
+    np.testing.assert_allclose(found, shares)
+    bits = numpy_random_bits(SEED, 0, np.arange(600)[:, None], masking.CUT, np.arange(128)[None])
+    lengths = masking.draw_lengths(tf.constant(bits), found).numpy()
+    assert lengths.min() == 1 and lengths.max() == len(shares)
+    expected = lengths.size * np.array(shares)
+    counts = np.bincount(lengths.ravel())[1:]
+    assert ((counts - expected) ** 2 / expected).sum() <= bound
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "shares"), [({"span_length": 5.0}, GEOMETRIC), ({"ngram_length": 3}, ALBERTS)]
+)
+def test_what_is_selected_has_the_lengths_of_spans(fields, shares, pieces):
+    """Against a slow twin with other random numbers, two samples of 500 rows.
+
+    Neighbouring spans look like one, and the last ones must fit: so runs are compared, those of 12
+    and more together. The chi-squared bound of 11 degrees is passed by chance less than once in
+    10^6; there is room for all that is selected.
+    """
+    config = MaskingConfig(
+        **fields, masked_lm_prob=0.2, max_predictions_per_seq=40, span_pieces=pieces
     )
-    continues = tf.gather(tf.constant(VOCAB.is_continuation), batch["input_word_ids"])
-    rows = np.arange(600)[:, None]
-    bits = numpy_random_bits(SEED, 0 * rows, rows, masking.CUT, np.arange(length)[None])
-    joined, begins = masking.join_words(tf.constant(bits), candidates, continues, mean)
-    joined, begins, candidates = joined.numpy(), begins.numpy(), candidates.numpy()
-    is_word = candidates & ~VOCAB.is_continuation[batch["input_word_ids"]]
-    lengths = []
-    for row in range(600):
-        starts = np.flatnonzero(candidates[row] & ~joined[row])
-        for start, end in zip(starts, [*starts[1:], length], strict=True):
-            inside = np.flatnonzero(candidates[row] & (np.arange(length) >= start))
-            inside = inside[inside < end]
-            assert (begins[row, inside] == start).all()
-            assert (np.diff(inside) == 1).all()  # No special token lies within.
-            words = is_word[row, inside].sum() + (not is_word[row, start])
-            # The rest of a row, or of a segment, ends it early: only spans that were cut count.
-            cut = end < length and inside[-1] + 1 == end
-            if cut and start > length // 8 and words < 10:
-                lengths.append(words)
-            assert words <= masking.MOST_WORDS
-    counts = np.bincount(lengths, minlength=10)[1:10]
-    shares = 0.8 ** np.arange(9) * 0.2
-    expected = len(lengths) * shares / shares.sum()
-    # Long spans are cut short by the ends of segments a little more often.
-    assert (np.abs(counts - expected) < 5 * np.sqrt(expected) + 0.06 * expected).all()
-
-
-def test_spans_are_selected_and_replaced_whole():
-    config = MaskingConfig(masked_lm_prob=0.3, max_predictions_per_seq=40, span_length=4.0)
-    batch = make_batch(400, 128, seed=9)
+    batch = full_rows(500, 128)
     outputs = mask(batch, config)
-    rows = np.arange(400)[:, None]
-    bits = numpy_random_bits(SEED, 0 * rows, rows, masking.CUT, np.arange(128)[None])
-    candidates = masking.find_candidates(
-        tf.constant(batch["input_word_ids"]), tf.constant(batch["input_mask"]), VOCAB
+    rng = np.random.default_rng(8)
+    found, expected = [], []
+    for row in range(500):
+        positions = outputs["masked_lm_positions"][row][outputs["masked_lm_weights"][row] > 0]
+        found += runs_of(np.isin(np.arange(128), positions))
+        sizes = [1] * 126 if pieces else sizes_of_words(batch["input_word_ids"][row])
+        expected += slow_runs(sizes, 26, shares, rng)  # round(128 * 0.2)
+    counts = [np.bincount(np.minimum(runs, 12), minlength=13)[1:] for runs in (found, expected)]
+    difference, both = (np.subtract(*counts) ** 2).astype(float), np.add(*counts)
+    assert both.sum() > 3000
+    assert (difference[both > 0] / both[both > 0]).sum() < 48.9
+
+
+@pytest.mark.parametrize("fields", [{"span_length": 4.0}, {"ngram_length": 3}])
+def test_spans_are_of_whole_words_and_within_a_segment(fields):
+    batch = make_batch(300, 64, seed=9)
+    config = MaskingConfig(**fields)
+    word_ids = tf.constant(batch["input_word_ids"])
+    candidates = masking.find_candidates(word_ids, tf.constant(batch["input_mask"]), VOCAB)
+    continues = tf.gather(tf.constant(VOCAB.is_continuation), word_ids)
+    rows = np.arange(300)[:, None]
+    bits = numpy_random_bits(SEED, 0 * rows, rows, masking.CUT, np.arange(64)[None])
+    lengths = masking.draw_lengths(tf.constant(bits), masking.span_shares(config))
+    joined, numbers = (x.numpy() for x in masking.join_words(lengths, candidates, continues))
+    candidates, continues, most = (
+        candidates.numpy(),
+        continues.numpy(),
+        len(masking.span_shares(config)),
     )
-    continues = tf.gather(tf.constant(VOCAB.is_continuation), batch["input_word_ids"])
-    begins = masking.join_words(tf.constant(bits), candidates, continues, 4.0)[1].numpy()
-    kinds = {"masked": 0, "kept": 0, "random": 0}
-    for row in range(400):
-        real = outputs["masked_lm_weights"][row] > 0
-        positions = outputs["masked_lm_positions"][row][real]
-        limit = min(40, max(1, round(float(batch["input_mask"][row].sum()) * 0.3)))
-        assert len(positions) <= limit
-        selected = np.isin(np.arange(128), positions)
-        for span in spans_of(selected, begins[row]):
-            whole = np.flatnonzero((begins[row] == span[0]) & candidates[row].numpy())
-            np.testing.assert_array_equal(span, whole)
-            after = outputs["input_word_ids"][row, span]
-            before = batch["input_word_ids"][row, span]
-            if (after == VOCAB.mask_id).all():
-                kinds["masked"] += 1
-            elif (after == before).all():
-                kinds["kept"] += 1
-            else:  # No piece of it is [MASK] by decision; one in 500 is by chance.
-                assert (after == VOCAB.mask_id).sum() <= 1
-                kinds["random"] += 1
-    total = sum(kinds.values())
-    for kind, share in (("masked", 0.8), ("kept", 0.1), ("random", 0.1)):
-        assert abs(kinds[kind] / total - share) < 5 * np.sqrt(share * (1 - share) / total), kinds
+    for row in range(300):
+        for number in np.unique(numbers[row][candidates[row]]):
+            inside = np.flatnonzero(candidates[row] & (numbers[row] == number))
+            assert (np.diff(inside) == 1).all()  # No special token lies within.
+            assert not joined[row, inside[0]] and joined[row, inside[1:]].all()
+            begins_word = not continues[row, inside[0]] or not candidates[row, inside[0] - 1]
+            assert begins_word
+            assert (~continues[row, inside]).sum() <= most
+
+
+@pytest.mark.parametrize(("fields", "alike"), [({"span_length": 4.0}, 1), ({"ngram_length": 3}, 0)])
+def test_replacement_of_spans(fields, alike):
+    """SpanBERT replaces the pieces of a span alike; ALBERT's n-grams have 80 % masks each."""
+    config = MaskingConfig(
+        **fields, masked_lm_prob=1.0, max_predictions_per_seq=126, random_share=0.0
+    )
+    batch = full_rows(300, 128)
+    outputs = mask(batch, config)
+    assert (outputs["masked_lm_weights"].sum(axis=1) == 126).all()
+    is_masked = outputs["input_word_ids"][:, 1:-1] == VOCAB.mask_id
+    total, share = is_masked.size, is_masked.mean()
+    # The number of masks varies more where pieces share a decision: spans of 7 pieces on average.
+    error = np.sqrt(0.16 / total * (14 if alike else 1))
+    assert abs(share - 0.8) < 5 * error
+    both = (is_masked[:, 1:] & is_masked[:, :-1]).mean()
+    if alike:
+        assert both > 0.74  # 0.64 if each were decided by itself.
+    else:
+        assert abs(both - 0.64) < 5 * np.sqrt(0.64 * 0.36 * 3 / total)
+
+
+def test_a_share_that_moves_is_that_of_the_progress():
+    config = MaskingConfig(
+        masked_lm_prob=0.1, masked_lm_prob_end=0.5, max_predictions_per_seq=64, span_length=0.0
+    )
+    batch = full_rows(4, 64)
+    ids = tf.range(4, dtype=tf.int64)
+    for progress, share in ((None, 0.1), (0.0, 0.1), (0.25, 0.2), (1.0, 0.5)):
+        done = None if progress is None else tf.constant(progress, tf.float64)
+        outputs = masking.mask_batch(
+            *(batch, ids, 0 * ids), vocab=VOCAB, masking=config, seed=1, progress=done
+        )
+        numbers = outputs["masked_lm_weights"].numpy().sum(axis=1)
+        np.testing.assert_array_equal(numbers, round(64 * share))
 
 
 def test_shares_of_examples_are_drawn_evenly():
@@ -363,7 +439,12 @@ def test_shares_of_examples_are_drawn_evenly():
     [
         ({"masked_lm_prob_to": 0.1}, "masked_lm_prob_to 0.1 is below masked_lm_prob 0.15"),
         ({"span_length": 0.5}, "span_length is 0.5"),
-        ({"span_length": 3.0, "masking": "static"}, "need masking=dynamic"),
+        ({"span_length": 3.0, "masking": "static"}, "need masking=dynamic.*: span_length"),
+        ({"masked_lm_prob_end": 0.3, "masking": "tf_text"}, "need masking=dynamic.*_prob_end"),
+        ({"span_length": 3.0, "ngram_length": 3}, "both draw spans"),
+        ({"masked_lm_prob_to": 0.3, "masked_lm_prob_end": 0.3}, "leave one of them out"),
+        ({"span_pieces": True}, "needs spans"),
+        ({"span_pieces": True, "ngram_length": 2, "do_whole_word_mask": True}, "contradicts"),
         ({"masked_share": 0.9, "random_share": 0.2}, "add up to more than 1"),
     ],
 )

@@ -149,6 +149,21 @@ def test_resuming_and_slicing_change_nothing(records):
     assert_equal(joined, whole)
 
 
+def test_a_share_of_masks_moves_with_the_step(records):
+    """From 0.1 to 0.7 in seven steps; also for a run that goes on, and not in evaluations."""
+    config = MaskingConfig(masked_lm_prob=0.1, masked_lm_prob_end=0.7, max_predictions_per_seq=T)
+    whole = collect(train(records, config=config, num_steps=9, last_step=6))
+    lengths = whole["input_mask"].sum(axis=2)
+    shares = np.minimum(0.1 + 0.1 * np.arange(9), 0.7)[:, None]
+    expected = np.minimum(np.rint(lengths * shares), lengths - 2)
+    np.testing.assert_array_equal(whole["masked_lm_weights"].sum(axis=2), np.maximum(1, expected))
+    resumed = collect(train(records, config=config, start_step=4, num_steps=5, last_step=6))
+    assert_equal(resumed, {name: values[4:] for name, values in whole.items()})
+    judged = collect(evaluate(records, config=config))
+    fixed = MaskingConfig(masked_lm_prob=0.1, max_predictions_per_seq=T)
+    assert_equal(judged, collect(evaluate(records, config=fixed)))
+
+
 def test_batch_size_does_not_change_the_stream(records):
     small, large = collect(train(records, 3, num_steps=8)), collect(train(records, 12, num_steps=2))
     for name in small:

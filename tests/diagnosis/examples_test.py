@@ -94,6 +94,15 @@ def test_room_for_predictions(tmp_path, slots, title, measured):
     assert "--max_predictions_per_seq=5" in found[title].remedy
 
 
+def test_room_for_a_share_that_is_drawn_or_moves(tmp_path):
+    """Half of 32 pieces are 16; there were 5 in the way of the smallest share alone."""
+    for name in ("masked_lm_prob_to", "masked_lm_prob_end"):
+        masking = MaskingConfig(max_predictions_per_seq=8, **{name: 0.5})
+        ((title, finding),) = diagnose(tmp_path, made_rows(), masking).items()
+        assert title.startswith("Predictions have no room") and finding.measured == "50 %"
+        assert "--max_predictions_per_seq=16 " in finding.remedy
+
+
 @pytest.mark.parametrize(("split", "severity"), [((9, 1, 0), "WARNING"), ((10, 0, 0), "SERIOUS")])
 def test_split_of_masks(tmp_path, split, severity):
     found = diagnose(tmp_path, made_rows(split=split))

@@ -185,6 +185,10 @@ def test_gaps_are_filled_in_and_unlikely_words_marked(show) -> None:
         page.click("#answer .unlikely")
     assert page.input_value("textarea") == "In \U0001f600 Rome, <b>."
     assert "one to four pieces" in page.inner_text("#answer")
+    page = show("fill_mask", text="Paris, Paris.", run=1)
+    with answered(page):
+        page.click("#rewrite")
+    assert page.input_value("textarea") == "Rome, Rome."
     page = show("fill_mask", text="A [MASK] [MASK].", run=1)
     assert texts_of(page, "#answer h3") == ["Mask 1", "Mask 2", "Whole texts"]
 

@@ -14,7 +14,7 @@ from bert_tf.search.index import Batch, build_index
 from bert_tf.served.entities import find_entities
 from bert_tf.served.models import CLASSES, load
 from bert_tf.tasks.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.text_scores import score_words
+from bert_tf.tasks.text_scores import rewrite, score_words
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import DemoModel, as_json, check_inputs, cosines, load_model
 from tests.export.demo_stand_in import StandIn
@@ -78,11 +78,17 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
     text = "\U0001f600 the river w5"
     outputs = model.answer({"text": [text]})["outputs"]
     words = score_words(masked, text)
-    assert words[0].log_probability == -math.inf  # Unknown: no word to say anything of.
+    assert [word.is_known for word in words] == [False, True, True, True][: len(words)]
     assert [text[w["start"] : w["end"]] for w in outputs["words"]] == text.split()[1:]
     for word, expected in zip(outputs["words"], words[1:], strict=True):
         assert word["alternative"] == expected.alternative
         assert math.log(word["probability"]) == pytest.approx(expected.log_probability, abs=1e-3)
+    text = "w5 the w7 river w9 a"
+    versions = rewrite(masked, text, 3)
+    assert versions and model.rewrite({"text": [text]}) == {"text": versions[-1]}
+    for wrong, message in {"the [MASK]": "special tokens", "w5 " * 200: "pieces"}.items():
+        with pytest.raises(ValueError, match=message):
+            model.rewrite({"text": [wrong]})
     with pytest.raises(ValueError, match="expected 1 <= first <= last"):
         model.answer({"text": ["the [GAP:3-1] river"]})
 

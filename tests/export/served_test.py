@@ -25,7 +25,8 @@ from bert_tf.tasks.squad_answers import make_predictions
 from bert_tf.tasks.squad_features import SquadQuestion
 from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
-from bert_tf.text.kinds import MASK, with_vocabulary
+from bert_tf.tasks.text_scores import pseudo_log_likelihood, score_words
+from bert_tf.text.kinds import MASK, with_trimmed_offsets, with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.wordpiece import WordPiece
@@ -266,6 +267,44 @@ def check_mask_predict(folder, texts, rounds):
     return served
 
 
+def check_scores(folder, texts):
+    """The graph's scores are those of `score_words`, a text at a time; texts fill a row's room."""
+    served = load(str(folder), max_seq_length=LENGTH)
+    found = {n: v.numpy() for n, v in served.score_texts(tf.constant(texts)).items()}
+    model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
+    tokenizer = make_tokenizer(with_trimmed_offsets(served.vocab), served.do_lower_case)
+    masked = MaskedModel(model, tokenizer)
+    for row, text in enumerate(texts):
+        words = score_words(masked, text) if text else []
+        names = [word.decode() for word in found["words"][row]]
+        assert names == [word.text for word in words] + [""] * (len(names) - len(words))
+        for index, word in enumerate(words):
+            place = found["starts"][row, index], found["ends"][row, index]
+            assert place == (word.start, word.end)
+            alternative = found["alternatives"][row, index].decode()
+            assert alternative == (word.alternative if word.is_known else "")
+            expected = word.log_probability if word.is_known else 0.0
+            assert found["log_probabilities"][row, index] == pytest.approx(expected, abs=2e-4)
+        total = pseudo_log_likelihood(words)
+        assert found["log_probability"][row] == pytest.approx(total, abs=1e-3)
+        assert (found["starts"][row, len(words) :] == -1).all()
+    return served, found
+
+
+def test_scores_of_words(tmp_path) -> None:
+    """More pieces than the 64 rows that the model reads at once; an emoji that is no piece."""
+    texts = ["the river w5 \U0001f600 a", "", *["The w1 w2 river the w3 b c"] * 8, "\U0001f600 w7"]
+    served, found = check_scores(write_model(tmp_path / "m", "fill_mask"), texts)
+    assert found["words"].shape == (11, 8)
+    cut = served.score_texts(tf.constant(["the river " * 40]))
+    assert cut["words"].shape == (1, LENGTH - 2)
+    none = served.score_texts(tf.constant([], tf.string))
+    assert none["words"].shape[0] == none["log_probability"].shape[0] == 0
+    signature = served.text_signatures()["score"]
+    again = signature(tf.constant(texts[:1]))
+    np.testing.assert_allclose(again["log_probability"], found["log_probability"][:1], rtol=1e-4)
+
+
 MASKED = (
     "the [MASK] river [MASK] a [MASK] [MASK]  b\u00a0[MASK]\u2009[MASK]!",
     "[MASK]",
@@ -367,6 +406,10 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     assert (found["pieces"][3:] == b"").all()
     masked = ("The [MASK]  [MASK] stood on[MASK]", "[MASK] [MASK]", "no mask", "")
     check_mask_predict(tmp_path / "m", masked, 2)
+    scored = ("The river stood on", "a slow  boat", "", "It")
+    served, _ = check_scores(tmp_path / "m", scored)
+    special = served.score_texts(tf.constant(["The <mask> stood"]))
+    assert special["alternatives"].numpy()[0].tolist().count(b"") == 1  # Unknown.
 
 
 @pytest.mark.parametrize(

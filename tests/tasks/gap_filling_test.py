@@ -1,5 +1,6 @@
 """Several masks, gaps and scores of texts against the same thing done slowly, a call a number."""
 
+import dataclasses
 import math
 
 import keras
@@ -9,9 +10,13 @@ import pytest
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.tasks.gap_filling import MaskedModel, Sampling, fill_text, joined
+from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.text_scores import pseudo_log_likelihood, rewrite, score_words
+from bert_tf.text.byte_bpe import ByteBpe
+from bert_tf.text.kinds import piece_texts
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
+from tests.tiny_bpe import tiny_bpe_vocab
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("the", "cat", "dog", "sat", "ran", "home", "##s", "##ing", "a", ".")
@@ -132,6 +137,49 @@ def test_a_gap_takes_the_length_that_fits_best(model):
     assert {len(one.pieces) for one in two} >= {2, 3}
 
 
+class Told(MaskedModel):
+    """Knows nothing of the other pieces: tells at each of n masks the probabilities of n masks."""
+
+    def __init__(self, vocab, by_masks):
+        self.vocab, self.tokenizer = vocab, WordPiece(vocab, True)
+        self.longest, self._by_masks = 24, by_masks
+
+    def log_probabilities(self, rows, positions):
+        tables = []
+        for row, places in zip(rows, positions, strict=True):
+            shares = np.full([len(places), len(self.vocab)], 1e-9)
+            for index, place in enumerate(places):
+                left = sum(piece == self.vocab.mask_id for piece in row)
+                filled = row[place - 1] != self.vocab.ids["the"]
+                for token, share in self._by_masks[left, filled].items():
+                    shares[index, self.vocab.ids[token]] = share
+            tables.append(np.log(shares))
+        return tables
+
+
+def test_shares_are_of_probabilities_where_lengths_differ():
+    """A gap of 1 or 2: `cats` in one piece has 0.02, in two 0.5 * 0.4."""
+    vocab = Vocab((*VOCAB.tokens, "cats"))
+    told = Told(
+        vocab,
+        {
+            (1, False): {"cats": 0.02, "dog": 0.16},
+            (2, False): {"cat": 0.5, "dog": 0.1},
+            (2, True): {"##s": 0.3, "ran": 0.2},
+            (1, True): {"##s": 0.4, "ran": 0.2},
+        },
+    )
+    found = fill_text(told, "the [GAP:1-2] .", count=4)
+    by_text = {one.text: one for one in found}
+    values = {"the cats .": 0.2, "the cat ran .": 0.1, "the dogs .": 0.04, "the dog .": 0.16}
+    assert by_text.keys() == values.keys() and by_text["the cats ."].pieces == ("cat", "##s")
+    # By the mean: the roots of 0.2, 0.1 and 0.04, and 0.16 itself.
+    assert [one.text for one in found] == list(values)
+    for text, value in values.items():
+        assert math.exp(by_text[text].log_probability) == pytest.approx(value)
+        assert by_text[text].share == pytest.approx(value / 0.5)
+
+
 def test_what_is_drawn_has_the_models_distribution(model):
     masked, network = model
     expected = np.exp(table(network, row_of("the [MASK] sat ."), 2))[FIRST:]
@@ -149,10 +197,23 @@ def test_what_is_drawn_has_the_models_distribution(model):
     for top_p in (1e-9, 0.0):
         assert {Sampling(top_p=top_p).draw(scores, random) for _ in range(20)} == {best}
     one, two = (
-        fill_text(masked, "the [MASK] [MASK].", 4, sampling=Sampling(seed=s)) for s in (3, 3)
+        fill_text(masked, "the [MASK] [MASK].", 4, sampling=Sampling(9.0, seed=s)) for s in (3, 3)
     )
     assert one == two
-    assert {f.text for f in fill_text(masked, "the [MASK] [MASK].", 2, sampling=Sampling(seed=3))}
+    fewer = fill_text(masked, "the [MASK] [MASK].", 2, sampling=Sampling(9.0, seed=3))
+    assert len({filling.text for filling in one}) == 4  # So two of them are no accident.
+    assert len(fewer) == 2 and {f.pieces for f in fewer} < {f.pieces for f in one}
+
+
+def test_special_tokens_are_no_candidates_of_a_mask(model):
+    _, network = model
+    tokenizer = WordPiece(VOCAB, do_lower_case=True)
+    (row,) = fill_mask(network, tokenizer, "the [MASK] sat.", top_k=99)
+    values = np.exp(table(network, row_of("the [MASK] sat ."), 2))
+    assert [one.piece for one in row] == [
+        VOCAB.tokens[piece] for piece in np.argsort(-values)[: len(WORDS)]
+    ]
+    assert [one.probability for one in row] == pytest.approx(sorted(values, reverse=True)[:-FIRST])
 
 
 def test_pieces_join_their_words():
@@ -170,11 +231,70 @@ def test_words_are_scored_within_from_left_to_right(model):
     begin = table(network, row_of("the [MASK] [MASK] sat ."), 2)
     end = table(network, row_of("the cat [MASK] sat ."), 3)
     assert words[1].log_probability == pytest.approx(begin[ids[2]] + end[ids[3]], abs=1e-4)
+    begin[[VOCAB.ids["##s"], VOCAB.ids["##ing"]]] = -math.inf  # They begin no word.
     assert words[1].alternative == VOCAB.tokens[int(begin.argmax())]
+    assert [word.num_pieces for word in words] == [1, 2, 1, 1]
     alone = table(network, row_of("the cat ##s [MASK] ."), 4)
     assert words[2].log_probability == pytest.approx(alone[ids[4]], abs=1e-4)
     total = sum(word.log_probability for word in words)
     assert pseudo_log_likelihood(words) == pytest.approx(total)
+
+
+def test_unknown_words_have_no_score(model):
+    """They stay in the text, and the others are scored and rewritten beside them."""
+    masked, network = model
+    text = "a dog\u2603 the home"
+    words = score_words(masked, text)
+    assert [word.is_known for word in words] == [True, False, True, True]
+    assert math.isnan(words[1].log_probability) and words[1].text == "dog\u2603"
+    value = table(network, row_of("a [UNK] [MASK] home"), 3)[VOCAB.ids["the"]]
+    assert words[2].log_probability == pytest.approx(value, abs=1e-4)
+    total = sum(words[index].log_probability for index in (0, 2, 3))
+    assert pseudo_log_likelihood(words) == pytest.approx(total)
+    versions = rewrite(masked, text, rounds=9, share=0.1)
+    assert versions and all("dog\u2603" in version for version in versions)
+    assert rewrite(masked, "\u2603", rounds=2) == []
+
+
+@pytest.fixture(scope="module")
+def of_bytes():
+    """A model with byte-level BPE, whose pieces hold the space before a word."""
+    vocab = tiny_bpe_vocab()
+    keras.utils.set_random_seed(3)
+    config = ModelConfig(
+        vocab_size=len(vocab),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+        initializer_range=0.8,
+        tokenizer="byte_bpe",
+        do_lower_case=False,
+        pad_token_id=vocab.pad_id,
+    )
+    return BertPretrainer(config, use_next_sentence=False, use_pooler=False), vocab
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_words_of_byte_level_bpe(of_bytes, trim):
+    network, vocab = of_bytes
+    vocab = dataclasses.replace(vocab, trim_offsets=trim)
+    masked = MaskedModel(network, ByteBpe(vocab))
+    text = "It stood of the river"
+    words = score_words(masked, text)
+    assert [text[word.start : word.end] for word in words] == text.split()
+    assert [word.text for word in words] == text.split()
+    parts = text.replace(" ", "| ").split("|")
+    sizes = [len(masked.tokenizer.encode(part)) for part in parts]
+    assert [word.num_pieces for word in words] == sizes
+    # The space is lost in `text`: alone a word has other pieces.
+    assert sizes != [len(masked.tokenizer.encode(word.text)) for word in words]
+    names = piece_texts(vocab)
+    for word in words[1:]:
+        assert f" {word.alternative}" in names  # It begins a word; its space stands there already.
+    with pytest.raises(ValueError, match="special tokens"):
+        score_words(masked, "It <mask> the")
 
 
 def test_a_rewritten_text_has_likelier_words(model):

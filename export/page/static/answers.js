@@ -7,8 +7,9 @@ const COLOURS = 8;
 const MASK = "[MASK]";
 const UNLIKELY = 0.01;
 
-// Each function takes {outputs, texts, card, put} and returns an element. `texts` holds the texts of
-// the request by name, lists of strings; put(text) writes a text into the first field and runs it.
+// Each function takes {outputs, texts, card, put, rewrite} and returns an element. `texts` holds the
+// texts of the request by name, lists of strings; put(text) writes a text into the first field and runs
+// it; rewrite() puts what the model makes of the text.
 const SHOW = {
   classifier: showClasses,
   multi_label: showLabels,
@@ -114,11 +115,11 @@ function showSpan({ outputs, texts }) {
       `${odds === 1e6 ? "certain: there is no span" : decimal(odds, 2)}.`));
 }
 
-function showMasks({ outputs, texts, put }) {
+function showMasks({ outputs, texts, put, rewrite }) {
   const parts = texts.text[0].split(MASK);
   const rows = outputs.fillings.map(({ text, share }) => ({ name: text, value: share, onPick: () => put(text) }));
   const whole = make("div", {}, make("h3", { text: "Whole texts" }), bars(rows, "Whole texts, the best first"));
-  if (parts.length === 1) return rows.length ? whole : showUnlikely(outputs.words, texts.text[0], put);
+  if (parts.length === 1) return rows.length ? whole : showUnlikely(outputs.words, texts.text[0], put, rewrite);
   // Puts a piece in the place of a mask; one that begins with ## joins the word before.
   const fillIn = (number, piece) => {
     const before = parts.slice(0, number + 1).join(MASK);
@@ -139,7 +140,7 @@ function showMasks({ outputs, texts, put }) {
 }
 
 // Marks the words of a text that the model did not expect; a click puts what it did in their place.
-function showUnlikely(words, text, put) {
+function showUnlikely(words, text, put, rewrite) {
   const help = note(`Write ${MASK} where a word is to be filled in, [GAP:1-4] for one to four pieces.`);
   if (!words.length) return help;
   const characters = Array.from(text);
@@ -151,7 +152,8 @@ function showUnlikely(words, text, put) {
     });
   const said = marks.length ? "Marked: words that the model gives less than 1 %; a click puts in what it would say." :
     "The model gives each of these words 1 % or more.";
-  return make("div", {}, marked(text, marks), note(said), help);
+  const button = make("button", { type: "button", id: "rewrite", text: "Rewrite", onclick: rewrite });
+  return make("div", {}, marked(text, marks), note(said), button, help);
 }
 
 function showNext({ outputs }) {

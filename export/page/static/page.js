@@ -80,12 +80,20 @@ const run = () => guarded(async (signal) => {
   const texts = readTexts();
   const answer = await ask("api/answer", texts, signal);
   asked = texts;
-  find("answer").replaceChildren(showAnswer({ outputs: answer.outputs, texts, card, put }));
+  find("answer").replaceChildren(showAnswer({ outputs: answer.outputs, texts, card, put, rewrite }));
   if (answer.is_full.some(Boolean)) find("answer").append(make("p", { class: "note", text:
     `This model reads ${card.max_seq_length} pieces; what stands behind them was cut off.` }));
   find("answer-section").hidden = false;
   await refreshAttention(signal);
   return `${answer.milliseconds.toFixed(answer.milliseconds < 10 ? 1 : 0)} ms`;
+});
+
+// Lets the model put likelier words into the text of the last answer.
+const rewrite = () => guarded(async (signal) => {
+  const { text } = await ask("api/rewrite", asked, signal);
+  if (text === asked.text[0]) return "Nothing likelier was found.";
+  put(text);
+  return "";
 });
 
 // Shows the attention of the last answer's texts, if the panel is open and shows others.

@@ -85,6 +85,7 @@ class Checkpoint:
       notes: what a user should know about how the files were read, one sentence each.
       family: its name in messages: BERT, RoBERTa ..
       embedding: how it embeds texts, if the files say so.
+      label_kind: what a classifier's labels are, of `LABEL_KINDS`; "" if the files do not say.
     """
 
     source: str
@@ -98,6 +99,7 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     family: str = "BERT"
     embedding: EmbeddingConfig | None = None
+    label_kind: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -180,7 +182,7 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
         for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
         if not name.startswith("cls/") or name.startswith(starts)
     }
-    return dataclasses.replace(checkpoint, weights=kept, labels=())
+    return dataclasses.replace(checkpoint, weights=kept, labels=(), label_kind="")
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:

@@ -19,7 +19,14 @@ from bert_tf.checkpoints.checkpoint import (
     head_shapes,
     table_rows,
 )
-from bert_tf.checkpoints.google import CONFIG_NAME, google_refusal, read_labels, write_labels
+from bert_tf.checkpoints.google import (
+    CONFIG_NAME,
+    google_refusal,
+    read_label_kind,
+    read_labels,
+    write_label_kind,
+    write_labels,
+)
 from bert_tf.checkpoints.tokenizer_files import KERAS_HUB_VOCAB, read_keras_hub_tokenizer
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
@@ -127,6 +134,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         stated_casing=stated,
         unused=unused,
         notes=tuple(notes),
+        label_kind=read_label_kind(path, weights),
     )
 
 
@@ -244,6 +252,7 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
     if "classifier" in checkpoint.heads:
         write_labels(folder, checkpoint.labels)
+        write_label_kind(folder, checkpoint.label_kind)
 
 
 def bert_presets() -> dict[str, str]:

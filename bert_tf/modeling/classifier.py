@@ -361,6 +361,5 @@ class BertClassifier(Labelled):
         if "classifier" in checkpoint.heads:
             folder = folder_of(checkpoint)
             arguments["long_texts"] = recorded(folder, "long_texts") or "head"
-            if recorded(folder, "label_kind") == "several":
-                arguments["label_kind"] = "several"
+            arguments["label_kind"] = checkpoint.label_kind
         return arguments

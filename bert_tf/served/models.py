@@ -217,10 +217,8 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
     if "classifier" in checkpoint.heads:
         if checkpoint.num_labels == 1 and stated_activation(pathlib.Path(folder)):
             return "reranker"
-        if task := recorded(folder, "task_name"):
-            return "classifier" if glue_task(task).labels else "regression"
         guess = "class" if checkpoint.num_labels > 1 else "number"
-        return OF_LABEL_KIND[recorded(folder, "label_kind") or guess]
+        return OF_LABEL_KIND[checkpoint.label_kind or guess]
     for kind in ("tagger", "question_answering", "fill_mask"):
         if HEADS[kind] in heads_of(checkpoint):
             return kind

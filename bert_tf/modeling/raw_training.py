@@ -398,6 +398,29 @@ class RawTraining(WithPreprocessor, abc.ABC):
     has_pieces = False
 
 
+def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
+    """Returns label ids, int32 [...], which are checked when they are computed.
+
+    Of another one the loss would be defined, and push the scores of all classes down.
+
+    Args:
+      labels: integers [...].
+      weights: float [...], 0 for those that may be anything; None: all count.
+      count: of the classes; an integer, or a tensor [].
+
+    Raises:
+      tf.errors.InvalidArgumentError: from the graph, unless they are in [0, count).
+    """
+    labels = tf.cast(labels, tf.int32)
+    is_known = (labels >= 0) & (labels < count)
+    if weights is not None:
+        is_known |= tf.equal(weights, 0)
+    found = ["Received labels from", tf.reduce_min(labels), "to", tf.reduce_max(labels)]
+    message = [*found, "expected 0 to", count - 1]
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_known), message)]):
+        return tf.identity(labels)
+
+
 def holds_texts(x: Any) -> bool:
     """Tells whether the first thing in some input is a text."""
     while isinstance(x, list | tuple) and x:

@@ -14,7 +14,7 @@ from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
-from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
 from bert_tf.tasks.tagging_features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.words import word_places
@@ -178,12 +178,12 @@ class BertTokenClassifier(Labelled):
         return {name: batch[name] for name in INPUTS}, tf.maximum(labels, 0), weights
 
     def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
-        losses = class_losses(outputs, y)  # [B, T]
         if weights is None:
             weights = x["input_mask"]
-        weights = ops.cast(weights, losses.dtype)
+        weights = ops.cast(weights, "float32")
         if len(weights.shape) == 1:
             weights = weights[:, None]
+        losses = class_losses(outputs, checked_ids(y, weights, self.num_labels))  # [B, T]
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
 
 

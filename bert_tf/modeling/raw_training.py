@@ -170,8 +170,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
         if self.is_raw(x):
             size = batch_size or BATCH_SIZE
             if validation_split and validation_data is None:
+                whole = list(x) if self.is_one_column and isinstance(x, tuple) else x
                 x, y, sample_weight, validation_data = split_off(
-                    *(x, y, sample_weight, validation_split)
+                    *(whole, y, sample_weight, validation_split)
                 )
             if y is None:
                 raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
@@ -183,6 +184,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
             options["steps_per_epoch"] = steps_per_epoch or steps
         else:
             if isinstance(x, tf.data.Dataset):
+                split = validation_split or None
+                check_is_alone(y=y, sample_weight=sample_weight, validation_split=split)
                 data = counted(self.with_inputs(x), steps_per_epoch)
             else:
                 data = x
@@ -396,6 +399,18 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
     # Whether the outputs have an axis of pieces.
     has_pieces = False
+    # Whether a tuple is a column of examples; of other models it may be one of columns.
+    is_one_column = False
+
+
+def check_is_alone(**others: Any) -> None:
+    """Raises ValueError for what is given beside a dataset, which has it in its elements."""
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"fit: received {name} beside a dataset; give a dataset of (x, y) or (x, y, "
+                "sample_weight), and validation_data."
+            )
 
 
 def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:

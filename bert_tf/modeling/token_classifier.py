@@ -52,6 +52,7 @@ class BertTokenClassifier(Labelled):
 
     head_name = "tagger"
     has_pieces = True
+    is_one_column = True
 
     def __init__(
         self,

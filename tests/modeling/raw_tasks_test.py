@@ -247,6 +247,21 @@ def test_a_tagger_learns_from_words(tmp_path):
     )
 
 
+def test_a_part_of_a_tuple_of_sentences_is_held_out(tmp_path, monkeypatch):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    rows = [(["a", "b"], ["no", "yes"]), (["c"], ["no"]), (["a"], ["no"]), (["b"], ["yes"])]
+    seen = []
+    read = BertTokenClassifier.read_examples
+    monkeypatch.setattr(
+        BertTokenClassifier,
+        "read_examples",
+        lambda self, x, *others: seen.append(list(x)) or read(self, x, *others),
+    )
+    monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: None)
+    model.fit(*zip(*rows, strict=True), validation_split=0.25)
+    assert seen == [[["a", "b"], ["c"], ["a"]], [["b"]]]
+
+
 @SLOW
 def test_a_span_labeler_learns_from_answers(tmp_path):
     folder = write_model(tmp_path / "m", "encoder")

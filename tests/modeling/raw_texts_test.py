@@ -238,6 +238,15 @@ def test_decisions_stay_decisions_where_a_part_is_held_out():
     assert later[2] == [3.0, 4.0]
 
 
+def test_nothing_is_given_beside_a_dataset(folder):
+    model = start_model(folder)
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, NAMES)).batch(4)
+    for argument in ({"y": NAMES}, {"sample_weight": np.ones(48)}, {"validation_split": 0.1}):
+        with pytest.raises(ValueError, match=f"received {next(iter(argument))} beside a dataset"):
+            model.fit(data, **argument)
+    assert not model.compiled
+
+
 @pytest.mark.slow
 def test_steps_are_those_that_are_left(folder):
     """The schedule ends with the last of them."""

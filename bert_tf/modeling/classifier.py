@@ -116,11 +116,8 @@ class BertClassifier(Labelled):
         Raises:
           ValueError: if the texts are wrong, or the model predicts a number.
         """
-        if self.label_kind == "number":
-            raise ValueError("The model predicts a number, not a class: call score(texts).")
-        logits, names = self._logits(texts, batch_size), self.known_labels
+        scores, names = self._shares(texts, batch_size), self.known_labels
         if self.label_kind == "several":
-            scores = sigmoid(logits)
             chosen = [
                 [i for i in np.argsort(-row, kind="stable") if row[i] > 0.5] for row in scores
             ]
@@ -128,11 +125,15 @@ class BertClassifier(Labelled):
                 {"labels": [names[i] for i in ids], "scores": [float(row[i]) for i in ids]}
                 for ids, row in zip(chosen, scores, strict=True)
             ]
-        scores = softmax(logits)
         best = scores.argmax(axis=-1)
         return [
             {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
         ]
+
+    def probabilities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class, by label; raises as `classify`."""
+        rows = self._shares(texts, batch_size).tolist()
+        return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
 
     def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
         """Returns the predicted number for each text, or each pair.
@@ -143,6 +144,13 @@ class BertClassifier(Labelled):
         if self.label_kind != "number":
             raise ValueError("The model predicts classes, not a number: call classify(texts).")
         return [float(row[0]) for row in self._logits(texts, batch_size)]
+
+    def _shares(self, texts: Any, batch_size: int) -> np.ndarray:
+        """Returns the probabilities of the classes, float [B, C]."""
+        if self.label_kind == "number":
+            raise ValueError("The model predicts a number, not a class: call score(texts).")
+        logits = self._logits(texts, batch_size)
+        return sigmoid(logits) if self.label_kind == "several" else softmax(logits)
 
     def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
         examples = self.read_examples(texts)

@@ -93,7 +93,7 @@ class BertTokenClassifier(Labelled):
                 for text, found in zip(column, places, strict=True)
             ]
         else:
-            words = column
+            words = read_words(column)
         found = [index for index, row in enumerate(words) if len(row)]
         scores: dict[int, np.ndarray] = {}
         if found:
@@ -198,14 +198,23 @@ def read_sentences(x: Any) -> list[list[str]]:
     if isinstance(column[0], str):
         words = [text.split() for text in read_texts(column)]
     else:
-        words = []
-        for index, row in enumerate(column):
-            if not isinstance(row, list | tuple | np.ndarray):
-                raise ValueError(
-                    f"texts[{index}] is {row!r:.80}, expected a list of words, like texts[0]."
-                )
-            words.append(read_texts(row, f"texts[{index}]"))
+        words = read_words(column)
     for index, row in enumerate(words):
         if not row:
             raise ValueError(f"texts[{index}] has no words; leave it out.")
     return words
+
+
+def read_words(column: list[Any]) -> list[list[str]]:
+    """Returns the words of sentences that are lists of them, which may be empty.
+
+    Raises:
+      ValueError: naming the first that is none, or the first word.
+    """
+    for index, row in enumerate(column):
+        if not isinstance(row, list | tuple | np.ndarray):
+            expected = "a list of words, like texts[0]" if index else "a text or a list of words"
+            raise ValueError(f"texts[{index}] is {row!r:.80}, expected {expected}.")
+    return [
+        read_texts(row, f"texts[{index}]") if len(row) else [] for index, row in enumerate(column)
+    ]

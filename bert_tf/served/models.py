@@ -70,6 +70,7 @@ HEADS = {
     "next_sentence": "next_sentence",
     "reranker": "classifier",
 }
+OF_NUMBERS = ("regression", "reranker")
 OF_EMBEDDINGS = {"pooling", "normalize"}
 OF_KINDS = {  # The kinds that have an option.
     **dict.fromkeys((*OF_EMBEDDINGS, "side"), ("embeddings",)),
@@ -242,9 +243,10 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
             f"{checkpoint.source} has no {head} head, so it cannot serve as {kind}; it can as "
             f"{', '.join(possible)}."
         )
-    if kind == "reranker" and checkpoint.num_labels != 1:
+    if kind in OF_NUMBERS and checkpoint.num_labels != 1:
         raise ValueError(
-            f"{checkpoint.source} has {checkpoint.num_labels} labels; a reranker must have one."
+            f"{checkpoint.source} has {checkpoint.num_labels} labels, so it cannot serve as "
+            f"{kind}, which has one."
         )
 
 

@@ -369,6 +369,13 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     check_mask_predict(tmp_path / "m", masked, 2)
 
 
+@pytest.mark.parametrize("kind", ["regression", "reranker"])
+def test_a_classifier_is_no_model_of_one_number(tmp_path, kind):
+    folder = str(write_model(tmp_path / "m", "classifier"))
+    with pytest.raises(ValueError, match=f"has 3 labels, so it cannot serve as {kind}, which has"):
+        load(folder, kind)
+
+
 @pytest.mark.parametrize(
     ("kind", "option", "message"),
     [

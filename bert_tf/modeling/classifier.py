@@ -350,7 +350,7 @@ class BertClassifier(Labelled):
             )
             inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
             if has_names:
-                y = self._places_of(y, self.labels)
+                y = self._places_of(y, self.labels or ())
             elif numbers and y is not None:
                 y = self._places_of(tf.cast(y, tf.float64), numbers)
             return keras.utils.pack_x_y_sample_weight(inputs, y, weights)

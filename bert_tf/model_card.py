@@ -53,7 +53,6 @@ PURPOSES = {
     ),
     "multi_label": _Purpose(
         *("gives texts any number of labels", _CLASSES, "classify([{}])", "{}, top_k=None"),
-        options=', function_to_apply="sigmoid"',
         keras_class="BertTextClassifier",
     ),
     "regression": _Purpose(
@@ -304,7 +303,7 @@ def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
     text = PAIR_INPUTS if is_pair else TEXT
     inputs = purpose.inputs.replace("{}", text).replace("{mask}", mask)
     pair = ", pair=True" if is_pair else ""
-    kind_given = f', "{kind}"' if kind in ("multi_label", "embeddings") else ""
+    kind_given = f', "{kind}"' if kind == "embeddings" else ""
     parts = [
         "## How to use it",
         "With bert_tf (TensorFlow):",

@@ -1,6 +1,5 @@
 """The model card beside Hugging Face's files, read by huggingface_hub's own parser."""
 
-import dataclasses
 import pathlib
 import re
 
@@ -12,8 +11,7 @@ import yaml
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.model_card import base_model, read_results, write_model_card
 from tests import programs
-from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.export.made_models import SHAPE, write_model
+from tests.export.made_models import write_model
 
 RUN = {
     "task_name": "sst-2",
@@ -102,17 +100,9 @@ KINDS = ("classifier", "multi_label", "regression", "tagger", "question_answerin
 @pytest.mark.parametrize("kind", [*KINDS, "fill_mask"])
 def test_what_a_card_says_of_loading_is_so(tmp_path, monkeypatch, kind, capsys):
     made = tmp_path / "run"
-    if kind == "regression":  # One number, of pairs.
-        shape = {**SHAPE, "max_position_embeddings": 128}
-        checkpoint = make_checkpoint("classifier", seed=5, **shape)
-        head = "cls/classifier/output_"
-        cut = {name: v[:1] for name, v in checkpoint.weights.items() if name.startswith(head)}
-        checkpoint = dataclasses.replace(checkpoint, weights=checkpoint.weights | cut, labels=())
-        write_checkpoint(checkpoint, made, "bert_tf")
-        (made / "run.flags").write_text("--text_b_column=b\n--label_kind=number\n")
-    else:
-        run = {"label_kind": "several"} if kind == "multi_label" else {}
-        write_model(made, kind, run, max_position_embeddings=128)
+    runs = {"multi_label": {"label_kind": "several"}}
+    runs["regression"] = {"text_b_column": "b", "label_kind": "number"}
+    write_model(made, kind, runs.get(kind, {}), max_position_embeddings=128)
     output = tmp_path / "mine"
     done = programs.run("convert_checkpoint", input=made, output=output, to="huggingface")
     assert "mine/README.md: state the license" in programs.finish(done)

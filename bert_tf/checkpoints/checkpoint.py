@@ -86,6 +86,7 @@ class Checkpoint:
       family: its name in messages: BERT, RoBERTa ..
       embedding: how it embeds texts, if the files say so.
       generator: that of ELECTRA beside this discriminator, if both were asked for.
+      label_kind: what a classifier's labels are, of `LABEL_KINDS`; "" if the files do not say.
     """
 
     source: str
@@ -100,6 +101,7 @@ class Checkpoint:
     family: str = "BERT"
     embedding: EmbeddingConfig | None = None
     generator: "Checkpoint | None" = None
+    label_kind: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -182,7 +184,7 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
         for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
         if not name.startswith("cls/") or name.startswith(starts)
     }
-    return dataclasses.replace(checkpoint, weights=kept, labels=())
+    return dataclasses.replace(checkpoint, weights=kept, labels=(), label_kind="")
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:

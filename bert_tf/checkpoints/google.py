@@ -2,9 +2,10 @@
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
-Ours also hold labels.txt, and name the heads of fine-tuned models under cls/. The bert_config.json
-of a run directory states the exact GELU form and the casing; Google's states neither. ELECTRA's
-names are in `electra_towers`; generator_config.json is the generator's where both towers are there.
+Ours also hold labels.txt and label_kind.txt, and name the heads of fine-tuned models under cls/.
+The bert_config.json of a run directory states the exact GELU form and the casing; Google's states
+neither. ELECTRA's names are in `electra_towers`; generator_config.json is the generator's where
+both towers are there.
 """
 
 import dataclasses
@@ -14,7 +15,13 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, Weights, table_rows, weight_names
+from bert_tf.checkpoints.checkpoint import (
+    Checkpoint,
+    Weights,
+    num_labels,
+    table_rows,
+    weight_names,
+)
 from bert_tf.checkpoints.electra_towers import (
     GENERATOR_CONFIG,
     has_towers,
@@ -30,9 +37,12 @@ from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, read_lines, write_json
+from bert_tf.fine_tuning_config import LABEL_KINDS
+from bert_tf.run_record import recorded
 from bert_tf.text.bpe_vocab import BpeVocab
 
-CONFIG_NAME, LABELS_NAME, BUNDLE_NAME = "bert_config.json", "labels.txt", "bert_model.ckpt"
+CONFIG_NAME, BUNDLE_NAME = "bert_config.json", "bert_model.ckpt"
+LABELS_NAME, LABEL_KIND_NAME = "labels.txt", "label_kind.txt"
 
 # What only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
@@ -125,6 +135,7 @@ def _from_values(
         unused=tuple(sorted(unused)),
         notes=tokenizer.notes,
         embedding=embedding,
+        label_kind=read_label_kind(folder, weights),
     )
 
 
@@ -183,6 +194,33 @@ def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
     if labels:
         text = "".join(f"{label}\n" for label in labels)
         (folder / LABELS_NAME).write_text(text, encoding="utf8")
+
+
+def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
+    """Returns the kind of a classifier's labels, of its run or label_kind.txt; "" without both.
+
+    Raises:
+      ValueError: if it is unknown.
+    """
+    if "cls/classifier/output_weights" not in weights:
+        return ""
+    if recorded(str(folder), "task_name"):  # Of GLUE's tasks only that of numbers has one label.
+        return "number" if num_labels(weights) == 1 else "class"
+    path = folder / LABEL_KIND_NAME
+    kind = recorded(str(folder), "label_kind")
+    kind = kind or (path.read_text(encoding="utf8").strip() if path.exists() else "")
+    if kind not in ("", *LABEL_KINDS):
+        raise ValueError(
+            f"{folder}: the kind of labels is {kind!r:.40}, expected one of "
+            f"{', '.join(LABEL_KINDS)}."
+        )
+    return kind
+
+
+def write_label_kind(folder: pathlib.Path, kind: str) -> None:
+    """Writes label_kind.txt, if the kind is known."""
+    if kind:
+        (folder / LABEL_KIND_NAME).write_text(f"{kind}\n", encoding="utf8")
 
 
 def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -251,6 +289,7 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
     if checkpoint.vocab is not None:
         checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
+    write_label_kind(folder, checkpoint.label_kind)
     tensors = {name: tf.constant(value) for name, value in weights.items()}
     write_bundle(str(folder / BUNDLE_NAME), tensors)
     (folder / "checkpoint").write_text(

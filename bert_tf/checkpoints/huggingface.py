@@ -39,6 +39,12 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+# How config.json calls the kinds of labels.
+PROBLEM_TYPES = {
+    "class": "single_label_classification",
+    "number": "regression",
+    "several": "multi_label_classification",
+}
 # A dense layer before `classifier`, by the end of its name: what it shows.
 DENSE_BEFORE = {
     "pooler.dense.weight": "multiple_choice",
@@ -126,6 +132,7 @@ def from_names(
         unused=unused,
         notes=(*notes, *tokenizer.notes),
         family=family.title,
+        label_kind=_label_kind(values, weights),
     )
 
 
@@ -269,6 +276,14 @@ def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
 
 
+def _label_kind(values: dict[str, Any], weights: Weights) -> str:
+    """Returns the kind of a classifier's labels; "" where config.json leaves it open."""
+    if "classifier" not in heads_of(weights):
+        return ""
+    named = (kind for kind, name in PROBLEM_TYPES.items() if name == values.get("problem_type"))
+    return next(named, "")
+
+
 def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes config.json, model.safetensors and the tokenizer's files into a folder.
 
@@ -340,4 +355,6 @@ def _config_json(checkpoint: Checkpoint, family: Family, purpose: str) -> dict[s
     if labels:
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if purpose == "classifier" and checkpoint.label_kind:
+        values["problem_type"] = PROBLEM_TYPES[checkpoint.label_kind]
     return values

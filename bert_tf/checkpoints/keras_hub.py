@@ -29,7 +29,9 @@ from bert_tf.checkpoints.google import (
     CONFIG_NAME,
     google_refusal,
     is_electra,
+    read_label_kind,
     read_labels,
+    write_label_kind,
     write_labels,
 )
 from bert_tf.checkpoints.tokenizer_files import KERAS_HUB_VOCAB, read_keras_hub_tokenizer
@@ -156,6 +158,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         unused=unused,
         notes=tuple(notes),
         family=ELECTRA.title if of_electra else "BERT",
+        label_kind=read_label_kind(path, weights),
     )
 
 
@@ -307,6 +310,7 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
     if "classifier" in checkpoint.heads:
         write_labels(folder, checkpoint.labels)
+        write_label_kind(folder, checkpoint.label_kind)
 
 
 def known_presets() -> dict[str, str]:

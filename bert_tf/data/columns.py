@@ -6,6 +6,7 @@ reported with their index.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
@@ -115,8 +116,8 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     column = read_column(values, name)
     check_count(column, count, name)
     names = {label: place for place, label in enumerate(labels) if label}
-    are_numbers = all(map(is_integer_text, names)) and len(names) == len(labels)
-    places = [_label_place(value, names, len(labels), are_numbers) for value in column]
+    numbers = {value: place for place, value in enumerate(numbers_of(labels) or ())}
+    places = [_label_place(value, names, len(labels), numbers) for value in column]
     unknown = [index for index, place in enumerate(places) if place is None]
     if unknown:
         value = column[unknown[0]]
@@ -240,19 +241,35 @@ def is_integer_text(name: str) -> bool:
     return name.removeprefix("-").isdecimal()
 
 
-def _label_place(value: Any, names: Mapping[str, int], count: int, are_numbers: bool) -> int | None:
-    """Returns the index of one label; None if it is unknown."""
+def numbers_of(labels: Sequence[str]) -> list[float] | None:
+    """Returns what the names of labels say, if all are numbers; else None."""
+    are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
+    return list(map(float, labels)) if are_numbers else None
+
+
+def _label_place(
+    value: Any, names: Mapping[str, int], count: int, numbers: Mapping[float, int]
+) -> int | None:
+    """Returns the index of one label; None if it is unknown.
+
+    Args:
+      value: as it was given.
+      names: the places of names.
+      count: of the labels.
+      numbers: the places of names that are numbers; empty unless all are.
+    """
     if isinstance(value, str):
         return names.get(value)
     if isinstance(value, bool):
-        return names.get(str(value), names.get(str(value).lower(), int(value)))
-    if isinstance(value, float) and value.is_integer():  # pandas' integers beside a missing one
-        value = int(value)
-    if not isinstance(value, int):
+        own = (name for name in (str(value), str(value).lower()) if name in names)
+        if name := next(own, ""):
+            return names[name]
+    if not isinstance(value, int | float):
         return None
-    if are_numbers and names:
-        return names.get(str(value))
-    return value if 0 <= value < count else None
+    if numbers:
+        return numbers.get(value)
+    is_place = value in range(count)  # 1.0, too: pandas' integers beside a missing one.
+    return int(value) if is_place else None
 
 
 def _shown(value: Any) -> str:

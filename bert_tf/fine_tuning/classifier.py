@@ -13,7 +13,6 @@ from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.modeling.models import BertClassifier
-from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
 from bert_tf.tasks.classification import (
     METRICS,
@@ -199,7 +198,7 @@ class Classifier(Program):
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `teacher_logits` float32 [N, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
-        kind = recorded_kind(folder_of(teacher)) or self.kind
+        kind = teacher.label_kind or self.kind
         order = check_labels(teacher, examples.labels, kind, self.kind)
         model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows

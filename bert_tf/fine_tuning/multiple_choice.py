@@ -11,8 +11,6 @@ from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.modeling.with_preprocessor import folder_of
-from bert_tf.run_record import recorded
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
 from bert_tf.tasks.swag import read_swag
@@ -49,7 +47,7 @@ class MultipleChoice(Program):
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
         teacher = read_known(self.configs, tokenizer, self.head)
-        if teacher.num_labels != 1 or recorded(folder_of(teacher), "label_kind"):
+        if teacher.num_labels != 1 or teacher.label_kind:
             raise ValueError(
                 f"--teacher={teacher.source} is a classifier of texts; it must be a model of "
                 "run_multiple_choice, which gives each choice one score."

@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import (
-    is_integer_text,
+    numbers_of,
     read_label_ids,
     read_label_sets,
     read_numbers,
@@ -22,7 +22,7 @@ from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
 from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
-from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
 from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.run_record import recorded
@@ -116,11 +116,8 @@ class BertClassifier(Labelled):
         Raises:
           ValueError: if the texts are wrong, or the model predicts a number.
         """
-        if self.label_kind == "number":
-            raise ValueError("The model predicts a number, not a class: call score(texts).")
-        logits, names = self._logits(texts, batch_size), self.known_labels
+        scores, names = self._shares(texts, batch_size), self.known_labels
         if self.label_kind == "several":
-            scores = sigmoid(logits)
             chosen = [
                 [i for i in np.argsort(-row, kind="stable") if row[i] > 0.5] for row in scores
             ]
@@ -128,11 +125,15 @@ class BertClassifier(Labelled):
                 {"labels": [names[i] for i in ids], "scores": [float(row[i]) for i in ids]}
                 for ids, row in zip(chosen, scores, strict=True)
             ]
-        scores = softmax(logits)
         best = scores.argmax(axis=-1)
         return [
             {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
         ]
+
+    def probabilities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class, by label; raises as `classify`."""
+        rows = self._shares(texts, batch_size).tolist()
+        return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
 
     def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
         """Returns the predicted number for each text, or each pair.
@@ -143,6 +144,13 @@ class BertClassifier(Labelled):
         if self.label_kind != "number":
             raise ValueError("The model predicts classes, not a number: call classify(texts).")
         return [float(row[0]) for row in self._logits(texts, batch_size)]
+
+    def _shares(self, texts: Any, batch_size: int) -> np.ndarray:
+        """Returns the probabilities of the classes, float [B, C]."""
+        if self.label_kind == "number":
+            raise ValueError("The model predicts a number, not a class: call score(texts).")
+        logits = self._logits(texts, batch_size)
+        return sigmoid(logits) if self.label_kind == "several" else softmax(logits)
 
     def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
         examples = self.read_examples(texts)
@@ -193,13 +201,21 @@ class BertClassifier(Labelled):
     def task_loss(
         self, x: Any, y: Any, outputs: Any, weights: Any, soft_losses: Any = None
     ) -> WeightedSum:
+        if weights is not None:
+            weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
+        elif self.label_kind == "class":
+            if len(y.shape) > 1 and y.shape[-1] != 1:
+                raise ValueError(
+                    f"The labels have shape {tuple(y.shape)}, expected [B]: a place for each text. "
+                    "Several labels per text need label_kind='several'."
+                )
+            y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
         losses = LABEL_LOSSES[self.label_kind](outputs, y)  # [B]
         if soft_losses:
             losses = soft_losses(x, outputs, losses)
-        weights = ops.ones_like(losses) if weights is None else ops.cast(weights, losses.dtype)
-        return weigh(losses, ops.reshape(weights, (-1,)))
+        return weigh(losses, ops.ones_like(losses) if weights is None else weights)
 
     def learn_from(
         self,
@@ -320,9 +336,7 @@ class BertClassifier(Labelled):
                 "labels=[...]."
             )
         # As in lists: where all names are numbers, a number is a name.
-        is_integer = getattr(y_spec, "dtype", tf.string).is_integer
-        names = self.labels if self.label_kind == "class" else None
-        are_numbers = is_integer and bool(names) and all(map(is_integer_text, names or ()))
+        numbers = numbers_of(self.labels or ("",)) if self.label_kind == "class" else None
         preprocessor = self.needed_preprocessor
         if self.long_texts != "head":
             raise ValueError(
@@ -336,19 +350,24 @@ class BertClassifier(Labelled):
             )
             inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
             if has_names:
-                y = self._places_of(y)
-            elif are_numbers:
-                y = self._places_of(tf.strings.as_string(tf.reshape(y, [-1])))
+                y = self._places_of(y, self.labels or ())
+            elif numbers and y is not None:
+                y = self._places_of(tf.cast(y, tf.float64), numbers)
             return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
 
         return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
-    def _places_of(self, names: tf.Tensor) -> tf.Tensor:
-        """Returns the places of label names, int32 [B], inside the graph."""
-        is_it = names[:, None] == tf.constant(self.labels)  # [B, C]
-        known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
+    def _places_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
+        """Returns the places of label names [B] or [B, 1], int32 [B], inside the graph.
+
+        Args:
+          values: the names, or their numbers.
+          known: all C names, or their numbers.
+        """
+        is_it = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
+        are_known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
         message = f"A label is none of {', '.join(self.labels or ())}:"
-        with tf.control_dependencies([tf.debugging.Assert(known, [message, names])]):
+        with tf.control_dependencies([tf.debugging.Assert(are_known, [message, values])]):
             return tf.argmax(is_it, axis=1, output_type=tf.int32)
 
     def get_config(self) -> dict[str, Any]:
@@ -361,6 +380,5 @@ class BertClassifier(Labelled):
         if "classifier" in checkpoint.heads:
             folder = folder_of(checkpoint)
             arguments["long_texts"] = recorded(folder, "long_texts") or "head"
-            if recorded(folder, "label_kind") == "several":
-                arguments["label_kind"] = "several"
+            arguments["label_kind"] = checkpoint.label_kind
         return arguments

@@ -149,7 +149,7 @@ def outputs_of(
       By name of the output: float32 arrays; the encoder's are there in any case.
     """
     batch = fixed_batch(config)
-    checkpoint = dataclasses.replace(checkpoint, config=config)
+    checkpoint = dataclasses.replace(checkpoint, config=config, label_kind="")  # Of scores alone.
     encoder = BertEncoder.from_checkpoint(checkpoint)
     encoded = encoder(batch)
     outputs = {

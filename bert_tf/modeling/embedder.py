@@ -19,6 +19,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
+from bert_tf.data.columns import read_texts
 from bert_tf.modeling.activations import activation
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import l2_normalize, pool_tokens
@@ -135,10 +136,10 @@ class BertEmbedder(FromPretrained, keras.Model):
 
         Raises:
           ValueError: if the model has no vocabulary, no prompt with that name, or `texts` is a
-            single string.
+            single string, or holds something else, which is named with its index.
         """
-        if isinstance(texts, str):
-            raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
+        if isinstance(texts, str) or len(texts):
+            texts = read_texts(texts)
         before = self.embedding.prompt(prompt_name) if prompt is None else prompt
         rows = [self.pack(text, before) for text in texts]
         skipped = prompt_pieces(self.tokenizer, self.embedding, before)

@@ -139,16 +139,21 @@ class FineTuned(RawTraining, keras.Model):
         Raises:
           ValueError: see `from_pretrained`.
         """
-        from bert_tf.checkpoints.checkpoint import without_task_heads
+        from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
 
         if new_head:
             checkpoint, may_miss = without_task_heads(checkpoint), (*may_miss, "cls/")
         try:
             return super().from_checkpoint(checkpoint, may_miss, **arguments)
         except ValueError as error:
-            if cls.head_name in checkpoint.heads or "missing" not in str(error):
+            remedies = []
+            if not new_head and cls.head_name not in checkpoint.heads:
+                remedies.append("new_head=True to start with a new head")
+            if "pooler" not in checkpoint.heads and HEADS["pooler"] in str(error):
+                remedies.append(f'may_miss=["{HEADS["pooler"]}"] to start with a new pooler')
+            if not remedies or "missing" not in str(error):
                 raise
-            raise ValueError(f"{error} Give new_head=True to start with a new head.") from None
+            raise ValueError(f"{error} Give {', and '.join(remedies)}.") from None
 
 
 class Labelled(FineTuned):

@@ -49,9 +49,9 @@ def several_losses(logits: Any, label_rows: Any) -> Any:
 
     Args:
       logits: float [B, C], one decision each.
-      label_rows: float32 [B, C], 0 or 1.
+      label_rows: [B, C], 0 or 1.
     """
-    logits = ops.cast(logits, "float32")
+    logits, label_rows = ops.cast(logits, "float32"), ops.cast(label_rows, "float32")
     return ops.mean(ops.softplus(logits) - logits * label_rows, axis=-1)
 
 

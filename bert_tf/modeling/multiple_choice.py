@@ -10,7 +10,7 @@ from bert_tf.data.columns import read_column, read_label_ids, read_numbers, read
 from bert_tf.metrics.classification import softmax
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
-from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
 from bert_tf.tasks.choice_features import ChoiceExamples, make_examples
 from bert_tf.tasks.swag import ChoiceExample
 
@@ -141,5 +141,8 @@ class BertMultipleChoice(FineTuned):
         return inputs, batch["label_ids"], batch["example_weights"]
 
     def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
-        losses = class_losses(outputs, y)  # [B]
+        if weights is not None:
+            weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
+        ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])
+        losses = class_losses(outputs, ids)  # [B]
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)

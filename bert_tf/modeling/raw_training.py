@@ -170,8 +170,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
         if self.is_raw(x):
             size = batch_size or BATCH_SIZE
             if validation_split and validation_data is None:
+                whole = list(x) if self.is_one_column and isinstance(x, tuple) else x
                 x, y, sample_weight, validation_data = split_off(
-                    *(x, y, sample_weight, validation_split)
+                    *(whole, y, sample_weight, validation_split)
                 )
             if y is None:
                 raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
@@ -183,6 +184,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
             options["steps_per_epoch"] = steps_per_epoch or steps
         else:
             if isinstance(x, tf.data.Dataset):
+                split = validation_split or None
+                check_is_alone(y=y, sample_weight=sample_weight, validation_split=split)
                 data = counted(self.with_inputs(x), steps_per_epoch)
             else:
                 data = x
@@ -396,6 +399,41 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
     # Whether the outputs have an axis of pieces.
     has_pieces = False
+    # Whether a tuple is a column of examples; of other models it may be one of columns.
+    is_one_column = False
+
+
+def check_is_alone(**others: Any) -> None:
+    """Raises ValueError for what is given beside a dataset, which has it in its elements."""
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"fit: received {name} beside a dataset; give a dataset of (x, y) or (x, y, "
+                "sample_weight), and validation_data."
+            )
+
+
+def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
+    """Returns label ids, int32 [...], which are checked when they are computed.
+
+    Of another one the loss would be defined, and push the scores of all classes down.
+
+    Args:
+      labels: integers [...].
+      weights: float [...], 0 for those that may be anything; None: all count.
+      count: of the classes; an integer, or a tensor [].
+
+    Raises:
+      tf.errors.InvalidArgumentError: from the graph, unless they are in [0, count).
+    """
+    labels = tf.cast(labels, tf.int32)
+    is_known = (labels >= 0) & (labels < count)
+    if weights is not None:
+        is_known |= tf.equal(weights, 0)
+    found = ["Received labels from", tf.reduce_min(labels), "to", tf.reduce_max(labels)]
+    message = [*found, "expected 0 to", count - 1]
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_known), message)]):
+        return tf.identity(labels)
 
 
 def holds_texts(x: Any) -> bool:

@@ -221,7 +221,8 @@ class BertSpanLabeler(FineTuned):
         """Returns the `reading` of a checkpoint's run."""
         kinds = typing.get_type_hints(SquadConfig)
         names = [name for name in SquadConfig.names() if name not in cls.others_reading]
-        values = {name: recorded(folder_of(checkpoint), name) for name in names}
+        folder = folder_of(checkpoint)
+        values = {name: recorded(folder, name) for name in names}
         given: dict[str, Any] = {
             name: value == "true" if kinds[name] is bool else kinds[name](value)
             for name, value in values.items()

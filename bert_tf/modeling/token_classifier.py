@@ -14,7 +14,7 @@ from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
-from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch
+from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
 from bert_tf.tasks.tagging_features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.words import word_places
@@ -52,6 +52,7 @@ class BertTokenClassifier(Labelled):
 
     head_name = "tagger"
     has_pieces = True
+    is_one_column = True
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class BertTokenClassifier(Labelled):
                 for text, found in zip(column, places, strict=True)
             ]
         else:
-            words = column
+            words = read_words(column)
         found = [index for index, row in enumerate(words) if len(row)]
         scores: dict[int, np.ndarray] = {}
         if found:
@@ -178,12 +179,12 @@ class BertTokenClassifier(Labelled):
         return {name: batch[name] for name in INPUTS}, tf.maximum(labels, 0), weights
 
     def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
-        losses = class_losses(outputs, y)  # [B, T]
         if weights is None:
             weights = x["input_mask"]
-        weights = ops.cast(weights, losses.dtype)
+        weights = ops.cast(weights, "float32")
         if len(weights.shape) == 1:
             weights = weights[:, None]
+        losses = class_losses(outputs, checked_ids(y, weights, self.num_labels))  # [B, T]
         return weigh(losses, ops.broadcast_to(weights, ops.shape(losses)))
 
 
@@ -197,14 +198,23 @@ def read_sentences(x: Any) -> list[list[str]]:
     if isinstance(column[0], str):
         words = [text.split() for text in read_texts(column)]
     else:
-        words = []
-        for index, row in enumerate(column):
-            if not isinstance(row, list | tuple | np.ndarray):
-                raise ValueError(
-                    f"texts[{index}] is {row!r:.80}, expected a list of words, like texts[0]."
-                )
-            words.append(read_texts(row, f"texts[{index}]"))
+        words = read_words(column)
     for index, row in enumerate(words):
         if not row:
             raise ValueError(f"texts[{index}] has no words; leave it out.")
     return words
+
+
+def read_words(column: list[Any]) -> list[list[str]]:
+    """Returns the words of sentences that are lists of them, which may be empty.
+
+    Raises:
+      ValueError: naming the first that is none, or the first word.
+    """
+    for index, row in enumerate(column):
+        if not isinstance(row, list | tuple | np.ndarray):
+            expected = "a list of words, like texts[0]" if index else "a text or a list of words"
+            raise ValueError(f"texts[{index}] is {row!r:.80}, expected {expected}.")
+    return [
+        read_texts(row, f"texts[{index}]") if len(row) else [] for index, row in enumerate(column)
+    ]

@@ -8,6 +8,7 @@ from typing import Any, Self
 import keras
 from absl import logging
 
+from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.modeling.pretrained import FromPretrained
 from bert_tf.run_record import recorded
@@ -178,7 +179,7 @@ def make_preprocessor(
 
 def folder_of(checkpoint: "Checkpoint") -> str:
     """Returns the folder that a checkpoint was read from, which may be a run's."""
-    source = pathlib.Path(checkpoint.source)
+    source = local_path(checkpoint.source, with_weights=False)
     return str(source if source.is_dir() else source.parent)
 
 

@@ -43,6 +43,16 @@ _MATRIX_OF_LAYER = re.compile(r"/layer_\d+/.*kernel$")
 _MOMENTUM = 0.95  # Muon's.
 
 
+# Arguments of Keras' optimizers that would be without effect, or worse, and what to do instead.
+_NOT_TAKEN = {
+    "weight_decay": "give weight_decay_rate",
+    **dict.fromkeys(("clipnorm", "global_clipnorm", "clipvalue"), "give clip_norm"),
+    "use_ema": "give ema_decay",
+    "gradient_accumulation_steps": "give larger batches",
+    "loss_scale_factor": "wrap the optimizer in keras.optimizers.LossScaleOptimizer",
+}
+
+
 class Rule(NamedTuple):
     """What a variable's update depends on, apart from its shape."""
 
@@ -109,6 +119,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
       clip_where: "after" the sum over replicas, or "before" it: each replica's own gradient.
       ema_decay: decay of the average of the weights; 0: no average.
 
+    Raises:
+      ValueError: for an argument of Keras' optimizers that this one does not have.
+
     Attributes:
       jit_compile: on one device, compile the update of each variable with XLA: one pass over the
         weights. For a step that is not compiled as a whole.
@@ -135,6 +148,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
+        for argument, remedy in _NOT_TAKEN.items():
+            if kwargs.get(argument):
+                raise ValueError(
+                    f"{argument}={kwargs[argument]} is an argument of Keras' optimizers, which "
+                    f"{type(self).__name__} does not have: {remedy}."
+                )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.layerwise_lr_decay = layerwise_lr_decay
         self.electra_layer_rates = electra_layer_rates

@@ -1,6 +1,6 @@
 """Converts users' texts to columns of strings; errors name the index of a wrong value."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 
@@ -21,7 +21,7 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     """Returns a column for each text that a model takes.
 
     Args:
-      texts: strings, or of a model of pairs (text, text_b).
+      texts: strings, or of a model of pairs (text, text_b) or dicts with these keys.
       names: of the model's inputs.
       name: what messages call the texts.
 
@@ -37,7 +37,10 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
         )
     columns: list[list[str]] = [[] for _ in names]
     for i, row in enumerate(as_list(texts, name)):
-        if isinstance(row, str) or not isinstance(row, Iterable) or len(parts := list(row)) != 2:
+        if isinstance(row, Mapping) and all(text in row for text in names):
+            row = [row[text] for text in names]
+        is_row = isinstance(row, Iterable) and not isinstance(row, str | Mapping | Set)
+        if not is_row or len(parts := list(row)) != 2:
             raise ValueError(
                 f"{name}[{i}] is {row!r:.60}; this model takes pairs such as ('A text.', "
                 f"'Another.')."

@@ -69,8 +69,8 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
             f"{path} holds no {lacking.removeprefix('a ')}; save a model of bert_tf that has a "
             "preprocessor."
         )
-    kinds = next(kinds for known, kinds in KINDS.items() if isinstance(ours, known))
     num_labels = getattr(ours, "num_labels", 0)
+    kinds = possible_kinds(ours)
     if not kind and isinstance(ours, BertClassifier):
         guess = "number" if num_labels == 1 else "class"
         kind = OF_LABEL_KIND[getattr(ours, "label_kind", guess)]
@@ -102,6 +102,17 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
     return class_of(kind, ours)(
         _on_rows(ours), preprocessor.vocab, preprocessor.do_lower_case, length, **options
     )
+
+
+def possible_kinds(model: Any) -> tuple[str, ...]:
+    """Returns the kinds as which a model of bert_tf may be served; the first by default."""
+    kinds = next(kinds for known, kinds in KINDS.items() if isinstance(model, known))
+    lacking = []
+    if isinstance(model, BertClassifier) and model.num_labels != 1:
+        lacking.append("regression")
+    if isinstance(model, BertPretrainer) and not model.use_next_sentence:
+        lacking.append("next_sentence")
+    return tuple(kind for kind in kinds if kind not in lacking)
 
 
 def _reading_options(model: BertSpanLabeler) -> dict[str, Any]:

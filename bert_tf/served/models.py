@@ -71,6 +71,7 @@ HEADS = {
     "next_sentence": "next_sentence",
     "reranker": "classifier",
 }
+OF_NUMBERS = ("regression", "reranker")
 OF_EMBEDDINGS = {"pooling", "normalize"}
 OF_KINDS = {  # The kinds that have an option.
     **dict.fromkeys((*OF_EMBEDDINGS, "side"), ("embeddings",)),
@@ -221,10 +222,8 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
     if "classifier" in checkpoint.heads:
         if checkpoint.num_labels == 1 and stated_activation(pathlib.Path(folder)):
             return "reranker"
-        if task := recorded(folder, "task_name"):
-            return "classifier" if glue_task(task).labels else "regression"
         guess = "class" if checkpoint.num_labels > 1 else "number"
-        return OF_LABEL_KIND[recorded(folder, "label_kind") or guess]
+        return OF_LABEL_KIND[checkpoint.label_kind or guess]
     for kind in ("tagger", "question_answering", "fill_mask"):
         if HEADS[kind] in heads_of(checkpoint):
             return kind
@@ -248,9 +247,10 @@ def check_kind(checkpoint: Checkpoint, kind: str) -> None:
             f"{checkpoint.source} has no {head} head, so it cannot serve as {kind}; it can as "
             f"{', '.join(possible)}."
         )
-    if kind == "reranker" and checkpoint.num_labels != 1:
+    if kind in OF_NUMBERS and checkpoint.num_labels != 1:
         raise ValueError(
-            f"{checkpoint.source} has {checkpoint.num_labels} labels; a reranker must have one."
+            f"{checkpoint.source} has {checkpoint.num_labels} labels, so it cannot serve as "
+            f"{kind}, which has one."
         )
 
 

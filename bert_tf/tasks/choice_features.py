@@ -28,7 +28,9 @@ def make_examples(
     for example in examples:
         first = tokenizer.encode(example.context)
         for choice in example.choices:
-            second = tokenizer.encode(f"{example.start} {choice}")
+            # Byte-level BPE has other pieces behind a space.
+            text = f"{example.start} {choice}" if example.start else choice
+            second = tokenizer.encode(text)
             texts.append(pack(vocab, first, second, max_seq_length))
             num_special = num_special_tokens(bool(second), vocab.num_separators)
             num_cut += len(first) + len(second) + num_special > max_seq_length

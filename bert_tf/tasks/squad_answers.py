@@ -129,7 +129,8 @@ def best_answers(
     sizes = config.version_2_with_negative, config.n_best_size, config.max_answer_length
     found = []
     for _, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
-        if entries[0].text == NO_SPAN_TEXT:
+        # The word may be an answer, too, which ends behind 0.
+        if entries[0].text == NO_SPAN_TEXT and not entries[0].end:
             entries = [Candidate("", 0.0, 0.0)]
         place = next((i for i, entry in enumerate(entries) if entry.text), 0)
         threshold = config.null_score_diff_threshold

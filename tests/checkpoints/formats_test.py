@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints import formats
-from bert_tf.checkpoints.checkpoint import head_shapes
+from bert_tf.checkpoints.checkpoint import head_shapes, without_task_heads
 from bert_tf.checkpoints.formats import as_computed, left_out, read_checkpoint, write_checkpoint
-from bert_tf.modeling.models import BertPretrainer
+from bert_tf.modeling.models import BertClassifier, BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.run_record import write_run_record
+from bert_tf.served import models as served
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from tests.checkpoints.made_checkpoint import PURPOSES, assert_same, make_checkpoint
 
@@ -49,6 +50,44 @@ def test_a_chain_through_all_forms_is_the_identity(tmp_path):
         write_checkpoint(checkpoint, tmp_path / str(number), form)
         checkpoint = read_checkpoint(tmp_path / str(number))
     assert_same(checkpoint, made)
+
+
+@pytest.mark.parametrize("form", [*FORMS[:3], pytest.param("keras_hub", marks=pytest.mark.slow)])
+def test_the_kind_of_labels_is_kept(tmp_path, form):
+    for kind in ("class", "several"):
+        made = make_checkpoint("classifier", num_hidden_layers=1)
+        write_checkpoint(dataclasses.replace(made, label_kind=kind), tmp_path / kind, form)
+        assert read_checkpoint(tmp_path / kind).label_kind == kind
+        assert BertClassifier.from_pretrained(tmp_path / kind).label_kind == kind
+    write_checkpoint(made, tmp_path / "open", form)
+    assert read_checkpoint(tmp_path / "open").label_kind == ""
+    assert served.find_kind(read_checkpoint(tmp_path / "several"), "") == "multi_label"
+    assert without_task_heads(read_checkpoint(tmp_path / "several")).label_kind == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "labels", "kind"),
+    [
+        ("--label_kind=several\n", 3, "several"),
+        ("--task_name=mnli\n--label_kind=class\n", 3, "class"),
+        ("--task_name=sts-b\n--label_kind=class\n", 1, "number"),
+        ("--ranking_loss=bce\n", 1, ""),
+    ],
+)
+def test_the_kind_of_labels_of_a_run(tmp_path, flags, labels, kind):
+    made = make_checkpoint("classifier", num_hidden_layers=1)
+    head = {n: v[:labels] for n, v in made.weights.items() if n.startswith("cls/classifier/")}
+    made = dataclasses.replace(made, weights={**made.weights, **head}, labels=())
+    write_checkpoint(made, tmp_path / "run", "bert_tf")
+    (tmp_path / "run" / "run.flags").write_text(flags)
+    assert read_checkpoint(tmp_path / "run").label_kind == kind
+
+
+def test_an_unknown_kind_of_labels_is_named(tmp_path):
+    write_checkpoint(make_checkpoint("classifier"), tmp_path / "m", "bert_tf")
+    (tmp_path / "m" / "label_kind.txt").write_text("many\n")
+    with pytest.raises(ValueError, match="kind of labels is 'many', expected one of class, number"):
+        read_checkpoint(tmp_path / "m")
 
 
 def test_a_run_directory_and_a_checkpoint_in_it(tmp_path):

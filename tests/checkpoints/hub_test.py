@@ -12,8 +12,11 @@ from huggingface_hub import constants
 from bert_tf.checkpoints import hub, keras_hub
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
+from bert_tf.modeling.models import BertClassifier
+from bert_tf.served.models import load
 from tests import programs
 from tests.checkpoints.hub_server import REVISION, HubServer, serve
+from tests.export.made_models import write_model
 from tests.tiny_model import write_tiny_model
 
 OTHER = "f" * 40
@@ -67,6 +70,19 @@ def test_a_checkpoint_is_read_by_its_name(server: HubServer, tiny):
     server.requests.clear()
     read_checkpoint(pathlib.Path(NAME))  # one slash
     assert server.requests == ["GET /api/models/org/tiny/revision/main"]
+
+
+def test_a_run_says_what_its_model_is_for(server: HubServer, tmp_path):
+    flags = {"label_kind": "several", "max_seq_length": "24", "long_texts": "tail"}
+    run = write_model(tmp_path / "run", "multi_label", flags, num_hidden_layers=1)
+    server.files["org/run"] = contents(run)
+    model = BertClassifier.from_pretrained("hf://org/run")
+    assert (model.label_kind, model.long_texts, model.max_seq_length) == ("several", "tail", 24)
+    served = load("hf://org/run")
+    assert (served.kind, served.max_seq_length, served.keep_tail) == ("multi_label", 24, True)
+    best = ["best_checkpoint.json", "model.ckpt-9.data-00000-of-00001", "model.ckpt-9.index"]
+    files = ["bert_config.json", *best, "run.flags"]
+    assert hub.needed_files([*files, "eval_results.txt"]) == files
 
 
 def test_a_tokenizer_needs_no_weights(server: HubServer):

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.modeling import models
+from bert_tf.modeling.conversion import outputs_of
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
@@ -192,6 +193,28 @@ def test_labels_without_names_are_not_recorded(tmp_path):
     edit(folder / "config.json", id2label={"0": "a", "1": "b"})
     with pytest.raises(ValueError, match="2 labels, but the head has 3"):
         read_checkpoint(folder).check()
+
+
+def test_problem_type_is_transformers_own(tmp_path):
+    """Its pipeline takes the sigmoid of each score for the first, no function for the second."""
+    names = {"multi_label_classification": "several", "regression": "number", None: ""}
+    names |= {"single_label_classification": "class"}
+    for name, kind in names.items():
+        made, folder = write(tmp_path / kind, "classifier", num_hidden_layers=1)
+        assert "problem_type" not in json.loads((folder / "config.json").read_text())
+        edit(folder / "config.json", problem_type=name)
+        received = read_checkpoint(folder)
+        assert received.label_kind == kind
+        if kind in ("class", "several"):
+            write_checkpoint(received, tmp_path / kind / "again", "huggingface")
+            config = json.loads((tmp_path / kind / "again" / "config.json").read_text())
+            assert config["problem_type"] == name
+        else:
+            outputs = outputs_of(received, received.config, received.config)
+            assert outputs["classifier_logits"].shape == (2, 3)
+    made, folder = write(tmp_path / "tagger", "tagger")
+    edit(folder / "config.json", problem_type="multi_label_classification")
+    assert read_checkpoint(folder).label_kind == ""
 
 
 # Files that are damaged or lie.

@@ -167,6 +167,14 @@ def test_all_poolings_put_end_to_end(include_prompt):
     assert not np.allclose(vectors, model.encode(texts))  # without the prompt
 
 
+def test_what_is_no_text_is_named_before_anything_is_computed():
+    embedder = BertEmbedder.from_checkpoint(made_checkpoint())
+    for texts, message in ((["a", None], r"texts\[1\] is None"), ("a b", "texts is the string")):
+        with pytest.raises(ValueError, match=message):
+            embedder.encode(texts)
+    assert embedder.encode([]).shape == (0, embedder.dimension)
+
+
 def test_prompts_by_name():
     prompts = {"query": "q: ", "passage": "p: "}
     embedding = EmbeddingConfig(prompts=prompts, default_prompt="passage")

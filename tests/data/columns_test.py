@@ -125,6 +125,11 @@ def test_pairs_are_two_columns_or_a_list_of_pairs():
         # Of names that are numbers, a number is a name: five stars are the fifth class.
         ([5, 1, "3"], ("1", "2", "3", "4", "5"), [4, 0, 2]),
         ([1, 0], ("", ""), [1, 0]),
+        # However they are written.
+        ([1.0, 0.0], ("1", "0"), [0, 1]),
+        ([1.0, 0, "0.0"], ("1.0", "0.0"), [0, 1, 1]),
+        ([True, False], ("1", "0"), [0, 1]),
+        ([0.5, 1.0, 1], ("1", "0.5"), [1, 0, 0]),
     ],
 )
 def test_labels_are_names_or_places(values, labels, expected):
@@ -139,6 +144,7 @@ def test_labels_are_names_or_places(values, labels, expected):
         ([0, 2], ("bad", "good"), r"y\[1\] is 2, expected one of the labels 'bad', 'good'"),
         ([0, -1], ("", ""), r"y\[1\] is -1, expected one of the labels 0 to 1"),
         ([0], ("1", "2"), r"y\[0\] is 0, expected one of the labels '1', '2'"),
+        ([0.5], ("1", "0"), r"y\[0\] is 0.5, expected one of the labels '1', '0'"),
         (["good", None], ("bad", "good"), r"y\[1\] is None"),
         ([0.0, math.nan], ("bad", "good"), r"y\[1\] is nan"),
         ([0.5], ("bad", "good"), "label_kind='number'"),

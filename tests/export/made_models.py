@@ -51,7 +51,7 @@ def write_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = No
       changes: fields of the configuration.
     """
     made = make_checkpoint(PURPOSE_OF_KIND[kind], seed=5, **{**SHAPE, **changes})
-    if kind == "reranker":  # has one label
+    if kind in ("reranker", "regression"):  # have one label
         weights = {
             n: v[:1] if n.startswith("cls/classifier/") else v for n, v in made.weights.items()
         }

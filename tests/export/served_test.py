@@ -412,6 +412,13 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     assert special["alternatives"].numpy()[0].tolist().count(b"") == 1  # Unknown.
 
 
+@pytest.mark.parametrize("kind", ["regression", "reranker"])
+def test_a_classifier_is_no_model_of_one_number(tmp_path, kind):
+    folder = str(write_model(tmp_path / "m", "classifier"))
+    with pytest.raises(ValueError, match=f"has 3 labels, so it cannot serve as {kind}, which has"):
+        load(folder, kind)
+
+
 @pytest.mark.parametrize(
     ("kind", "option", "message"),
     [

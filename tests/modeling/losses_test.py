@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.losses import WeightedSum, accuracy, cross_entropy
+from bert_tf.modeling.losses import WeightedSum, accuracy, cross_entropy, several_losses
 
 
 def random_case(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -49,6 +49,11 @@ def test_extreme_scores_are_finite():
     logits = tf.constant([[[1e30, -1e30, 0.0]]])
     assert cross_entropy(logits, [[0]], [[1.0]]).total == 0.0
     assert np.isfinite(cross_entropy(logits, [[1]], [[1.0]]).total)
+
+
+def test_several_labels_as_integers():
+    loss = several_losses(tf.constant([[0.0, np.log(3.0)]]), np.array([[1, 0]]))
+    np.testing.assert_allclose(loss, [(np.log(2) + np.log(4)) / 2], rtol=1e-6)
 
 
 def test_accuracies():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
@@ -42,6 +43,14 @@ def test_each_choice_has_the_score_of_a_text_by_itself():
         rows = {name: value[:, choice] for name, value in inputs.items()}
         np.testing.assert_allclose(scores[:, choice], classifier(rows)[:, 0], atol=1e-4)
     assert np.ptp(scores, axis=0).min() > 0.01 and np.ptp(scores, axis=1).min() > 0.01
+
+
+def test_weights_may_be_integers_and_labels_are_choices():
+    model, scores = BertMultipleChoice(CONFIG), np.log([[1.0, 3.0], [1.0, 1.0]])
+    loss = model.task_loss({}, np.array([1, 0]), scores, np.array([3, 1]))
+    assert float(loss.mean()) == pytest.approx((3 * np.log(4 / 3) + np.log(2)) / 4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected 0 to"):
+        model.task_loss({}, np.array([1, 2]), scores, None)
 
 
 def test_symbolic_inputs_keep_the_axis_of_choices():

@@ -52,6 +52,10 @@ def test_classify(tmp_path, is_pair, long_texts):
     assert model.labels == ("no", "yes", "vielleicht ü") and model.max_seq_length == LENGTH
     assert [answer["label"] for answer in found] == [name.decode() for name in expected["label"]]
     np.testing.assert_allclose([a["score"] for a in found], expected["score"], atol=2e-6)
+    shares = model.probabilities(columns if is_pair else columns[0], batch_size=3)
+    assert [*shares[0]] == ["no", "yes", "vielleicht ü"] and type(shares[0]["no"]) is float
+    rows = [list(row.values()) for row in shares]
+    np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)
     logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(shares, expected["probabilities"], atol=2e-6)
@@ -76,6 +80,8 @@ def test_several_labels_and_numbers(tmp_path):
     model = BertClassifier.from_pretrained(folder, max_seq_length=LENGTH)
     assert model.label_kind == "several"
     expected = served_answers(load(str(folder), max_seq_length=LENGTH), TEXTS)
+    rows = [list(row.values()) for row in model.probabilities(TEXTS)]
+    np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)
     found = model.classify(TEXTS)
     for answer, names, shares in zip(
         found, expected["labels"], expected["probabilities"], strict=True
@@ -247,6 +253,21 @@ def test_a_tagger_learns_from_words(tmp_path):
     )
 
 
+def test_a_part_of_a_tuple_of_sentences_is_held_out(tmp_path, monkeypatch):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    rows = [(["a", "b"], ["no", "yes"]), (["c"], ["no"]), (["a"], ["no"]), (["b"], ["yes"])]
+    seen = []
+    read = BertTokenClassifier.read_examples
+    monkeypatch.setattr(
+        BertTokenClassifier,
+        "read_examples",
+        lambda self, x, *others: seen.append(list(x)) or read(self, x, *others),
+    )
+    monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: None)
+    model.fit(*zip(*rows, strict=True), validation_split=0.25)
+    assert seen == [[["a", "b"], ["c"], ["a"]], [["b"]]]
+
+
 @SLOW
 def test_a_span_labeler_learns_from_answers(tmp_path):
     folder = write_model(tmp_path / "m", "encoder")
@@ -295,6 +316,17 @@ def test_a_missing_head_is_named_with_the_remedy(tmp_path):
             kind.from_pretrained(folder)
 
 
+def test_a_missing_pooler_is_named_with_the_remedy(tmp_path):
+    folder = write_model(tmp_path / "m", "embeddings")  # An encoder alone.
+    pooler = r'may_miss=\["bert/pooler/"\] to start with a new pooler\.$'
+    for given in ({"labels": ["a", "b"]}, {"num_labels": 2, "new_head": True}):
+        with pytest.raises(ValueError, match=f"at random. Give {pooler}"):
+            BertClassifier.from_pretrained(folder, **given)
+        BertClassifier.from_pretrained(folder, may_miss=["bert/pooler/"], **given)
+    with pytest.raises(ValueError, match=f"Give new_head=True .* head, and {pooler}"):
+        BertMultipleChoice.from_pretrained(folder)
+
+
 QUESTION, CONTEXT = ["Who?"], ["the river"]
 TAGGER, ANSWERER, FILLER = "tagger", "question_answering", "fill_mask"
 RIVER = {"text": "river", "answer_start": 3}
@@ -306,12 +338,15 @@ RIVER = {"text": "river", "answer_start": 3}
         (TAGGER, "fit", ([["a", "b"]], [["no"]]), r"y\[0\] is 1 labels for 2 words"),
         (TAGGER, "fit", (["a b"], [["no", "nö"]]), r"y\[0\]\[1\] is 'nö'"),
         (TAGGER, "fit", ([["a"], ["b"]], [["no"]]), "1 values of y for 2 texts"),
-        (TAGGER, "fit", ([["a"], []], [["no"], []]), r"texts\[1\] is empty"),
+        (TAGGER, "fit", ([["a"], []], [["no"], []]), r"texts\[1\] has no words"),
         (TAGGER, "fit", (["a", " "], [["no"], []]), r"texts\[1\] has no word"),
         (TAGGER, "fit", ([["a"], "b"], [["no"], ["no"]]), r"texts\[1\] is 'b'"),
         (TAGGER, "fit", ([["a", None]], [["no", "no"]]), r"texts\[0\]\[1\] is None"),
         (TAGGER, "tag", (["a", None],), r"texts\[1\] is None"),
         (TAGGER, "tag", ("a text",), "texts is the string"),
+        (TAGGER, "tag", ([None, "a"],), r"texts\[0\] is None, expected a text or a list of words"),
+        (TAGGER, "tag", ([["a"], math.nan],), r"texts\[1\] is nan, expected a list of words"),
+        (TAGGER, "tag", ([["a"], [], ["b", None]],), r"texts\[2\]\[1\] is None"),
         (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not occur in its"),
         (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not occur at character 3"),
         (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] is missing"),

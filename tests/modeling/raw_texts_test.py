@@ -238,6 +238,15 @@ def test_decisions_stay_decisions_where_a_part_is_held_out():
     assert later[2] == [3.0, 4.0]
 
 
+def test_nothing_is_given_beside_a_dataset(folder):
+    model = start_model(folder)
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, NAMES)).batch(4)
+    for argument in ({"y": NAMES}, {"sample_weight": np.ones(48)}, {"validation_split": 0.1}):
+        with pytest.raises(ValueError, match=f"received {next(iter(argument))} beside a dataset"):
+            model.fit(data, **argument)
+    assert not model.compiled
+
+
 @pytest.mark.slow
 def test_steps_are_those_that_are_left(folder):
     """The schedule ends with the last of them."""
@@ -255,9 +264,47 @@ def test_steps_are_those_that_are_left(folder):
 @pytest.mark.slow
 def test_numbers_that_are_names_are_names_in_datasets_too(folder):
     model = start_model(folder, labels=[3, 1, 2])
-    data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), [1, 2, 3])).batch(3)
-    ((_, places),) = model.with_inputs(data)
-    assert places.numpy().tolist() == [1, 2, 0]
+    for values in ([1, 2, 3], [1.0, 2.0, 3.0]):
+        data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), values)).batch(3)
+        ((_, places),) = model.with_inputs(data)
+        assert places.numpy().tolist() == [1, 2, 0]
+    swapped = start_model(folder, labels=[1.0, 0.0])
+    data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:2]), [True, False])).batch(2)
+    ((_, places),) = swapped.with_inputs(data)
+    assert places.numpy().tolist() == [0, 1]
+
+
+LOGITS = np.array([[0.5, 1.0], [2.0, 0.0], [-1.0, 1.0]], np.float32)
+
+
+def test_labels_outside_the_classes_are_named_where_they_count(folder):
+    model = start_model(folder)
+    loss = tf.function(lambda y, weights: model.task_loss({}, y, LOGITS, weights).mean())
+    for labels, shown in (([0, -1, 1], "-1 to 1 expected 0 to 1"), ([5, 0, 1], "0 to 5 expected")):
+        message = "Received labels from.*" + shown.replace(" ", ".*")
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            loss(tf.constant(labels), None)
+    # Rows that weigh nothing may have any label.
+    expected = cross_entropy(LOGITS, np.array([0, 0, 1]))[[0, 2]].mean()
+    assert float(loss(tf.constant([0, -1, 1]), tf.ones(3) * [1, 0, 1])) == pytest.approx(expected)
+    data = tf.data.Dataset.from_tensor_slices((TEXTS[:4], [0, 1, -1, 1])).batch(2)
+    assert model.predict(data, verbose=0).shape == (4, 2)  # A test set without labels.
+    model.compile(run_eagerly=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="-1"):
+        model.evaluate(data, verbose=0)
+
+
+def test_a_column_of_labels_is_one_of_places(folder):
+    model, ids = start_model(folder), np.array([0, 1, 1])
+    expected = cross_entropy(LOGITS, ids).mean()
+    for labels in (ids, ids[:, None]):
+        loss = model.task_loss({}, labels, LOGITS, None).mean()
+        assert float(loss) == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"labels have shape \(3, 2\), expected \[B\]"):
+        model.task_loss({}, np.eye(2)[ids], LOGITS, None)
+    names = [[LABELS[place]] for place in ids]
+    ((_, places),) = model.with_inputs(tf.data.Dataset.from_tensors((TEXTS[:3], names)))
+    assert places.numpy().tolist() == ids.tolist()
 
 
 def test_weights_and_numbers_that_do_not_fit(folder):

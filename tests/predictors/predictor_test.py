@@ -60,6 +60,8 @@ def test_of_several_labels_those_above_a_half_are_named():
 def test_pairs_and_choices():
     predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
     assert predictor.score([("aaa", "b"), ("", "")]) == [-7.0, 0.0]
+    rows = [{"label": 1, "text_b": "b", "text": "aaa"}, ["", ""]]
+    assert predictor.score(rows) == [-7.0, 0.0]
     contexts, choices = ["a", "aa"], [["bb", "b", "bbb"], ["b", "b"]]
     first, second = predictor.choose(contexts, choices)
     assert (first["choice"], first["index"]) == ("b", 1) and first["score"] > 0.999
@@ -148,7 +150,14 @@ def test_two_columns_are_no_pairs():
         predictor.score((["a", "b"], ["c", "d"]))
 
 
-@pytest.mark.parametrize("texts", [["a"], [("a",)], [("a", "b", "c")], [("a", None)], [3]])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(["a"], [("a",)], [("a", "b", "c")], [("a", None)], [3]),
+        # What has no order, or not the names of the texts.
+        *([{"a", "b"}], [{"text": "a", "label": "b"}], [{"text": "a", "text_b": None}]),
+    ],
+)
 def test_what_is_no_pair_is_named(texts):
     predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
     with pytest.raises(ValueError, match=r"texts\[0\] is "):

@@ -5,8 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from bert_tf.tasks.choice_features import make_examples as make_choices
 from bert_tf.tasks.classification import make_examples
 from bert_tf.tasks.squad_features import make_features, read_squad
+from bert_tf.tasks.swag import ChoiceExample
 from bert_tf.tasks.tagging_features import make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.tasks.text_examples import TextExample
@@ -40,6 +42,18 @@ def test_texts_and_pairs_of_a_classifier():
     row = [cls, *first, sep, sep, *second, sep]
     assert batch["input_word_ids"][0].tolist() == (row + [pad] * 12)[:12]
     assert (batch["input_word_ids"][2] == pad).all() and not batch["input_type_ids"].any()
+
+
+def test_choices_without_a_start_are_pairs():
+    tokenizer = make_tokenizer(VOCAB, False)
+    choices = [
+        ChoiceExample("The mill", start, ("stood", "ran"), 0, "0", "") for start in ("", "It")
+    ]
+    rows = make_choices(choices, tokenizer, 32).rows.batch(np.arange(2), 2, 32)["input_word_ids"]
+    pairs = [TextExample("The mill", text, None, "0", "") for text in ("stood", "ran", "It stood")]
+    expected = make_examples(pairs, np.zeros(3, np.int32), "class", tokenizer, 32).rows
+    ids = expected.batch(np.arange(3), 3, 32)["input_word_ids"]
+    np.testing.assert_array_equal(rows.reshape(4, 32)[:3], ids)
 
 
 @pytest.mark.parametrize("change", [{}, {"trim_offsets": False}, {"add_prefix_space": True}])

@@ -6,7 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.tasks.squad_answers import NO_SPAN_ODDS, choose_answers, make_predictions
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.tasks.squad_answers import (
+    NO_SPAN_ODDS,
+    best_answers,
+    choose_answers,
+    make_predictions,
+)
 from bert_tf.tasks.squad_features import SquadFeature, SquadQuestion, make_features
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -155,6 +161,20 @@ def test_a_question_without_spans_or_windows(tokenizer):
     assert texts(found) == texts(found, "bare") == [""]
     found = predict(questions, features, starts, ends, False, n_best_size=1)
     assert found.predictions == {"q": "empty", "bare": "empty"}
+
+
+def test_the_answer_empty_is_a_span(tokenizer):
+    question = ask(context="a empty b")
+    (feature,) = features = make_features(question, tokenizer)
+    first = feature.context_start + 1
+    last = feature.context_start + len(feature.starts) - 2  # The word is in pieces.
+    rows = logits(20, {first: 3.0}), logits(20, {last: 2.0})
+    (found,) = best_answers([question], features, *rows, SquadConfig())
+    assert (found.text, found.start, found.end) == ("empty", 2, 7)
+    (none,) = best_answers(
+        [question], features, *[logits(20, {19: 1.0})] * 2, SquadConfig(n_best_size=1)
+    )
+    assert (none.text, none.start, none.end) == ("", -1, -1)
 
 
 def test_white_space_marks_and_unknown_words_of_the_context_are_kept(tokenizer):

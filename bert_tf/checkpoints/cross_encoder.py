@@ -3,11 +3,12 @@
 A folder is a Hugging Face classifier with one label, and names the activation that makes a score
 of the logit; the first of these that is there counts:
 
-    config_sentence_transformers.json
-        "activation_fn": "torch.nn.modules.activation.Sigmoid"                              since 6.0
-    config.json
-        "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}   4 and 5
-        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"          before
+    config_sentence_transformers.json, since 6.0
+        "activation_fn": "torch.nn.modules.activation.Sigmoid"
+    config.json, since 4.0
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    config.json, before
+        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"
 
 Without any it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
 is model_max_length in tokenizer_config.json.

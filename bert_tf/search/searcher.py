@@ -139,7 +139,8 @@ class Searcher:
 def _best(scores: dict[str, float], k: int) -> Found:
     """Returns the k best of documents by number; of equal scores the lower row first."""
     order = sorted(scores, key=lambda name: (-scores[name], int(name)))[:k]
-    return Found(np.float32([scores[name] for name in order]), np.array([int(n) for n in order]))
+    rows = np.array([int(name) for name in order], np.int64)
+    return Found(np.array([scores[name] for name in order], np.float32), rows)
 
 
 def _run(

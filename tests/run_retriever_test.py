@@ -13,6 +13,7 @@ from bert_tf.search import trec
 from bert_tf.search.splade import SparseEncoder, SparseIndex
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
+from tests.search.splade_test import write_sparse_encoder
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
@@ -358,6 +359,22 @@ def test_sparse_vectors_are_trained_saved_and_searched(folder):
             rows[place]["_id"]: score for place, score in zip(*places, *scores, strict=True)
         }
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-3)
+
+
+def test_texts_are_as_long_as_a_folder_of_sparse_vectors_says(folder, tmp_path):
+    """Without --max_seq_length; a second command of the run has the same."""
+    given = {
+        "init_checkpoint": write_sparse_encoder(tmp_path),
+        "embedding_type": "splade",
+        "do_train": "true",
+        "train_file": folder / "triplets.csv",
+        "num_train_steps": 1,
+        "train_batch_size": 8,
+        "output_dir": tmp_path / "run",
+    }
+    for _ in range(2):
+        assert fine_tune(PROGRAM, "--jit_compile=false", **given) == 0
+        assert SparseEncoder.from_pretrained(tmp_path / "run").max_seq_length == 30
 
 
 def test_flags_of_dense_embeddings_are_refused_with_splade(folder):

@@ -40,7 +40,7 @@ class EmbeddingTask(Task, Protocol):
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
         """Embeds rows: tensors [b, ...], where each row depends only on itself; dropout is on.
 
-        The batch has the names of `sizes`, too: int32 [b, 2], the sum over all rows before.
+        A part of a batch has the names of `sizes`, too: int32 [b, 2], the sum over all rows before.
         """
 
     def sizes(self, batch: Batch) -> Batch:
@@ -65,9 +65,10 @@ class CachedStep(TrainStep):
     ) -> tuple[Gradients, tf.Tensor]:
         """See `TrainStep`; `weights`, `part` are not needed: loss and dropout are of all rows."""
         labels = {name: batch[name] for name in self.task.label_names}
-        batch = {**batch, **{name: self._before(v) for name, v in self.task.sizes(batch).items()}}
-        seed = step_seed(self.random_seed, step, tf.constant(0))
-        count = self.accumulation_steps
+        seed, count = step_seed(self.random_seed, step, tf.constant(0)), self.accumulation_steps
+        if count * self.strategy.num_replicas_in_sync > 1:
+            sizes = self.task.sizes(batch)
+            batch = {**batch, **{name: self._before(value) for name, value in sizes.items()}}
         if count == 1:
             with parts_compiled(self.compile_parts):
                 return self._at_once(batch, labels, seed)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from absl import flags, logging
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig
 
 if typing.TYPE_CHECKING:
@@ -107,7 +108,7 @@ def write(model: str, folder: str) -> None:
             folder,
             made,
             model=embedder.fingerprint,
-            source=model,
+            source=absolute_path(model),
             dtype=DTYPE.value,
             similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
             pooling=POOLING.value,

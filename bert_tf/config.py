@@ -37,6 +37,7 @@ def option(
     may_change: bool = False,
     from_run: bool = False,
     of_weights: bool = True,
+    of_data: bool = False,
     needs: tuple[str, ...] = (),
 ) -> Any:
     """Declares one field with its metadata.
@@ -48,9 +49,11 @@ def option(
       lower, upper: bounds, inclusive.
       may_change: whether a run may be resumed with another value. Such fields say where and how the
         run is computed and shown; its numbers stay the same except for rounding and the dropout
-        masks, which are drawn for each replica and micro-batch.
+        masks, which are drawn for each replica and micro-batch; a retriever's for the batch.
       from_run: whether an evaluation or prediction takes it from the run that made the weights.
       of_weights: for the model's shape, whether the weights determine it.
+      of_data: of a program's own group, whether it says how data are read or judged, so that an
+        evaluation of other data than the run's does not take it from the run.
       needs: without what it has no effect, so that a value other than the default is refused, see
         `Config.check_needs`: the name of another field, then the values that this must have; no
         value: any but its default.
@@ -63,6 +66,7 @@ def option(
         "may_change": may_change,
         "from_run": from_run,
         "of_weights": of_weights,
+        "of_data": of_data,
         "needs": needs,
     }
     return dataclasses.field(default=default, metadata=metadata)

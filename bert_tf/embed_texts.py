@@ -221,7 +221,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
         folder,
         batches(job, names, TEXTS.value),
         model=job.model,
-        source=flags.FLAGS.init_checkpoint,
+        source=job.source,
         dtype=DTYPE.value,
         similarity=similarity,
         pooling=job.pooling,

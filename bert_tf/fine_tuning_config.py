@@ -1,8 +1,11 @@
 """Configuration of the fine-tuning programs, in addition to the groups of `config.py`."""
 
 import dataclasses
+import functools
 
 from bert_tf.config import Config, TeacherConfig, changeable, option
+
+of_data = functools.partial(option, of_data=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,10 +153,10 @@ RETRIEVER_LOSSES = (
 class RetrieverConfig(FolderConfig, TeacherConfig):
     """Flags of `run_retriever`."""
 
-    train_split: str = option("train", "Split of the BEIR folder to train on.")
-    eval_split: str = changeable("test", "Split of the BEIR folder to evaluate.")
-    query_column: str = option("", "Column of the query; empty: found by name.")
-    positive_column: str = option("", "Column of the positive; empty: found by name.")
+    train_split: str = of_data("train", "Split of the BEIR folder to train on.")
+    eval_split: str = of_data("test", "Split of the BEIR folder to evaluate.", may_change=True)
+    query_column: str = of_data("", "Column of the query; empty: found by name.")
+    positive_column: str = of_data("", "Column of the positive; empty: found by name.")
     retrieval_loss: str = option(
         "",
         "in_batch: find the positive among all texts of the batch; symmetric: also the query of "
@@ -222,8 +225,8 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
     )
     query_prompt: str = option("", "Prefix of queries, instead of the model's own prompt.")
     document_prompt: str = option("", "Prefix of documents, instead of the model's own.")
-    ignore_identical_ids: bool = changeable(
-        False, "Leave out the document whose id is the query's (ArguAna, Quora)."
+    ignore_identical_ids: bool = of_data(
+        False, "Leave out the document whose id is the query's (ArguAna, Quora).", may_change=True
     )
 
     def check(self) -> None:
@@ -262,18 +265,25 @@ class RerankerConfig(Config):
         needs=("ranking_loss", "lambda"),
     )
     list_size: int = option(
-        8, "Maximum number of documents per query in training, the relevant ones first.", lower=1
+        8,
+        "Maximum number of documents per query in training, the relevant ones first; with bce and "
+        "mse of a BEIR folder, whose candidates they are.",
+        lower=1,
     )
     train_run_file: str = option(
         "", "TREC run with the candidates of a BEIR folder given as train_file."
     )
-    eval_run_file: str = changeable(
+    eval_run_file: str = of_data(
         "",
         "TREC run whose top documents are reranked, for a BEIR folder given as eval_file or "
         "predict_file.",
-        from_run=True,
+        may_change=True,
     )
-    beir_split: str = changeable(
-        "test", "Split whose judgments are used to evaluate a BEIR folder; training uses train."
+    beir_split: str = of_data(
+        "test",
+        "Split whose judgments are used to evaluate a BEIR folder; training uses train.",
+        may_change=True,
     )
-    rerank_k: int = changeable(100, "Documents per query of eval_run_file to score.", lower=1)
+    rerank_k: int = of_data(
+        100, "Documents per query of eval_run_file to score.", lower=1, may_change=True
+    )

@@ -11,6 +11,7 @@ import pytest
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.search.reranker import Reranker
 from bert_tf.search.trec import read_run, write_run
+from bert_tf.training.memory import choose_micro_batches
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     check_packed_rows,
@@ -145,6 +146,22 @@ def test_the_documents_of_a_run_are_ranked_anew(folder, tmp_path):
     assert "--train_run_file" in message and "--split=train" in message
 
 
+def test_memory_is_estimated_for_all_documents_of_a_list(folder, monkeypatch):
+    """Of lists of 4 an example has four times the bytes of a document."""
+    found = {}
+    for loss in ("bce", "listnet"):
+
+        def choose(training, example_bytes, *rest, loss=loss):
+            found[loss] = example_bytes
+            return choose_micro_batches(training, example_bytes, *rest)
+
+        monkeypatch.setattr("bert_tf.fine_tuning.sizes.choose_micro_batches", choose)
+        values = {"num_train_steps": 1, "do_eval": "false", "do_predict": "false"}
+        values = flags_of(folder, f"bytes-{loss}", ranking_loss=loss, **values)
+        assert fine_tune("run_reranker", **values) == 0
+    assert found["listnet"] == 4 * found["bce"]
+
+
 def test_bad_input_is_refused(folder, tmp_path):
     rows = make_rows(3, 4)
     del rows[2]["positive"]
@@ -154,4 +171,6 @@ def test_bad_input_is_refused(folder, tmp_path):
     path = write_table(tmp_path / "none.jsonl", [{"query": "a", "documents": ["b"], "labels": [0]}])
     message = refuse("run_reranker", **flags_of(folder, "bad", eval_file=path))
     assert "none.jsonl line 1 has no relevant document" in message
+    message = refuse("run_reranker", **flags_of(folder, "bad", list_size=2))
+    assert "--list_size=2 has no effect: --ranking_loss=bce trains on every document" in message
     assert not (folder / "bad" / "run.flags").exists()

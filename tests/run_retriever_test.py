@@ -13,6 +13,7 @@ from bert_tf.search import trec
 from bert_tf.search.splade import SparseEncoder, SparseIndex
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
+from tests.search.splade_test import write_sparse_encoder
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
@@ -111,6 +112,53 @@ def test_a_collection_is_judged_without_training(folder):
     assert found["ndcg@10"] == pytest.approx(expected, abs=1e-6)
 
 
+def evaluated(folder, output_dir, **given):
+    """Returns the results of an evaluation of the run `titles`, and what was evaluated."""
+    given = {"do_eval": "true", "init_checkpoint": folder / "titles", **given}
+    assert fine_tune(PROGRAM, "--jit_compile=false", output_dir=output_dir, **given) == 0
+    return (output_dir / "eval_results.txt").read_text().splitlines()[0], read_results(output_dir)
+
+
+def test_an_evaluation_of_other_data_has_nothing_of_the_runs_data(folder, tmp_path):
+    """The run has columns, a split and an --eval_file of its own, which has other columns."""
+    rows = [{"title": f"the {animal}", "text": "mice"} for animal in ANIMALS]
+    given = {
+        "train_file": write_table(tmp_path / "titles.jsonl", rows),
+        "query_column": "title",
+        "positive_column": "text",
+        "do_eval": "true",
+        "eval_file": folder / "scored.csv",
+        "eval_split": "dev",
+        "ignore_identical_ids": "true",
+        "query_prompt": "what ",
+        "num_train_steps": 1,
+    }
+    assert fine_tune(PROGRAM, **flags_of(folder, "titles", **given)) == 0
+    assert "spearman" in read_results(folder / "titles")
+    file, results = evaluated(folder, tmp_path / "beir", data_dir=folder / "beir")
+    assert "test.tsv" in file
+    model = BertEmbedder.from_pretrained(folder / "titles")
+    assert model.embedding.prompts == {"query": "what "}  # This is the model's.
+    expected = plain_ndcg(model, folder / "beir", "test")
+    assert results["ndcg@10"] == pytest.approx(expected, abs=1e-6)
+    file, results = evaluated(folder, tmp_path / "pairs", eval_file=folder / "scored.csv")
+    assert "scored.csv" in file
+    assert results["spearman"] == read_results(folder / "titles")["spearman"]
+    again = evaluated(folder, tmp_path / "again")  # Without data: those of the run.
+    assert again == (file, results)
+
+
+def test_single_texts_need_dropout(folder):
+    given = flags_of(folder, "simcse", train_file=folder / "texts.jsonl", num_train_steps=1)
+    message = refuse(PROGRAM, **given)
+    assert "texts.jsonl line 1 is a text alone" in message
+    assert "give --hidden_dropout_prob=0.1" in message
+    assert not (folder / "simcse" / "run.flags").exists()
+    assert fine_tune(PROGRAM, **given, hidden_dropout_prob=0.1) == 0
+    config = json.loads((folder / "simcse" / "bert_config.json").read_text())
+    assert config["hidden_dropout_prob"] == 0.1
+
+
 @pytest.mark.slow
 def test_training_finds_what_belongs_together_and_resumes_to_the_bit(folder):
     given = flags_of(
@@ -153,7 +201,8 @@ def losses(folder, name, **changed):
 
 @pytest.mark.slow
 def test_losses_do_not_change_with_memory_or_devices(folder):
-    small = {"learning_rate": 1e-4}  # Adam's first steps make much of a last digit.
+    # With dropout. Adam's first steps make much of a last digit.
+    small = {"learning_rate": 1e-4, "init_checkpoint": folder / "model"}
     expected = losses(folder, "one", gradient_accumulation_steps=1, **small)
     assert len(set(expected)) == 4
     parts = losses(folder, "parts", gradient_accumulation_steps=4, **small)
@@ -167,6 +216,10 @@ def test_xla_gives_the_same_losses(folder):
     small = {"learning_rate": 1e-4, "num_train_steps": 2, "gradient_accumulation_steps": 2}
     expected = losses(folder, "plain", **small)
     assert losses(folder, "xla", jit_compile="true", **small) == pytest.approx(expected, rel=1e-5)
+    small |= {"jit_compile": "true", "init_checkpoint": folder / "model"}  # With dropout.
+    parts = losses(folder, "xla-2", **small)
+    whole = losses(folder, "xla-1", **{**small, "gradient_accumulation_steps": 1})
+    assert whole == pytest.approx(parts, rel=1e-5) and whole != pytest.approx(expected, rel=1e-2)
 
 
 @pytest.mark.slow
@@ -306,6 +359,22 @@ def test_sparse_vectors_are_trained_saved_and_searched(folder):
             rows[place]["_id"]: score for place, score in zip(*places, *scores, strict=True)
         }
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-3)
+
+
+def test_texts_are_as_long_as_a_folder_of_sparse_vectors_says(folder, tmp_path):
+    """Without --max_seq_length; a second command of the run has the same."""
+    given = {
+        "init_checkpoint": write_sparse_encoder(tmp_path),
+        "embedding_type": "splade",
+        "do_train": "true",
+        "train_file": folder / "triplets.csv",
+        "num_train_steps": 1,
+        "train_batch_size": 8,
+        "output_dir": tmp_path / "run",
+    }
+    for _ in range(2):
+        assert fine_tune(PROGRAM, "--jit_compile=false", **given) == 0
+        assert SparseEncoder.from_pretrained(tmp_path / "run").max_seq_length == 30
 
 
 def test_flags_of_dense_embeddings_are_refused_with_splade(folder):

@@ -1,12 +1,16 @@
 """Cross-encoders in sentence-transformers' folders, and in run directories.
 
-A folder is a Hugging Face classifier with one label; config.json names the activation that makes a
-score of the logit:
+A folder is a Hugging Face classifier with one label, and names the activation that makes a score
+of the logit; the first of these that is there counts:
 
-    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}   since 4.0
-    "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"          before
+    config_sentence_transformers.json, since 6.0
+        "activation_fn": "torch.nn.modules.activation.Sigmoid"
+    config.json, since 4.0
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    config.json, before
+        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"
 
-Without either it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
+Without any it is the sigmoid, CrossEncoder's default for one label. The maximum length of a pair
 is model_max_length in tokenizer_config.json.
 """
 
@@ -17,6 +21,7 @@ from bert_tf.checkpoints.archives import ARCHIVES
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.files import read_json, write_json
 from bert_tf.run_record import recorded
 
@@ -69,20 +74,18 @@ def stated_activation(folder: pathlib.Path) -> str:
     """
     if loss := recorded(str(folder), "ranking_loss"):
         return "sigmoid" if loss == "bce" else "identity"
-    if not (folder / "config.json").is_file():
-        return ""
-    values = read_json(folder / "config.json")
-    inner = values.get("sentence_transformers")
-    name = inner.get("activation_fn") if isinstance(inner, dict) else None
-    name = name or values.get(LEGACY_KEY)
-    if name is None:
-        return ""
-    if name not in ACTIVATIONS:
-        raise ValueError(
-            f"{folder / 'config.json'}: the activation is {name!r}; expected one of "
-            f"{', '.join(ACTIVATIONS)}."
-        )
-    return ACTIVATIONS[name]
+    for path in (folder / CONFIG, folder / "config.json"):
+        values = read_json(path) if path.is_file() else {}
+        inner = values if path.name == CONFIG else values.get("sentence_transformers")
+        name = inner.get("activation_fn") if isinstance(inner, dict) else None
+        name = name or values.get(LEGACY_KEY)
+        if name and name not in ACTIVATIONS:
+            raise ValueError(
+                f"{path}: the activation is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
+            )
+        if name:
+            return ACTIVATIONS[name]
+    return ""
 
 
 def stated_length(folder: pathlib.Path) -> int:

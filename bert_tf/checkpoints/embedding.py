@@ -19,8 +19,6 @@ DECODER = "denoiser/"
 # In the order in which sentence-transformers puts several together.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 ACTIVATIONS = ("tanh", "linear", "relu", "gelu_exact", "sigmoid")
-# What a sentence-transformers model may call the prompt of a document.
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -130,9 +128,12 @@ class EmbeddingConfig:
         return self.prompts[name]
 
     def side_prompt(self, side: str) -> str:
-        """Returns the prompt of queries or documents ("query", "document"), else the default."""
-        names = DOCUMENT_PROMPTS if side == "document" else (side,)
-        return self.prompt(next((name for name in names if name in self.prompts), None))
+        """Returns the prompt named as a side, "query" or "document"; "" without one.
+
+        As sentence-transformers 5 and 6 do: neither the default prompt nor one of another name,
+        such as passage, takes its place.
+        """
+        return self.prompts.get(side, "")
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

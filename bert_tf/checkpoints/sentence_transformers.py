@@ -125,6 +125,30 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     )
 
 
+def splade_length(path: pathlib.Path, longest_row: int) -> int:
+    """Returns the maximum length of texts that a SparseEncoder's folder states; 0: it is none.
+
+    Raises:
+      ValueError: if it makes weights of scores in another way than `modeling.splade`.
+    """
+    modules = _modules(path) if is_sentence_transformers(path) else []
+    pooling = [name for kind, name in modules if kind == "SpladePooling"]
+    if not pooling:
+        return 0
+    file = _inside(path, pooling[0]) / "config.json"
+    values = read_json(file) if file.is_file() else {}
+    for key, expected in (("pooling_strategy", "max"), ("activation_function", "relu")):
+        if (found := values.get(key, expected)) != expected:
+            raise ValueError(
+                f"{file}: {key} is {found!r}, expected {expected!r}, the only one that bert_tf "
+                "supports."
+            )
+    transformer = _inside(path, modules[0][1])
+    sizes_path = sizes_file(transformer)
+    sizes = read_json(sizes_path) if sizes_path.is_file() else {}
+    return _max_seq_length(transformer, sizes, sizes_path, longest_row)
+
+
 def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
     """Returns (type without its package, path) of the modules in order.
 

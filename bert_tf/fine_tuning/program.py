@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
 # epochs say how long a run is.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
+NAMES_DATA = ("data_dir", "eval_file", "predict_file")
 # With bias correction. Without it the first hundred steps are up to six times as long, as those of
 # google-research/bert: configs/google_fine_tuning.flags. Both are compared in docs/results.md.
 DEFAULT_OPTIMIZER = "adamw"
@@ -212,7 +213,8 @@ def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
     Unless a flag says otherwise, a run continues with the optimizer that it recorded; without
-    training, all settings of the task are those that the run of the weights recorded.
+    training, all settings of the task are those that the run of the weights recorded. Those of the
+    data are not if the command names data of its own.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory.
@@ -228,6 +230,11 @@ def read_configs(task_config: type[Config]) -> Configs:
         names = task_config.names()
         for group in (DataConfig, OptimizerConfig, FineTuningConfig):
             names += group.names(from_run=True)
+        given = [name for name in NAMES_DATA if name in flags.FLAGS and flags.FLAGS[name].present]
+        if given:
+            names = [name for name in names if name not in task_config.names(of_data=True)]
+        if "data_dir" in given:
+            names.remove("eval_file")
     before = {name: recorded(source, name) for name in names}
     config_flags.set_defaults(**{name: value for name, value in before.items() if value})
     groups = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)

@@ -9,6 +9,7 @@ from absl import logging
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.fine_tuning_config import RerankerConfig
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.search.trec import read_run, write_run
@@ -62,9 +63,15 @@ class Reranker(Program):
         return Examples.of_files(self.read_files(make))
 
     def _read(self, use: str, file: str) -> list[RankingExample]:
-        if not is_folder(file):
-            return read_ranking(file, must_label=use != "predict")
         given, is_training = self.configs.task, use == "train"
+        if not is_folder(file):
+            usual = given.list_size == RerankerConfig().list_size
+            if is_training and given.ranking_loss in OF_PAIRS and not usual:
+                raise ValueError(
+                    f"--list_size={given.list_size} has no effect: --ranking_loss="
+                    f"{given.ranking_loss} trains on every document of {file}; leave it out."
+                )
+            return read_ranking(file, must_label=use != "predict")
         flag = "train_run_file" if is_training else "eval_run_file"
         split = "train" if is_training else given.beir_split
         if not (path := getattr(given, flag)):

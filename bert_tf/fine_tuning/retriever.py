@@ -131,6 +131,7 @@ class Retriever(Program):
             examples = read_beir_examples(task.data_dir, task.train_split)
         self.loss_name = task.retrieval_loss or natural_loss(examples)
         check_examples(examples, self.loss_name)
+        self.check_dropout(examples, packer)
         most = max(len(example.negatives) for example in examples)
         count = min(task.num_negatives, most)
         if self.loss_name in OF_NEGATIVES and not count:
@@ -144,10 +145,25 @@ class Retriever(Program):
         )
         return made
 
+    def check_dropout(self, examples: list[EmbeddingExample], packer: TextPacker) -> None:
+        """Raises ValueError if most texts are their own positive, and have but one embedding."""
+        config, prompts = self.configs.model, set(packer.prompts.values())
+        same = [example for example in examples if example.query == example.positive]
+        has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
+        if 2 * len(same) > len(examples) and not has_dropout and len(prompts) == 1:
+            raise ValueError(
+                f"{same[0].source} is a text alone, whose two embeddings differ by dropout alone "
+                "(SimCSE), and the model has none; give --hidden_dropout_prob=0.1."
+            )
+
     def read_own(self, paths: str, flag: str) -> list[EmbeddingExample]:
-        """Reads the tables that a flag names."""
+        """Reads the tables that a flag names; columns are those of --train_file, if it is read."""
         task: RetrieverConfig = self.configs.task
-        return read_embedding_examples(paths, flag, task.query_column, task.positive_column)
+        columns = {"query_column": task.query_column, "positive_column": task.positive_column}
+        given = columns.keys() & config_flags.given(RetrieverConfig)
+        is_meant = bool(given) and "train" not in self.files
+        must_have = flag == "--train_file" or is_meant
+        return read_embedding_examples(paths, flag, **columns, must_have=must_have)
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""

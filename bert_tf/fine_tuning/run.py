@@ -113,7 +113,7 @@ class Run:
         num_rows = len(examples.train.rows) if examples.train else 0
         training = choose_precision(self.configs.training, strategy)
         self.configs = self.configs._replace(training=training)
-        texts = getattr(examples.train, "texts_per_row", 1)
+        texts = texts_per_row(examples.train)
         predictions = getattr(examples.train, "predictions_per_row", 0)
         configs = self.configs = with_sizes(self.configs, num_rows, strategy, texts, predictions)
         model, data, optimization, training, tuning, _ = configs
@@ -253,6 +253,12 @@ class Run:
         names = ("metrics.jsonl", "eval_metrics.jsonl")
         steps, evaluations = (read_metrics(self.folder / name) for name in names)
         draw_curves(self.folder / "curves.png", self.program.panels, steps, evaluations, {})
+
+
+def texts_per_row(train: Any) -> int:
+    """Returns how many texts a row to train on holds: choices, documents of a list, a pair's."""
+    own = getattr(train, "texts_per_row", 0)
+    return own or getattr(getattr(train, "rows", None), "num_choices", 0) or 1
 
 
 def make_progress(configs: Configs, examples: Examples) -> Progress:

@@ -9,12 +9,15 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
-from bert_tf.config import ModelConfig
+from bert_tf.checkpoints.sentence_transformers import splade_length
+from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.fine_tuning.program import Examples
 from bert_tf.fine_tuning.retriever import Retriever, make_losses
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.splade import BertSplade, check_head
+from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.run_record import recorded
 from bert_tf.tasks.splade import SpladeTask
 from bert_tf.text.tokenization import Tokenizer
 
@@ -42,14 +45,18 @@ class SparseRetriever(Retriever):
                 raise ValueError(f"--{name} is for dense embeddings; leave it out with splade.")
         if self.configs.tuning.new_head:
             raise ValueError("--new_head: SPLADE weighs by the masked-LM head; leave it out.")
-        if weights is not None:
+        data, longest = self.configs.data, self.configs.model.longest_row
+        if weights is None:
+            stated = int(recorded(self.configs.training.output_dir, "max_seq_length") or 0)
+        else:
             check_head(weights)
+            stated = splade_length(pathlib.Path(folder_of(weights)), longest)
+        is_given = "max_seq_length" in config_flags.given(DataConfig)
+        length = min(data.max_seq_length if is_given or not stated else stated, longest)
         if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
             # Dot products need no factor. It is recorded: a resumed run has the same.
             task = dataclasses.replace(self.configs.task, loss_scale_factor=1.0)
             self.configs = self.configs._replace(task=task)
-        data = self.configs.data
-        length = min(data.max_seq_length, self.configs.model.longest_row)
         self.embedding = EmbeddingConfig(max_seq_length=length, similarity="dot")
         self.configs = self.configs._replace(data=dataclasses.replace(data, max_seq_length=length))
         logging.info(

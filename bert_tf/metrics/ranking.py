@@ -1,14 +1,15 @@
 """Metrics of ranked documents: nDCG, recall, MRR, MAP, precision, equal to trec_eval's.
 
-Where the field has two conventions, trec_eval's is the default and the other has a name:
+Where the field has two conventions, the other one has a name:
 
   equal scores   ties="trec_eval": of two documents with one score the higher id comes first,
                  compared as strings ("9" before "10"), and scores are compared as float32.
                  ties="given": the order in which the run holds them, as sentence-transformers.
-  MAP            map@10 divides by all relevant documents. map_capped@10 divides by
+  MAP            map@10 divides by all relevant documents, as trec_eval. map_capped@10 divides by
                  min(10, relevant), so that a perfect first page scores 1, as sentence-transformers.
   missing        queries="qrels": the mean is over all judged queries; one that the run lacks
-                 counts 0. queries="both": over those that the run has too.
+                 counts 0, as trec_eval -c. queries="both": over those that the run has too, as
+                 trec_eval without -c and pytrec_eval.
 
 A run holds scores, not ranks: {query id: {document id: score}}. Judgments (qrels) are
 {query id: {document id: grade}}: documents graded above 0 are relevant, those without a grade are

@@ -181,7 +181,7 @@ class SelfAttention(keras.layers.Layer):
     Call arguments:
       inputs: float [U, D].
       sight: who sees whom; see `Sight`.
-      dropout_seed: int32 [] in training, else None.
+      dropout_seed: int32 [] or [3] in training, see `dropout.dropout`, else None.
 
     Returns:
       float [U, D].
@@ -199,7 +199,7 @@ class SelfAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads, self.use_bias = num_heads, use_bias
         self.initializer_range = initializer_range
-        self.dropout = Dropout(dropout_rate, salt, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, salt, of_rows=True, dtype=self.dtype_policy)
         self.joined: tuple[Any, ...] = ()
 
     def build(self, input_shape: Any) -> None:

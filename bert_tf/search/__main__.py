@@ -7,7 +7,7 @@ The first prints the best documents of each query; without --query they are read
 The second searches the queries of a BEIR folder, writes a TREC run and prints its measures.
 
 --mode: `vectors`; `words` (BM25); `hybrid`, both joined by ranks or by weights (--fusion).
---rerank=FOLDER: a cross-encoder orders the first --rerank_k anew.
+--rerank=FOLDER: a cross-encoder orders the first --rerank_k anew; the others stay behind them.
 """
 
 from collections.abc import Sequence
@@ -74,12 +74,12 @@ def main(_: list[str]) -> None:
         if not K.present:
             k = min(k, len(searcher.index))
         for query in QUERY.value or typed_lines("Type what to search; an empty line ends."):
-            scores, rows = searcher.search([query], k)
+            (found,) = searcher.search([query], k)
             show(
                 query,
-                scores[0],
-                [searcher.index.ids[row] for row in rows[0]],
-                [searcher.index.text(row) for row in rows[0]],
+                found.scores,
+                [searcher.index.ids[row] for row in found.rows],
+                [searcher.index.text(row) for row in found.rows],
             )
         return
     depth = min(DEPTH + IGNORE.value, len(searcher.index))  # The query itself may be among them.
@@ -90,15 +90,18 @@ def main(_: list[str]) -> None:
     judged = {name for grades in beir.qrels.values() for name in grades}
     if judged.isdisjoint(searcher.index.ids):
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
-    scores, rows = searcher.search(list(beir.queries.values()), k)
-    run = {
-        query: {searcher.index.ids[row]: float(score) for score, row in zip(*found, strict=True)}
-        for query, *found in zip(beir.queries, scores, rows, strict=True)
-    }
+    run = {}
+    for query, found in zip(
+        beir.queries, searcher.search(list(beir.queries.values()), k), strict=True
+    ):
+        scores = zip((searcher.index.ids[row] for row in found.rows), found.scores, strict=True)
+        run[query] = {
+            name: float(score) for name, score in scores if not (IGNORE.value and name == query)
+        }
     if OUTPUT.value:
         write_run(OUTPUT.value, run)
         logging.info("Wrote %s", OUTPUT.value)
-    values = evaluate(run, beir.qrels, MEASURES, ignore_identical_ids=IGNORE.value)
+    values = evaluate(run, beir.qrels, MEASURES)
     for name, value in values.items():
         print(f"{name} = {value:.4f}")
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints.hub import is_hub_name
+from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.data.checksums import is_whole, seal
 from bert_tf.data.tables import list_tables
 from bert_tf.files import atomic_write, read_json, write_json
@@ -159,9 +159,9 @@ def make_job(
     if checkpoint.vocab is None:
         raise ValueError(f"{model} has no vocabulary; put its vocab.txt beside the weights.")
     job = Job(
-        folder=absolute(folder),
+        folder=absolute_path(folder),
         base=str(pathlib.Path.cwd()),
-        source=model if is_hub_name(model) else absolute(model),
+        source=absolute_path(model),
         inputs=tuple((name, status.st_size, status.st_mtime_ns) for name, status in found),
         model=fingerprint(checkpoint, embedding),
         pooling=pooling,
@@ -170,11 +170,6 @@ def make_job(
         shard_size=shard_size,
     )
     return job, embedding.similarity
-
-
-def absolute(path: str | os.PathLike) -> str:
-    """Returns a path that is the same in every process; a shell leaves --flag=~/x as it is."""
-    return os.path.abspath(pathlib.Path(path).expanduser())  # noqa: PTH100
 
 
 # Reading ----------------------------------------------------------------------------------------

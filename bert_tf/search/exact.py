@@ -82,7 +82,7 @@ def _search(
     best = tf.zeros([len(queries), 0]), tf.zeros([len(queries), 0], tf.int64)
     for first in range(0, len(documents), chunk_rows):
         part = slice(first, min(first + chunk_rows, len(documents)))
-        factors = np.ones([0], np.float32) if scales is None else scales[part]
+        factors = None if scales is None else scales[part]
         # An array whose memory is aligned, as NumPy's own files are, is not copied for this.
         chunk = tf.convert_to_tensor(np.asarray(documents[part]))
         *best, is_finite = _better(*best, query, chunk, factors, np.int64(first), k)
@@ -100,7 +100,7 @@ def _better(
     rows: tf.Tensor,
     query: tf.Tensor,
     chunk: tf.Tensor,
-    factors: tf.Tensor,
+    factors: tf.Tensor | None,
     first: tf.Tensor,
     k: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -110,7 +110,7 @@ def _better(
       scores, rows: float32 and int64 [Q, up to k], the best so far, in order.
       query: float32 [Q, D].
       chunk: [n, D].
-      factors: float32 [n], or [0] for none.
+      factors: float32 [n]; None: 1. A shape would not do: it is None where it has changed.
       first: int64 [], the row of the chunk's first document.
       k: how many are kept.
 
@@ -133,12 +133,10 @@ def score(query: tf.Tensor, documents: tf.Tensor, factors: tf.Tensor | None = No
     Args:
       query: float32 [Q, D].
       documents: [N, D].
-      factors: float32 [N] or [0]; see `top_k`.
+      factors: float32 [N]; None: 1.
     """
     found = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)
-    if factors is None or factors.shape[0] == 0:
-        return found
-    return found * factors
+    return found if factors is None else found * factors
 
 
 def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,13 @@ from bert_tf.search.reranker import Reranker
 HYBRID_K = 100  # documents that each part of a hybrid search finds, if fewer are asked for
 
 
+class Found(NamedTuple):
+    """The documents found for a query, the best first."""
+
+    scores: np.ndarray  # float32 [n]
+    rows: np.ndarray  # int64 [n]
+
+
 class Searcher:
     """Searches an index with texts.
 
@@ -26,7 +34,7 @@ class Searcher:
       fusion: `ranks` (reciprocal) or `weights`, how hybrid joins both.
       vector_weight: weight of vectors in hybrid, 0 to 1; words have the rest.
       reranker: folder of a cross-encoder; "": none.
-      rerank_k: how many documents it reads.
+      rerank_k: how many documents it reads; those behind them keep their order.
       max_seq_length: pieces of a query; 0: what the model says.
 
     Raises:
@@ -49,8 +57,7 @@ class Searcher:
         manifest = Manifest.read(pathlib.Path(folder))
         fingerprint = ""
         if mode != "words":
-            source = model or manifest.source
-            self._embedder = SearchEmbedder(source, manifest.pooling, max_seq_length)
+            self._embedder = self._read_model(folder, model, max_seq_length)
             fingerprint = self._embedder.fingerprint
         self.index = Index(folder, fingerprint)
         if (mode != "vectors" or reranker) and not manifest.has_texts:
@@ -65,11 +72,24 @@ class Searcher:
         self._join = reciprocal_rank_fusion if fusion == "ranks" else weighted_fusion
         self._weights = [vector_weight, 1.0 - vector_weight]
 
-    def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the k best documents of each query: scores float32 [Q, k], rows int64 [Q, k].
+    def _read_model(self, folder: str, model: str, max_seq_length: int) -> SearchEmbedder:
+        manifest = Manifest.read(pathlib.Path(folder))
+        source = model or manifest.source
+        try:
+            return SearchEmbedder(source, manifest.pooling, max_seq_length)
+        except ValueError as error:
+            if model:
+                raise
+            raise ValueError(
+                f"{folder} was made with {source!r}, which cannot be read: {error} If it lies "
+                "elsewhere now, give the model as --init_checkpoint."
+            ) from None
+
+    def search(self, queries: Sequence[str], k: int) -> list[Found]:
+        """Returns the k best documents of each query; fewer where fewer share a word with it.
 
         Scores are those of the last stage: similarities, BM25's, fused ones, or the reranker's
-        logits.
+        logits. Documents behind those that the reranker reads have its lowest logit less 1, 2, ...
 
         Raises:
           ValueError: k above the number of documents.
@@ -77,35 +97,34 @@ class Searcher:
         self.index.check_k(k)
         if self._reranker is None:
             return self._find(queries, k)
-        wanted = min(len(self.index), max(k, self._rerank_k))
-        _, rows = self._find(queries, wanted)
-        scores = np.empty([len(queries), k], np.float32)
-        kept = np.empty([len(queries), k], np.int64)
-        for i, (query, found) in enumerate(zip(queries, rows, strict=True)):
-            own = self._reranker.logits([(query, self.index.text(row)) for row in found])
-            order = np.argsort(-own, kind="stable")[:k]
-            scores[i], kept[i] = own[order], found[order]
-        return scores, kept
+        found = self._find(queries, min(len(self.index), max(k, self._rerank_k)))
+        found = [self._rerank(*one) for one in zip(queries, found, strict=True)]
+        return [Found(scores[:k], rows[:k]) for scores, rows in found]
 
-    def _find(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _rerank(self, query: str, found: Found) -> Found:
+        first, rest = found.rows[: self._rerank_k], found.rows[self._rerank_k :]
+        if self._reranker is None or not len(first):
+            return found
+        logits = self._reranker.logits([(query, self.index.text(row)) for row in first])
+        order = np.argsort(-logits, kind="stable")
+        below = logits.min() - 1 - np.arange(len(rest), dtype=np.float32)
+        return Found(np.concatenate([logits[order], below]), np.concatenate([first[order], rest]))
+
+    def _find(self, queries: Sequence[str], k: int) -> list[Found]:
         """Returns what the first stage finds."""
         if self._mode == "words":
-            return self._words.search(queries, k)
+            pairs = zip(*self._words.search(queries, k), strict=True)
+            return [Found(scores[scores > 0], rows[scores > 0]) for scores, rows in pairs]
         vectors = self._embedder.queries(queries)
         if self._mode == "vectors":
-            return self._search_vectors(vectors, k)
+            return [Found(*pair) for pair in zip(*self._search_vectors(vectors, k), strict=True)]
         wanted = min(len(self.index), max(k, HYBRID_K))
         runs = [
             _run(*self._search_vectors(vectors, wanted)),
             _run(*self._words.search(queries, wanted), least=0.0),
         ]
         joined = self._join(runs, self._weights)
-        scores, rows = np.empty([len(queries), k], np.float32), np.empty([len(queries), k], int)
-        for i in range(len(queries)):
-            found = joined[str(i)]
-            order = sorted(found, key=lambda name: (-found[name], int(name)))[:k]
-            scores[i], rows[i] = [found[name] for name in order], [int(name) for name in order]
-        return scores, rows
+        return [_best(joined[str(i)], k) for i in range(len(queries))]
 
     def _search_vectors(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         scores, rows = self._vectors.search(vectors, k)
@@ -115,6 +134,13 @@ class Searcher:
                 "fewer, or leave --faiss out."
             )
         return scores, rows
+
+
+def _best(scores: dict[str, float], k: int) -> Found:
+    """Returns the k best of documents by number; of equal scores the lower row first."""
+    order = sorted(scores, key=lambda name: (-scores[name], int(name)))[:k]
+    rows = np.array([int(name) for name in order], np.int64)
+    return Found(np.array([scores[name] for name in order], np.float32), rows)
 
 
 def _run(

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.modeling.splade import BertSplade
 from bert_tf.modeling.text_model import TextModel
 from bert_tf.modeling.with_preprocessor import folder_of
@@ -72,10 +73,12 @@ class SparseEncoder(TextModel):
 
     @classmethod
     def from_pretrained(cls, path: str | pathlib.Path, **sizes: int) -> Self:
-        """Reads a checkpoint with an MLM head, in any form; a run says how long its texts were.
+        """Reads a checkpoint with an MLM head, in any form.
+
+        A run says how long its texts were, a folder of sentence-transformers how long they may be.
 
         Raises:
-          ValueError: if it cannot be read, or has no MLM head or vocabulary.
+          ValueError: if it cannot be read, has no MLM head or vocabulary, or pools in another way.
         """
         checkpoint = read_checkpoint(path, tower=BertSplade.tower)
         checkpoint.check()
@@ -84,7 +87,8 @@ class SparseEncoder(TextModel):
         model = BertSplade.from_checkpoint(checkpoint)
         tokenizer = make_tokenizer(checkpoint.vocab, checkpoint.config.do_lower_case)
         folder = folder_of(checkpoint)
-        sizes.setdefault("max_seq_length", int(recorded(folder, "max_seq_length") or 0))
+        stated = splade_length(pathlib.Path(folder), checkpoint.config.longest_row)
+        sizes.setdefault("max_seq_length", stated or int(recorded(folder, "max_seq_length") or 0))
         return cls(model, tokenizer, **sizes)
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:

@@ -151,7 +151,7 @@ class ServedSearch(Served):
       ids: of the documents.
       texts: of the documents; () for none.
       reranker: orders the first anew; None for none.
-      rerank_k: how many of them.
+      rerank_k: how many of them; those behind keep their order.
 
     Inputs:
       query: string [B].
@@ -159,7 +159,8 @@ class ServedSearch(Served):
 
     Outputs:
       ids: string [B, k], the best first.
-      scores: float32 [B, k], dot products, of a reranker its scores.
+      scores: float32 [B, k], dot products, of a reranker its scores; documents behind those that
+        it reads have its lowest score less 1, 2, ...
       rows: int32 [B, k], the documents' numbers.
       texts: string [B, k], if the model has them.
 
@@ -214,16 +215,23 @@ class ServedSearch(Served):
         wanted = tf.minimum(tf.maximum(k, self.rerank_k), count) if self.reranker else k
         scores, rows = self.store.search(vectors, wanted)
         if self.reranker:
-            documents = tf.gather(self.document_texts, rows)
-            found = self.reranker.from_texts(query, documents)
-            order = found["order"][:, :k]
-            scores, rows = (
-                tf.gather(part, order, batch_dims=1) for part in (found["scores"], rows)
-            )
+            scores, rows = (part[:, :k] for part in self._rerank(self.reranker, query, rows))
         outputs = {"ids": tf.gather(self.ids, rows), "scores": scores, "rows": rows}
         if self.document_texts is not None:
             outputs["texts"] = tf.gather(self.document_texts, rows)
         return outputs
+
+    def _rerank(
+        self, reranker: ServedReranker, query: tf.Tensor, rows: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Orders the first `rerank_k` of rows [B, n] anew; the others keep their order below."""
+        first, rest = rows[:, : self.rerank_k], rows[:, self.rerank_k :]
+        found = reranker.from_texts(query, tf.gather(self.document_texts, first))
+        scores, first = (
+            tf.gather(part, found["order"], batch_dims=1) for part in (found["scores"], first)
+        )
+        below = scores[:, -1:] - 1.0 - tf.range(tf.shape(rest)[1], dtype=tf.float32)
+        return tf.concat([scores, below], axis=1), tf.concat([first, rest], axis=1)
 
     def text_signatures(self) -> Signatures:
         specs = [tf.TensorSpec([None], tf.string, "query"), tf.TensorSpec([], tf.int32, "k")]

@@ -237,12 +237,25 @@ class EmbeddingTask(RowsTask):
             }
             # Another mask for each side: the same text on both has then two embeddings (SimCSE).
             seed = mix(dropout_seed + number)
+            if (before := batch.get(f"{side}/before")) is not None:
+                seed = tf.concat([[seed], before[0]], axis=0)
             vectors = self.model(flat, training=True, dropout_seed=seed)
             sides[side] = tf.cast(vectors, tf.float32)
         documents = batch["document/input_word_ids"]
         num_documents = documents.shape[1]
         by_example = tf.reshape(sides["document"], [-1, num_documents, self.model.dimension])
         return sides["query"], by_example
+
+    def sizes(self, batch: Batch) -> Batch:
+        """Returns the texts and pieces of each row and side, int32 [B, 2]."""
+        found = {}
+        for side in SIDES:
+            mask = tf.cast(batch[f"{side}/input_mask"], tf.int32)
+            mask = tf.reshape(mask, [tf.shape(mask)[0], -1, mask.shape[-1] or tf.shape(mask)[-1]])
+            pieces = mask if self.model.bert.unpad else tf.ones_like(mask)  # [B, M, T]
+            texts = tf.reduce_sum(tf.ones_like(mask[..., 0]), axis=1)
+            found[f"{side}/before"] = tf.stack([texts, tf.reduce_sum(pieces, axis=[1, 2])], axis=1)
+        return found
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
         """Returns the loss and, of in-batch losses, how many positives were found."""

@@ -54,7 +54,11 @@ class EmbeddingExample(NamedTuple):
 
 
 def read_embedding_examples(
-    paths: str, flag: str, query_column: str = "", positive_column: str = ""
+    paths: str,
+    flag: str,
+    query_column: str = "",
+    positive_column: str = "",
+    must_have: bool = True,
 ) -> list[EmbeddingExample]:
     """Reads tables.
 
@@ -62,13 +66,15 @@ def read_embedding_examples(
       paths: files, globs or tfds:NAME, separated by commas.
       flag: names them in messages.
       query_column, positive_column: names of columns; "": found by `COLUMNS`.
+      must_have: whether rows without these columns are refused; else theirs are found, too.
 
     Raises:
       ValueError: naming file and line, if columns, texts or numbers are missing or others than
         above; or naming the flag, if there is no example.
     """
     examples: list[EmbeddingExample] = []
-    known = {query_column, positive_column}.union(*COLUMNS.values())
+    given = {"query": query_column, "positive": positive_column}
+    known = set(given.values()).union(*COLUMNS.values())
     for path in list_tables(paths, flag):
         if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
             rows = _sts_rows(path)
@@ -80,7 +86,9 @@ def read_embedding_examples(
         found: tuple[str, ...] = ()
         for where, row in rows:
             if tuple(row) != found:
-                found, names = tuple(row), _find_columns(row, where, query_column, positive_column)
+                has_all = all(name in row for name in given.values() if name)
+                found = tuple(row)
+                names = _find_columns(row, where, given if must_have or has_all else {})
             examples += _examples(row, names, where)
     if not examples:
         raise ValueError(f"{flag}={paths} holds no examples; give a file with rows.")
@@ -120,15 +128,12 @@ def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
 
 
-def _find_columns(
-    row: dict[str, Any], where: str, query_column: str, positive_column: str
-) -> dict[str, list[str]]:
+def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dict[str, list[str]]:
     """Returns the columns of each part.
 
     Raises:
       ValueError: listing the columns, if the parts cannot be told.
     """
-    given = {"query": query_column, "positive": positive_column}
     if missing := [name for name in given.values() if name and name not in row]:
         raise ValueError(f"{where}: no column {missing[0]!r}; the columns are {', '.join(row)}.")
     names: dict[str, list[str]] = {}
@@ -161,7 +166,13 @@ def _find_columns(
 def _examples(
     row: dict[str, Any], names: dict[str, list[str]], where: str
 ) -> Iterator[EmbeddingExample]:
-    (query,) = _texts(row, names["query"], where)
+    queries = _texts(row, names["query"], where)
+    if len(queries) != 1:
+        raise ValueError(
+            f"{where}: {names['query'][0]} has {len(queries)} texts, expected one; give each a row "
+            "of its own."
+        )
+    (query,) = queries
     positives = _texts(row, names["positive"], where)
     negatives = _texts(row, names["negative"], where)
     if not positives:

@@ -4,7 +4,7 @@ If the texts of all other rows are negatives, a separate micro-batch would have 
 the loss would depend on the machine's memory. So the batch is embedded part by part, keeping only
 the embeddings; the loss over all embeddings of all devices is computed once, with its gradient with
 respect to each embedding; then every part is embedded again, with the same dropout, and that
-gradient is passed on:
+gradient is passed on. Dropout is that of the whole batch, however it is cut:
 
     parts --embed, forget--> embeddings [B, D] --loss--> dL/d(embedding)
     parts --embed, keep--> backward with the part's rows of it, added up
@@ -38,7 +38,13 @@ class EmbeddingTask(Task, Protocol):
     label_names: tuple[str, ...]
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
-        """Embeds rows: tensors [b, ...], where each row depends only on itself; dropout is on."""
+        """Embeds rows: tensors [b, ...], where each row depends only on itself; dropout is on.
+
+        A part of a batch has the names of `sizes`, too: int32 [b, 2], the sum over all rows before.
+        """
+
+    def sizes(self, batch: Batch) -> Batch:
+        """Returns what dropout counts of each row, rows of attention and pieces: int32 [B, 2]."""
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics of a whole batch."""
@@ -57,17 +63,18 @@ class CachedStep(TrainStep):
     def _gradients(
         self, batch: Batch, weights: dict[str, tf.Tensor], step: tf.Tensor, part: tf.Tensor
     ) -> tuple[Gradients, tf.Tensor]:
-        """See `TrainStep`; `weights` are not needed, because the loss covers all rows."""
+        """See `TrainStep`; `weights`, `part` are not needed: loss and dropout are of all rows."""
         labels = {name: batch[name] for name in self.task.label_names}
-        count = self.accumulation_steps
+        seed, count = step_seed(self.random_seed, step, tf.constant(0)), self.accumulation_steps
+        if count * self.strategy.num_replicas_in_sync > 1:
+            sizes = self.task.sizes(batch)
+            batch = {**batch, **{name: self._before(value) for name, value in sizes.items()}}
         if count == 1:
-            seed = step_seed(self.random_seed, step, part)
             with parts_compiled(self.compile_parts):
                 return self._at_once(batch, labels, seed)
         parts = {name: split_rows(value, count) for name, value in batch.items()}
 
         def micro(index: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-            seed = step_seed(self.random_seed, step, part + index)
             return {name: value[index] for name, value in parts.items()}, seed
 
         first = self._run_embed(*micro(tf.constant(0)))
@@ -152,6 +159,17 @@ class CachedStep(TrainStep):
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         cut = [split_rows(gradient, replicas)[replica] for gradient in gradients]
         return cut, row / replicas
+
+    def _before(self, sizes: tf.Tensor) -> tf.Tensor:
+        """Returns the sum of sizes [B, 2] over all rows before each, those of other devices too."""
+        starts = tf.cumsum(sizes, exclusive=True)
+        if self.strategy.num_replicas_in_sync == 1:
+            return starts
+        own = tf.reduce_sum(sizes, axis=0, keepdims=True)
+        totals = self._gather(tf.cast(own, tf.float32))  # Devices do not exchange int32.
+        context = tf.distribute.get_replica_context()
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        return starts + tf.cast(tf.cumsum(totals, exclusive=True)[replica], tf.int32)
 
     def _gather(self, value: tf.Tensor) -> tf.Tensor:
         """Returns the rows of all devices, in the order of the batch."""

@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
 from bert_tf.search.reranker import Reranker
+from bert_tf.served.models import find_kind
 from tests.shared_data import shared_data
 
 
@@ -66,6 +67,36 @@ def test_activations(
             read_cross_encoder(tmp_path / "model")
     else:
         assert read_cross_encoder(tmp_path / "model").activation == expected
+
+
+def to_release_6(folder: pathlib.Path, activation: str) -> None:
+    """Adds the files that release 6.2.0 writes; its config.json keeps what stood there before."""
+    kind = "sentence_transformers.base.modules.transformer.Transformer"
+    modules = [{"idx": 0, "name": "0", "path": "", "type": kind}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    values = {"model_type": "CrossEncoder", "activation_fn": activation, "prompts": {}}
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps({**values, "default_prompt_name": None}))
+
+
+def test_folders_of_release_6(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Scores are the golden logits, although config.json of the same folder says sigmoid."""
+    golden = np.load(source / "golden.npz")
+    pairs = [tuple(pair) for pair in golden["in_pairs"].tolist()]
+    shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
+    to_release_6(tmp_path / "model", "torch.nn.modules.linear.Identity")
+    scores = Reranker.from_pretrained(tmp_path / "model").scores(pairs)
+    np.testing.assert_allclose(scores, golden["out_logits"], atol=1e-5)
+    path = tmp_path / "model" / "config.json"
+    values = json.loads(path.read_text())
+    del values["sentence_transformers"]  # As of a model that release 6 made.
+    path.write_text(json.dumps(values))
+    found = read_cross_encoder(tmp_path / "model")
+    assert found.activation == "identity"
+    assert find_kind(found.checkpoint, str(tmp_path / "model")) == "reranker"
+    to_release_6(tmp_path / "model", "torch.nn.modules.activation.Tanh")
+    with pytest.raises(ValueError, match="config_sentence_transformers.json: the activation"):
+        read_cross_encoder(tmp_path / "model")
 
 
 def test_names_that_are_resolved_bring_activation_and_length(

@@ -179,8 +179,10 @@ def test_prompts_by_name():
     prompts = {"query": "q: ", "passage": "p: "}
     embedding = EmbeddingConfig(prompts=prompts, default_prompt="passage")
     assert embedding.side_prompt("query") == "q: "
-    assert embedding.side_prompt("document") == embedding.prompt(None) == "p: "
-    assert EmbeddingConfig().side_prompt("document") == ""
+    assert embedding.prompt(None) == embedding.prompt("passage") == "p: "
+    # Neither a prompt of another name nor the default one.
+    assert embedding.side_prompt("document") == EmbeddingConfig().side_prompt("document") == ""
+    assert EmbeddingConfig(prompts={"all": "a"}, default_prompt="all").side_prompt("query") == ""
     with pytest.raises(ValueError, match=r"'other'.*\['query', 'passage'\]"):
         embedding.prompt("other")
 
@@ -255,6 +257,48 @@ np.save(sys.argv[3], np.stack([side[name](texts) for name in ("", "query", "docu
 """
 
 
+def embedded_by_library(folder, texts, tmp_path):
+    """Returns what encode, encode_query and encode_document of the library itself give.
+
+    Skips unless SENTENCE_TRANSFORMERS_PYTHON names a Python that has it.
+    """
+    python = os.environ.get("SENTENCE_TRANSFORMERS_PYTHON")
+    if not python:
+        pytest.skip("set SENTENCE_TRANSFORMERS_PYTHON to a Python with sentence-transformers")
+    script, out = tmp_path / "oracle.py", tmp_path / "out.npy"
+    script.write_text(ORACLE)
+    command = [python, str(script), str(folder), json.dumps(texts), str(out)]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
+    return np.load(out)
+
+
+def embedded_by_us(model, texts):
+    methods = model.encode, model.encode_query, model.encode_document
+    return np.stack([method(texts) for method in methods])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("prompts", "default"),
+    [
+        ({"query": "what is ", "passage": "this: "}, None),
+        ({"query": "what is ", "passage": "this: "}, "passage"),
+        ({"passage": "this: ", "corpus": "that "}, "corpus"),
+        ({"query": "what is ", "document": "", "passage": "this: "}, "query"),
+    ],
+)
+def test_prompts_of_sides_are_those_of_sentence_transformers(tmp_path, prompts, default):
+    folder, texts, _ = golden("mean_normalize")
+    path = copy(folder, tmp_path / "new")
+    values = {"prompts": prompts, "default_prompt_name": default}
+    change(path / "config_sentence_transformers.json", prompts=None)
+    content = json.loads((path / "config_sentence_transformers.json").read_text())
+    (path / "config_sentence_transformers.json").write_text(json.dumps(content | values))
+    expected = embedded_by_library(path, texts[:5], tmp_path)
+    found = embedded_by_us(BertEmbedder.from_pretrained(path), texts[:5])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "dense"),
@@ -267,10 +311,6 @@ np.save(sys.argv[3], np.stack([side[name](texts) for name in ("", "query", "docu
     ],
 )
 def test_sentence_transformers_loads_what_is_written(tmp_path, pooling, dense):
-    """Runs where SENTENCE_TRANSFORMERS_PYTHON names a Python that has the library."""
-    python = os.environ.get("SENTENCE_TRANSFORMERS_PYTHON")
-    if not python:
-        pytest.skip("set SENTENCE_TRANSFORMERS_PYTHON to a Python with sentence-transformers")
     folder, texts, _ = golden("cls")
     config = read_checkpoint(folder).config
     sizes = [config.hidden_size, *(size for _, size in dense)]
@@ -288,13 +328,8 @@ def test_sentence_transformers_loads_what_is_written(tmp_path, pooling, dense):
     keras.utils.set_random_seed(3)
     model = BertEmbedder.from_pretrained(folder, ["cls/"], embedding=embedding)
     model.save_pretrained(tmp_path / "new")
-    script, out = tmp_path / "oracle.py", tmp_path / "out.npy"
-    script.write_text(ORACLE)
-    command = [python, str(script), str(tmp_path / "new"), json.dumps(texts), str(out)]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
-    expected = np.load(out)
-    found = [method(texts) for method in (model.encode, model.encode_query, model.encode_document)]
-    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+    expected = embedded_by_library(tmp_path / "new", texts, tmp_path)
+    np.testing.assert_allclose(embedded_by_us(model, texts), expected, atol=1e-5)
 
 
 def test_a_path_out_of_the_folder_is_refused(tmp_path):

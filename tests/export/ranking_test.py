@@ -113,6 +113,14 @@ def test_search_and_rerank(index: pathlib.Path) -> None:
     assert answer["rows"].numpy()[0].tolist() == first[best].tolist()
     np.testing.assert_allclose(answer["scores"][0], scores[best], atol=1e-5)
 
+    served.rerank_k = 3  # The others follow as the store has them, below the worst of these.
+    answer = served.search(tf.constant(["the river"]), tf.constant(5))
+    best = [*np.argsort(-scores[:3], kind="stable"), 3, 4]
+    assert answer["rows"].numpy()[0].tolist() == first[best].tolist()
+    low = scores[:3].min()
+    expected = [*np.sort(scores[:3])[::-1], low - 1, low - 2]
+    np.testing.assert_allclose(answer["scores"][0], expected, atol=1e-5)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reranker", "search and rerank"])

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.dropout import Dropout, _sequence, dropout, mix, random_bits
+from bert_tf.modeling.fusion import parts_compiled
 
 SHAPE = (64, 8, 32, 32)
 SIZE = np.prod(SHAPE)
@@ -94,6 +95,21 @@ def test_masks_of_all_shapes_and_layers_are_traced_once():
     for salt, shape in enumerate([(2, 5), (4, 1, 2), (6,)]):
         assert random_bits(shape, tf.constant(1), salt).shape == shape
     assert _sequence.experimental_get_tracing_count() == traced
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "of_rows", "before"),
+    [((6, 2, 3), True, (2, 99)), ((6, 5), False, (99, 2)), ((6, 3, 5), False, (99, 6))],
+)
+def test_parts_have_the_masks_of_the_whole(compiled, shape, of_rows, before):
+    """Cut behind the second row, of attention or pieces; of [B, T, D] it has 3 pieces."""
+    with parts_compiled(compiled):
+        whole = dropout(tf.ones(shape), 0.4, tf.constant(8), 2, of_rows).numpy()
+        ones = tf.ones((4, *shape[1:]))
+        part = dropout(ones, 0.4, tf.constant([8, *before]), 2, of_rows)
+    np.testing.assert_array_equal(part, whole[2:])
+    assert whole.any() and not whole.all()
 
 
 def test_spectrum_is_flat():

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.search import bulk, documents, embedding
 from bert_tf.search.bulk import check_ids, embed_shard, read_file
 from tests.search import bulk_stand_in
@@ -165,7 +166,8 @@ def test_a_file_that_changed_since_the_job_began_is_not_read(tmp_path: pathlib.P
 
 def test_a_home_folder_that_no_shell_has_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
-    assert bulk.absolute("~/vectors") == "/home/ada/vectors"
+    assert absolute_path("~/vectors") == "/home/ada/vectors"
+    assert absolute_path("hf://ada/vectors") == "hf://ada/vectors"
 
 
 def test_a_folder_of_another_job_is_refused(tmp_path: pathlib.Path) -> None:

@@ -46,6 +46,18 @@ def test_more_queries_than_are_scored_at_once(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(rows, order)
 
 
+def test_searches_with_and_without_scales_follow_each_other() -> None:
+    """With another number of documents each, so that the sizes are not traced any more."""
+    random = np.random.default_rng(4)
+    queries = random.normal(size=[3, 6]).astype(np.float32)
+    for count, is_scaled in ((40, False), (41, True), (42, False), (43, True), (44, False)):
+        documents = random.integers(-127, 127, size=[count, 6]).astype(np.int8)
+        scales = random.uniform(0.5, 1, size=count).astype(np.float32) if is_scaled else None
+        expected = queries @ documents.T * (1 if scales is None else scales)
+        scores, _ = top_k(queries, documents, 5, scales=scales)
+        np.testing.assert_allclose(scores, -np.sort(-expected)[:, :5], rtol=1e-5)
+
+
 def test_scales_multiply_the_scores_of_their_documents() -> None:
     documents = np.array([[1], [1], [1]], np.int8)
     scales = np.array([0.5, 2.0, 1.0], np.float32)

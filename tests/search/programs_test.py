@@ -100,11 +100,14 @@ def test_built_added_to_and_searched(
 ) -> None:
     model, index = fixture("mean_normalize"), tmp_path / "index"
     first = write_corpus(tmp_path / "first.jsonl", {"a": TEXTS["a"]})
-    given = {"init_checkpoint": model, "output_dir": index}
+    monkeypatch.chdir(model.parent)  # The searches below are in another folder.
+    given = {"init_checkpoint": model.name, "output_dir": index}
     done = run("build_index", input_file=first, **given)
     assert done.returncode == 0 and "1 documents" in done.printed, done.printed
     done = run("build_index", input_file=first, **given)
     assert done.returncode == 1 and "exists already; give --add" in done.printed
+    monkeypatch.chdir(tmp_path)
+    given["init_checkpoint"] = model
     rest = write_corpus(tmp_path / "rest.jsonl", {key: TEXTS[key] for key in "bc"})
     done = run("build_index", "--add", input_file=rest, **given)
     assert done.returncode == 0 and Index(index).ids == ["a", "b", "c"], done.printed
@@ -137,5 +140,7 @@ def test_built_added_to_and_searched(
     own = tmp_path / "own"
     own.mkdir()
     write(own, corpus, [{"_id": "a", "text": TEXTS["a"]}], "a\tb\t1\na\tc\t1\n")
-    done = run("search", "--ignore_identical_ids", index=index, data_dir=own)
+    options = {"index": index, "data_dir": own, "output_file": tmp_path / "own.run"}
+    done = run("search", "--ignore_identical_ids", **options)
     assert "recall@100 = 1.0000" in done.stdout, done.printed
+    assert read_run(tmp_path / "own.run")["a"].keys() == {"b", "c"}

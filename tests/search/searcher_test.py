@@ -38,7 +38,7 @@ class CrossEncoder:
         return cls()
 
     def logits(self, pairs):
-        return np.array([{"text c": 9.0, "text b": 1.0}.get(text, 0.0) for _, text in pairs])
+        return np.float32([{"text c": 9.0, "text b": 1.0}.get(text, 0.0) for _, text in pairs])
 
 
 @pytest.fixture
@@ -54,14 +54,15 @@ def folder(tmp_path, monkeypatch):
 
 
 def found(folder, k=4, **options):
-    scores, rows = Searcher(folder, **options).search(["query"], k)
-    return scores[0].tolist(), "".join("abcd"[row] for row in rows[0])
+    first, again = Searcher(folder, **options).search(["query", "again"], k)
+    assert (first.rows == again.rows).all() and first.scores.dtype == np.float32
+    return first.scores.tolist(), "".join("abcd"[row] for row in first.rows)
 
 
 def test_vectors_or_words_alone(folder):
     scores, order = found(folder)
     assert order == "abcd" and scores == pytest.approx([1.0, 0.8, 0.6, 0.0])
-    assert found(folder, mode="words") == ([5.0, 2.0, 2.0, 0.0], "dbca")
+    assert found(folder, mode="words") == ([5.0, 2.0, 2.0], "dbc")  # a shares no word.
 
 
 def test_ranks_are_joined(folder):
@@ -84,6 +85,29 @@ def test_weight_of_vectors(folder, fusion):
 def test_a_reranker_orders_the_first_anew(folder):
     assert found(folder, k=2, reranker="ce", rerank_k=3) == ([9.0, 1.0], "cb")
     assert found(folder, k=2, reranker="ce", rerank_k=2)[1] == "ba"
+
+
+def test_documents_behind_those_that_a_reranker_reads_keep_their_order(folder):
+    """Logits of a, b, c, d are 0, 1, 9, 0."""
+    assert found(folder, k=4, reranker="ce", rerank_k=2) == ([1.0, 0.0, -1.0, -2.0], "bacd")
+    assert found(folder, k=3, reranker="ce", rerank_k=1) == ([0.0, -1.0, -2.0], "abc")
+    assert found(folder, mode="words", reranker="ce", rerank_k=2) == ([1.0, 0.0, -1.0], "bdc")
+
+
+def test_words_that_no_document_has_find_none_to_rerank(folder, monkeypatch):
+    monkeypatch.setitem(globals(), "WORDS", np.zeros(4, np.float32))
+    assert found(folder, mode="words", reranker="ce") == ([], "")
+
+
+def test_a_model_that_has_moved(folder, monkeypatch):
+    def missing(source, *_):
+        raise ValueError(f"{source} does not exist.")
+
+    monkeypatch.setattr(searcher, "SearchEmbedder", missing)
+    with pytest.raises(ValueError, match="'where', .* give the model as --init_checkpoint"):
+        Searcher(folder)
+    with pytest.raises(ValueError, match=r"^there does not exist.$"):
+        Searcher(folder, model="there")
 
 
 def test_fewer_than_asked_for_are_no_documents(folder, monkeypatch):

@@ -1,11 +1,13 @@
 """Sparse vectors: the pooling beside a slow twin, and search beside dense products."""
 
+import json
 import os
 import pathlib
 
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.search.splade import SparseEncoder, SparseIndex, SparseVectors
 from tests.tiny_model import write_tiny_model
@@ -84,6 +86,51 @@ def test_texts_are_as_long_as_the_run_had_them_or_as_one_says(tmp_path: pathlib.
     assert SparseEncoder.from_pretrained(trained, max_seq_length=20).max_seq_length == 20
     with pytest.raises(ValueError, match="max_seq_length is 49, but the model has 48"):
         SparseEncoder.from_pretrained(trained, max_seq_length=49)
+
+
+def write_sparse_encoder(folder: pathlib.Path, **pooling: str) -> pathlib.Path:
+    """Writes a folder as sentence-transformers' SparseEncoder does, of texts up to 30 pieces."""
+    from tests.export.made_models import write_model
+
+    plain = write_model(folder / "plain", "fill_mask")
+    path = folder / "sparse"
+    write_checkpoint(read_checkpoint(plain), path, "huggingface")
+    start = "sentence_transformers.sparse_encoder.models."
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{start}MLMTransformer"},
+        {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": f"{start}SpladePooling"},
+    ]
+    (path / "1_SpladePooling").mkdir()
+    settings = {"pooling_strategy": "max", "activation_function": "relu", **pooling}
+    for name, values in {
+        "modules.json": modules,
+        "config_sentence_transformers.json": {"model_type": "SparseEncoder"},
+        "sentence_bert_config.json": {"max_seq_length": 30, "do_lower_case": False},
+        "1_SpladePooling/config.json": settings,
+    }.items():
+        (path / name).write_text(json.dumps(values))
+    return path
+
+
+def test_folders_of_sentence_transformers_say_how_long_texts_are(tmp_path: pathlib.Path) -> None:
+    path = write_sparse_encoder(tmp_path)
+    encoder = SparseEncoder.from_pretrained(path)
+    assert encoder.max_seq_length == 30
+    assert SparseEncoder.from_pretrained(path, max_seq_length=20).max_seq_length == 20
+    plain = SparseEncoder.from_pretrained(tmp_path / "plain", max_seq_length=30)
+    found, expected = (one.encode(TEXTS).weights for one in (encoder, plain))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("pooling_strategy", "sum"), ("activation_function", "log1p_relu")]
+)
+def test_other_weights_of_sentence_transformers_are_refused(
+    tmp_path: pathlib.Path, key: str, value: str
+) -> None:
+    path = write_sparse_encoder(tmp_path, **{key: value})
+    with pytest.raises(ValueError, match=f"1_SpladePooling/config.json: {key} is '{value}'"):
+        SparseEncoder.from_pretrained(path)
 
 
 def test_a_model_without_the_head_is_refused(tmp_path: pathlib.Path) -> None:

@@ -34,6 +34,17 @@ def test_pairs_triplets_lists_and_texts(tmp_path):
     assert read(path, "title", "text") == [("x", "y", (), ())]
 
 
+def test_columns_that_another_file_has(tmp_path):
+    """Scored pairs beside a training file with columns of its own."""
+    path = tmp_path / "sts-dev.csv"
+    path.write_text("main\tMSR\t2012\t1\t2.5\tA plane.\tA jet.\n")
+    with pytest.raises(ValueError, match="no column 'title'"):
+        read(path, "title", "text")
+    assert read(path, "title", "text", False) == [("A plane.", "A jet.", (), (0.5,))]
+    path = write(tmp_path / "c.jsonl", {"query": "q", "title": "x", "text": "y", "positive": "p"})
+    assert read(path, "title", "text", False) == [("x", "y", (), ())]
+
+
 def test_plain_texts_are_told_from_tables(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\ufeff\nThe first, with a comma.\r\n \nA second\twith a tab\n")
@@ -88,6 +99,8 @@ def test_scores_of_pairs_and_margins(tmp_path):
         ({"query": "x", "anchor": "z", "positive": "y"}, ["query and anchor could both be"]),
         ({"query": "x", "positive": "  "}, ["positive is '  '", "expected a text"]),
         ({"query": 3, "positive": "y"}, ["query is 3"]),
+        ({"query": ["x", "z"], "positive": "y"}, ["query has 2 texts, expected one"]),
+        ({"query": [], "positive": "y"}, ["query has 0 texts, expected one"]),
         ({"query": "x", "positives": []}, ["no positive"]),
         ({"query": "x", "positive": "y", "negative": "y"}, ["'y' is both a negative and"]),
         ({"query": "x", "positive": "y", "score": "high"}, ["score is 'high'", "number"]),

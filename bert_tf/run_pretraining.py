@@ -8,6 +8,7 @@ The run directory is self-contained, and the same command resumes a run that was
 import dataclasses
 import math
 import pathlib
+from typing import Any
 
 from absl import logging
 
@@ -196,7 +197,8 @@ def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
             share, steps = f"{part}_proportion", f"num_{part}_steps"
             if share in given and steps not in given:
                 count = int(getattr(optimization, share) * optimization.num_train_steps)
-                optimization = dataclasses.replace(optimization, **{steps: count})
+                changed: dict[str, Any] = {steps: count}
+                optimization = dataclasses.replace(optimization, **changed)
         optimization.check_lengths()
         return optimization
     in_steps = {

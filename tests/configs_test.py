@@ -90,6 +90,23 @@ def test_phases_add_up_to_the_papers_steps(parsed):
     assert sum(phase["num_train_steps"] for phase in phases) == 1_000_000
 
 
+def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed):
+    """As the recipe of a budget of minutes, when it is given steps."""
+    minutes = parsed["one_hour"]
+    assert (minutes["num_warmup_steps"], minutes["num_cooldown_steps"]) == (0, 0)
+    shares = {"num_warmup_steps": 150, "num_cooldown_steps": 1500}  # 0.05 and 0.5 of 3,000
+    for given, expected in (
+        ([], shares),
+        (["--num_cooldown_steps=300"], {**shares, "num_cooldown_steps": 300}),
+    ):
+        with own_flags():
+            module = runpy.run_module("bert_tf.run_pretraining", run_name="again")
+            file = f"--flagfile={ROOT / 'configs/one_hour.flags'}"
+            flags.FLAGS(["run", file, "--train_minutes=0", "--num_train_steps=3000", *given])
+            optimizer = module["read_configs"]().optimizer
+        assert {name: getattr(optimizer, name) for name in shares} == expected
+
+
 # Width, layers, heads, embedding, generator's width, batch, T, rate: Clark et al. 2020, table 6.
 ELECTRAS = {
     "electra_small": (256, 12, 4, 128, 64, 128, 128, 5e-4),

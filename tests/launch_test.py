@@ -108,8 +108,8 @@ def launched(monkeypatch, given, *command):
     started = []
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
     monkeypatch.setattr(launch, "run_here", lambda *_: 0)
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(**given):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["launch", *(f"--{name}={value}" for name, value in given.items())])
         launch.main(list(command))
     ((_, words, environment),) = started
     return words, json.loads(environment["TF_CONFIG"])
@@ -121,6 +121,9 @@ def launched(monkeypatch, given, *command):
         ({}, "program", "Give one of --local_workers"),
         ({"local_workers": 2, "slurm": True}, "program", "Give one of --local_workers"),
         ({"local_workers": 2}, "--seed=1", "No program"),
+        ({"hosts": "a:1", "restarts": 3}, "program", "restarts=3 has no effect without local"),
+        ({"slurm": True, "worker_logs": "x"}, "program", "worker_logs=x has no effect"),
+        ({"local_workers": 2, "index": 1}, "program", "index=1 has no effect without hosts"),
     ],
 )
 def test_wrong_flags_are_said(monkeypatch, given, program, message):

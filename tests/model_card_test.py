@@ -66,7 +66,11 @@ def test_a_card_says_what_the_run_recorded(tmp_path):
 
 def test_a_card_of_pre_training_shows_the_baseline(tmp_path):
     results = "global_step = 40\nmasked_lm_accuracy = 0.5\nunigram_masked_lm_accuracy = 0.075\n"
-    card = write_card(tmp_path, "fill_mask", {"input_file": "/a/b/*.txt"}, results)
+    numbers = {"train_minutes": "60.0", "num_train_steps": "0", "warmup_proportion": "0.05"}
+    flags = {"input_file": "/a/b/*.txt", "num_warmup_steps": "0", **numbers}
+    card = write_card(tmp_path, "fill_mask", flags, results)
+    assert "| train minutes | 60.0 |" in card.text and "| warmup proportion | 0.05 |" in card.text
+    assert "num train steps" not in card.text and "num warmup steps" not in card.text
     assert "| accuracy of masked pieces | 0.5000 | 0.0750 |" in card.text
     assert card.data.pipeline_tag == "fill-mask"
     assert card.data.eval_results[0].dataset_name == "held-out text"

@@ -1,6 +1,7 @@
 """Checkpoints: whole or absent, exact, and refused where they do not fit."""
 
 import json
+import math
 import resource
 import threading
 
@@ -59,6 +60,18 @@ def test_a_better_one_takes_the_place_of_the_best(directory):
         path.unlink()
     directory.mark_best(3, -0.9)  # the best there is
     assert directory.best() == {"step": 3, "score": -0.9}
+
+
+def test_a_score_that_is_not_finite_is_none(directory):
+    for step, score in ((1, math.nan), (2, -math.inf)):
+        directory.save(step, {})
+        directory.mark_best(step, score)
+    directory.check_best({1: math.nan, 2: -math.inf})
+    assert directory.best() is None
+    directory.mark_best(2, -5.0)
+    directory.save(3, {})
+    directory.mark_best(3, math.nan)
+    assert directory.best() == {"step": 2, "score": -5.0}
 
 
 def test_best_is_restored_whatever_came_after(directory):

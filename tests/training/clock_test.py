@@ -270,3 +270,4 @@ def test_all_hosts_have_the_rates_of_the_chief(tmp_path, monkeypatch):
         lines = read_metrics(tmp_path / name / "metrics.jsonl")
         rates.append([line["learning_rate"] for line in lines])
     assert heard != told and rates[0] == rates[1]
+    assert told[0][0] == 0.5 and told[1][0] == 1.0  # One step each, until the speed is known.

@@ -1,6 +1,7 @@
 """Lines of a run: added up, dropped beyond a checkpoint, and named when they are damaged."""
 
 import json
+import math
 import random
 
 import pytest
@@ -28,6 +29,19 @@ def test_a_line_holds_the_ratios_of_the_sums_since_the_last(tmp_path):
         {"step": 2, "loss": 2.0, "a": 2.0, **rest},
         {"step": 4, "loss": 1.5, "a": 1.5, **rest},
     ]
+
+
+def test_what_is_not_finite_is_null_in_the_file_and_nan_again(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl", ("a",), ("a",), 1)
+    row = {"a_total": math.inf, "a_weight": 1.0, "learning_rate": 0.5, "gradient_norm": math.nan}
+    log.add(1, row)
+    written = '{"step": 1, "loss": null, "a": null, "learning_rate": 0.5, "gradient_norm": null}\n'
+    assert log.path.read_text() == written
+    (line,) = read_metrics(log.path)
+    assert line["learning_rate"] == 0.5 and math.isnan(line["gradient_norm"])
+    log.path.write_text(written + written.replace("1", "2", 1))
+    drop_lines(log.path, 1)
+    assert log.path.read_text() == written
 
 
 def test_lines_beyond_a_checkpoint_are_dropped(path):

@@ -670,7 +670,8 @@ class OptimizerConfig(Config):
     )
     warmup_proportion: float = share(
         0.1,
-        "Share of the run in which the learning rate rises, if num_warmup_steps is not given.",
+        "Share of the run in which the learning rate rises, if num_warmup_steps is not given; in "
+        "pre-training by steps only if this flag is given, else there are 10,000.",
     )
     cooldown_proportion: float = share(
         0.0,

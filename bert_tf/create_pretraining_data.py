@@ -27,7 +27,7 @@ DATA_FLAGS = (
     "random_seed use_next_sentence sentence_order deduplicate num_workers"
 ).split()
 config_flags.define_flags(DataConfig, only=DATA_FLAGS)
-config_flags.define_flags(MaskingConfig)
+config_flags.define_flags(MaskingConfig, without=("masked_lm_prob_end",))
 config_flags.define_flags(ModelConfig, only=("tokenizer",))
 flags.DEFINE_string("output_file", "", "Comma-separated TFRecord files to write.")
 flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents (uncased model).")

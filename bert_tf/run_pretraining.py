@@ -64,7 +64,9 @@ def read_configs() -> PretrainingConfigs:
     configs = PretrainingConfigs(
         *map(config_flags.from_flags, PretrainingConfigs.__annotations__.values())
     )
-    configs = configs._replace(optimizer=with_length(configs.optimizer))
+    configs = configs._replace(
+        optimizer=with_length(configs.optimizer, configs.training.output_dir)
+    )
     data, training = configs.data, configs.training
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, for example runs/my_bert.")
@@ -185,7 +187,7 @@ def check_share(configs: PretrainingConfigs) -> None:
     logging.warning("%s", message)
 
 
-def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
+def with_length(optimization: OptimizerConfig, output_dir: str) -> OptimizerConfig:
     """Lets --train_minutes take the place of steps, and shares of the run that of numbers of steps.
 
     Raises:
@@ -196,7 +198,9 @@ def with_length(optimization: OptimizerConfig) -> OptimizerConfig:
         for part in ("warmup", "cooldown"):
             share, steps = f"{part}_proportion", f"num_{part}_steps"
             if share in given and steps not in given:
+                begun = recorded(output_dir, steps)
                 count = int(getattr(optimization, share) * optimization.num_train_steps)
+                count = int(begun) if begun else count  # A run goes on as it began.
                 changed: dict[str, Any] = {steps: count}
                 optimization = dataclasses.replace(optimization, **changed)
         optimization.check_lengths()

@@ -23,7 +23,7 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX
 
 config_flags.define_flags(DataConfig, only=("input_file", "vocab_file", "random_seed"))
-config_flags.define_flags(MaskingConfig)
+config_flags.define_flags(MaskingConfig, without=("masked_lm_prob_end",))
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Examples to print.", lower_bound=1)
 
 RED, GREEN, YELLOW, PLAIN = "\033[31m", "\033[32m", "\033[33m", "\033[0m"

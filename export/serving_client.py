@@ -144,7 +144,8 @@ class ServingClient:
                 f"{_listed(signature['inputs'])}; received {_listed(inputs) or 'nothing'}."
             )
         arrays = {
-            key: to_array(key, inputs[key], spec) for key, spec in signature["inputs"].items()
+            key: to_array(key, inputs[key], spec)
+            for key, spec in sorted(signature["inputs"].items())
         }
         sizes = {key: len(inputs[key]) for key, array in arrays.items() if np.ndim(array)}
         if len(set(sizes.values())) > 1:

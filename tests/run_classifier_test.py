@@ -270,6 +270,11 @@ def test_numbers(folder):
         alone["label_kind"] = "class"
         message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **alone})
         assert f"{path} was trained with labels of kind number, not class" in message
+    converted = {"input": path, "output": folder / "converted", "to": "huggingface"}
+    finish(run("convert_checkpoint", **converted))
+    theirs = {**alone, "init_checkpoint": folder / "converted"}
+    message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **theirs})
+    assert "is for labels of kind number, not class; give --label_kind=number" in message
     worst = read_tsv(path / "worst_errors.tsv")
     np.testing.assert_allclose(
         [float(row["loss"]) for row in worst], np.sort(squares)[::-1][:3], atol=1e-4

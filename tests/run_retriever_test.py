@@ -157,6 +157,8 @@ def test_single_texts_need_dropout(folder):
     assert fine_tune(PROGRAM, **given, hidden_dropout_prob=0.1) == 0
     config = json.loads((folder / "simcse" / "bert_config.json").read_text())
     assert config["hidden_dropout_prob"] == 0.1
+    taught = {"teacher": given["init_checkpoint"], "learn_labels": "false"}
+    assert fine_tune(PROGRAM, **{**given, "output_dir": folder / "taught"}, **taught) == 0
 
 
 @pytest.mark.slow

@@ -69,6 +69,11 @@ class Run:
         return self.number("num_train_steps")
 
     @property
+    def share_moves(self) -> bool:
+        """Whether the share of masks changes over the run, and the loss with it."""
+        return self.number("masked_lm_prob_end", 0.0) > 0
+
+    @property
     def is_pretraining(self) -> bool:
         return "masked_lm_prob" in self.flags or any("masked_lm_loss" in row for row in self.steps)
 
@@ -197,7 +202,7 @@ def _judge_curve(run: Run, found: Diagnosis, curve: Curve, tower: str = "") -> N
     means = np.convolve(losses, np.ones(size) / size, "valid")
     found.judge(
         thresholds.DISCRIMINATOR_DIVERGENCE if of_discriminator else thresholds.DIVERGENCE,
-        float(means[-1] - means.min()),
+        math.nan if run.share_moves else float(means[-1] - means.min()),
         f"The loss{whose} goes up",
         "Stop it. Start from the checkpoint before the rise with a lower --learning_rate.",
         measured=f"{means[-1]:.2f} at the end, {means.min():.2f} about step "
@@ -221,7 +226,7 @@ def _judge_curve(run: Run, found: Diagnosis, curve: Curve, tower: str = "") -> N
     is_high = rates.size > 0 and rates.mean() >= 0.2 * run.number("learning_rate", 0.0)
     found.judge(
         thresholds.PLATEAU,
-        float(middle.mean() - last.mean()) if is_high else math.nan,
+        float(middle.mean() - last.mean()) if is_high and not run.share_moves else math.nan,
         f"The loss{whose} stagnates",
         "At the unigram baseline the rate is too high or the data are broken; well below it the "
         "model is as good as it gets: train a larger one, or stop.",
@@ -236,6 +241,8 @@ def _judge_generator(run: Run, found: Diagnosis) -> None:
         return
     lowest = run.number("masked_lm_prob")
     chosen = (lowest + (run.number("masked_lm_prob_to", 0.0) or lowest)) / 2
+    if end := run.number("masked_lm_prob_end", 0.0):  # Of the last third the mean.
+        chosen = lowest + (end - lowest) * 5 / 6
     # Long rows have no room for more predictions; with shorter ones more pieces are chosen.
     room = run.number("max_predictions_per_seq") / run.number("max_seq_length")
     chosen = min(chosen, room) if room > 0 else chosen
@@ -260,7 +267,7 @@ def _judge_evaluations(run: Run, found: Diagnosis) -> None:
     best = int(losses.argmin())
     found.judge(
         thresholds.OVERFITTING,
-        float(losses[-1] - losses[best]),
+        math.nan if run.share_moves else float(losses[-1] - losses[best]),
         "Evaluations get worse",
         "Use the best checkpoint (best_checkpoint.json), stop earlier "
         "(--early_stopping_evaluations), or give more data.",
@@ -269,7 +276,7 @@ def _judge_evaluations(run: Run, found: Diagnosis) -> None:
     )
     logged, training = run.curve(name)
     near = training[(logged > 0.9 * steps[-1]) & (logged <= steps[-1])]
-    if near.size:
+    if near.size and not run.share_moves:
         found.judge(
             thresholds.GAP,
             float(losses[-1] - near.mean()),

@@ -7,6 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import config_flags
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
@@ -72,6 +73,20 @@ class Classifier(Program):
             given.check_without_scores("labels that are numbers")
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
+
+    def begin_from(self, weights: Checkpoint | None) -> None:
+        """Refuses weights whose head is for labels of another kind, if they are used as they are.
+
+        Raises:
+          ValueError: naming both kinds.
+        """
+        if weights is None or self.configs.training.do_train:
+            return
+        if weights.label_kind and weights.label_kind != self.kind:
+            raise ValueError(
+                f"{weights.source} is for labels of kind {weights.label_kind}, not {self.kind}; "
+                f"give --label_kind={weights.label_kind}."
+            )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the splits that the flags ask for."""

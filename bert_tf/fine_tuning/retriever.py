@@ -150,6 +150,8 @@ class Retriever(Program):
         config, prompts = self.configs.model, set(packer.prompts.values())
         same = [example for example in examples if example.query == example.positive]
         has_dropout = config.hidden_dropout_prob or config.attention_probs_dropout_prob
+        if not self.configs.task.learn_labels:  # The teacher's embedding is learned.
+            return
         if 2 * len(same) > len(examples) and not has_dropout and len(prompts) == 1:
             raise ValueError(
                 f"{same[0].source} is a text alone, whose two embeddings differ by dropout alone "

@@ -7,7 +7,7 @@ vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -138,6 +138,8 @@ class BertEmbedder(FromPretrained, keras.Model):
           ValueError: if the model has no vocabulary, no prompt with that name, or `texts` is a
             single string, or holds something else, which is named with its index.
         """
+        if isinstance(texts, Iterator):
+            texts = list(texts)
         if isinstance(texts, str) or len(texts):
             texts = read_texts(texts)
         before = self.embedding.prompt(prompt_name) if prompt is None else prompt

@@ -150,7 +150,8 @@ class Trainer:
             self.guard.restore(self._loop_state.get("guard", {}))
         if self.clock:
             self.clock.restore(self._loop_state.get("clock", {}))
-            self._evaluation_seconds = self._loop_state.get("evaluation_seconds", 0.0)
+            measured = self._loop_state.get("evaluation_seconds", 0.0)
+            self._evaluation_seconds = self._evaluation_seconds or measured
             self.num_train_steps = self.clock.plan.last_step
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
@@ -234,7 +235,7 @@ class Trainer:
                 "bad_steps": self.bad_steps.state(),
                 "guard": self.guard.state() if self.guard else {},
                 "clock": self.clock.state() if self.clock else {},
-                "evaluation_seconds": self._evaluation_seconds,
+                "evaluation_seconds": self._evaluation_seconds_or_guess() if self.clock else 0.0,
             }
             with self.progress.timed("save_seconds"):
                 self.directory.start_save(self.step, state)

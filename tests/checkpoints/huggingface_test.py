@@ -257,7 +257,10 @@ def test_configurations_that_are_not_berts(tmp_path):
         ),
         ({"hidden_act": []}, "hidden_act is .., expected one of"),
         ({"architectures": "BertModel"}, "architectures is 'BertModel', expected a list"),
-        ({"layer_norm_eps": float("nan")}, "layer_norm_eps: received nan, expected a number"),
+        (
+            {"layer_norm_eps": float("nan")},
+            "layer_norm_eps: received nan, expected a finite number",
+        ),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers: received 1000000, expected at most"),
         ({"hidden_size": "wide"}, "hidden_size: expected int, received 'wide'"),
     ):

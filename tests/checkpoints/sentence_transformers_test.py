@@ -173,6 +173,8 @@ def test_what_is_no_text_is_named_before_anything_is_computed():
         with pytest.raises(ValueError, match=message):
             embedder.encode(texts)
     assert embedder.encode([]).shape == (0, embedder.dimension)
+    two = embedder.encode(["a", "b"])
+    np.testing.assert_array_equal(embedder.encode(text for text in ("a", "b")), two)
 
 
 def test_prompts_by_name():

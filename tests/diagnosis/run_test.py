@@ -200,6 +200,16 @@ def test_events_are_told(tmp_path):
     assert told == [("SERIOUS", "3 events; the run stopped at step 1,200")]
 
 
+def test_a_loss_that_moves_with_the_share_of_masks_is_not_judged(tmp_path):
+    """The share goes up from 15 to 40 %, and the loss by 1.5 nats."""
+    rising = pretraining_lines(masked_lm_loss=lambda s: 2.0 + 1.5 * s / STEPS)
+    rows = [{"step": s, "masked_lm_loss": 2.0 + s / STEPS} for s in (250, 500, 750, STEPS)]
+    flags = {**MASKED, "masked_lm_prob_end": 0.4}
+    assert not diagnose(tmp_path / "moves", rising, flags, evaluations=rows)
+    found = diagnose(tmp_path / "stays", rising, MASKED, evaluations=rows)
+    assert {"The loss goes up", "Evaluations get worse"} <= found.keys()
+
+
 def test_overfitting(tmp_path):
     rows = [{"step": s, "masked_lm_loss": 3.5 + abs(s - 500) / 800} for s in (250, 500, 750, STEPS)]
     found = diagnose(tmp_path, pretraining_lines(), evaluations=rows)

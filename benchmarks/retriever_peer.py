@@ -5,9 +5,9 @@
         --max_seq_length=128 --output_dir=runs/peer-1
 
 Rows, loss, batches, optimizer and schedule are those of the command of docs/retrieval.md: each
-positive with its query and the query's first mined negative, no text twice in a batch, in-batch
-negatives, AdamW with a tenth of the steps as warm-up. For a Python with sentence-transformers; this
-file imports nothing of the project.
+positive with its query and the query's first mined negative, if it has one; no text twice in a
+batch; in-batch negatives; AdamW with a tenth of the steps as warm-up. For a Python with
+sentence-transformers; this file imports nothing of the project.
 """
 
 import argparse
@@ -20,15 +20,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.losses import MultipleNegativesRankingLoss
 
 WEIGHT_DECAY, WARMUP = 0.01, 0.1
-Row = tuple[str, str, str]
+Row = tuple[str, ...]
 
 
 def read_rows(path: str) -> list[Row]:
-    """Returns (query, positive, first negative) of every positive."""
+    """Returns (query, positive) of every positive, and the query's first negative if it has one."""
     rows = []
     for line in pathlib.Path(path).read_text(encoding="utf8").splitlines():
         row = json.loads(line)
-        rows += [(row["query"], text, row["negatives"][0]) for text in row["positives"]]
+        rows += [(row["query"], text, *row["negatives"][:1]) for text in row["positives"]]
     return rows
 
 
@@ -79,7 +79,8 @@ def main() -> None:
         share = step / warmup if step < warmup else 1 - step / len(batches)
         for group in optimizer.param_groups:
             group["lr"] = options.learning_rate * share
-        columns = [model.tokenize(list(column)) for column in zip(*batch, strict=True)]
+        texts = [[row[place] for row in batch if len(row) > place] for place in range(3)]
+        columns = [model.tokenize(column) for column in texts if column]
         value = loss(columns, None)
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -90,14 +90,16 @@ def test_phases_add_up_to_the_papers_steps(parsed):
     assert sum(phase["num_train_steps"] for phase in phases) == 1_000_000
 
 
-def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed):
-    """As the recipe of a budget of minutes, when it is given steps."""
+def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed, tmp_path):
+    """As the recipe of a budget of minutes, when it is given steps; a run goes on as it began."""
+    (tmp_path / "run.flags").write_text("--num_warmup_steps=150\n--num_cooldown_steps=0\n")
     minutes = parsed["one_hour"]
     assert (minutes["num_warmup_steps"], minutes["num_cooldown_steps"]) == (0, 0)
     shares = {"num_warmup_steps": 150, "num_cooldown_steps": 1500}  # 0.05 and 0.5 of 3,000
     for given, expected in (
         ([], shares),
         (["--num_cooldown_steps=300"], {**shares, "num_cooldown_steps": 300}),
+        ([f"--output_dir={tmp_path}"], {**shares, "num_cooldown_steps": 0}),
     ):
         with own_flags():
             module = runpy.run_module("bert_tf.run_pretraining", run_name="again")

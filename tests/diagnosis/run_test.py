@@ -310,7 +310,7 @@ def test_a_real_run_with_ten_times_its_rate(tmp_path):
 
 def test_a_run_with_a_budget_of_minutes_that_has_made_no_step(tmp_path):
     flags = {**MASKED, "train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
-    diagnose(tmp_path / "run", [], flags)
+    assert not diagnose(tmp_path / "run", [], {**flags, "warmup_proportion": 0.9})
 
 
 def test_a_run_with_a_budget_of_minutes_is_as_long_as_it_was(tmp_path):

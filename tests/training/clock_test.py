@@ -170,6 +170,20 @@ def make_trainer(path, hands, seconds=0.5, weights_at=None, evaluation=0.0, **op
     return trainer
 
 
+def kill_at(last, trainer):
+    """Trains until a step, which is not reported any more."""
+    add = trainer.log.add
+
+    def die(step, row):
+        if step == last:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = die
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+
+
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("clock")
@@ -190,16 +204,7 @@ def test_a_run_ends_by_the_clock(whole_run):
 def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     hands = Hands()
     trainer = make_trainer(tmp_path, hands)
-    add = trainer.log.add
-
-    def die(step, row):
-        if step == 57:
-            raise KeyboardInterrupt
-        return add(step, row)
-
-    trainer.log.add = die
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
+    kill_at(57, trainer)
     hands.seconds += 9999.0  # Nobody counts what lies between.
     again = make_trainer(tmp_path, hands)
     assert again.step == 40
@@ -219,16 +224,7 @@ def test_evaluations_are_within_the_budget_and_a_killed_run_knows_how_long_they_
     whole.train()
     assert 55.0 < hands.seconds - 1000.0 <= 60.0
     trainer = make_trainer(tmp_path / "killed", Hands(), **options)
-    add = trainer.log.add
-
-    def die(step, row):
-        if step == 45:
-            raise KeyboardInterrupt
-        return add(step, row)
-
-    trainer.log.add = die
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
+    kill_at(45, trainer)
     again = make_trainer(tmp_path / "killed", Hands(), **options)
     assert again.step == 40
     again.train()

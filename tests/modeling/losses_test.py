@@ -52,7 +52,7 @@ def test_extreme_scores_are_finite():
 
 
 def test_several_labels_as_integers():
-    loss = several_losses(tf.constant([[0.0, np.log(3.0)]]), np.array([[1, 0]]))
+    loss = several_losses(tf.constant([[0.0, np.log(3.0)]]), tf.constant([[1, 0]]))
     np.testing.assert_allclose(loss, [(np.log(2) + np.log(4)) / 2], rtol=1e-6)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from bert_tf.config import ModelConfig
 from bert_tf.modeling.models import BertPretrainer
+from bert_tf.tasks import text_scores
 from bert_tf.tasks.gap_filling import MaskedModel, Sampling, fill_text, joined
 from bert_tf.tasks.mask_filling import fill_mask
 from bert_tf.tasks.text_scores import pseudo_log_likelihood, rewrite, score_words
@@ -277,7 +279,7 @@ def of_bytes():
 
 
 @pytest.mark.parametrize("trim", [True, False])
-def test_words_of_byte_level_bpe(of_bytes, trim):
+def test_words_of_byte_level_bpe(of_bytes, monkeypatch, trim):
     network, vocab = of_bytes
     vocab = dataclasses.replace(vocab, trim_offsets=trim)
     masked = MaskedModel(network, ByteBpe(vocab))
@@ -295,6 +297,15 @@ def test_words_of_byte_level_bpe(of_bytes, trim):
         assert f" {word.alternative}" in names  # It begins a word; its space stands there already.
     with pytest.raises(ValueError, match="special tokens"):
         score_words(masked, "It <mask> the")
+    asked = []
+
+    def note(_, masked_text, count):
+        asked.append(masked_text)
+        return [types.SimpleNamespace(text=text)]
+
+    monkeypatch.setattr(text_scores, "fill_text", note)
+    assert rewrite(masked, text, rounds=2, share=1.0) == []  # Nothing likelier came back.
+    assert asked == [" ".join(sum(sizes) * [text_scores.MASK])]
 
 
 def test_a_rewritten_text_has_likelier_words(model):

@@ -36,7 +36,6 @@ def option(
     upper: float | None = None,
     may_change: bool = False,
     from_run: bool = False,
-    of_weights: bool = True,
     of_data: bool = False,
     needs: tuple[str, ...] = (),
 ) -> Any:
@@ -51,7 +50,6 @@ def option(
         run is computed and shown; its numbers stay the same except for rounding and the dropout
         masks, which are drawn for each replica and micro-batch; a retriever's for the batch.
       from_run: whether an evaluation or prediction takes it from the run that made the weights.
-      of_weights: for the model's shape, whether the weights determine it.
       of_data: of a program's own group, whether it says how data are read or judged, so that an
         evaluation of other data than the run's does not take it from the run.
       needs: without what it has no effect, so that a value other than the default is refused, see
@@ -65,7 +63,6 @@ def option(
         "upper": upper,
         "may_change": may_change,
         "from_run": from_run,
-        "of_weights": of_weights,
         "of_data": of_data,
         "needs": needs,
     }
@@ -176,18 +173,14 @@ class ModelConfig(Config):
     hidden_act: str = option(
         "gelu_tanh", "Activation; the form of GELU is part of its name.", choices=ACTIVATIONS
     )
-    hidden_dropout_prob: float = option(
-        0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99, of_weights=False
-    )
+    hidden_dropout_prob: float = option(0.1, "Dropout of layer outputs.", lower=0.0, upper=0.99)
     attention_probs_dropout_prob: float = option(
-        0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99, of_weights=False
+        0.1, "Dropout of attention probabilities.", lower=0.0, upper=0.99
     )
-    max_position_embeddings: int = option(
-        512, "Rows of the position table.", lower=1, of_weights=False
-    )
+    max_position_embeddings: int = option(512, "Rows of the position table.", lower=1)
     type_vocab_size: int = option(2, "Rows of the segment table; 0: no table.", lower=0)
     initializer_range: float = option(
-        0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0, of_weights=False
+        0.02, "Standard deviation of the truncated normal initialiser.", lower=0.0
     )
     layer_norm_eps: float = option(1e-12, "Epsilon of every LayerNorm.", lower=0.0)
     do_lower_case: bool = option(True, "Lower-case the text and strip accents (uncased model).")

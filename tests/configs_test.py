@@ -48,7 +48,6 @@ GROUPS = {
 def files_of_programs() -> dict[str, list[str]]:
     """Returns the flagfiles by the program that their first lines name."""
     files = {name: [] for name in GROUPS}
-    command = re.compile(r"^#   python -m bert_tf\.(\w+) --flagfile=(\S+)", re.MULTILINE)
     for path in sorted(ROOT.glob("configs/*.flags")):
         file = path.relative_to(ROOT).as_posix()
         command = re.search(

@@ -1,18 +1,18 @@
 """Fixtures of all tests, and the TensorFlow they run on: two CPUs, few threads, fixed seeds."""
 
-import importlib.abc
-import importlib.util
+import contextlib
 import os
-import pathlib
 import random
 import signal
 import sys
 import types
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import bert_tf  # noqa: F401  First: it selects Keras' backend.
+from bert_tf.around_import import around_import
 
 # Tests run in several processes side by side: each computes with one thread, which is also
 # deterministic; the second inter-op thread lets two replicas meet in an all-reduce.
@@ -83,31 +83,17 @@ He winds it twice a week.
 """.strip()
 
 
-class TwoCpus(importlib.abc.MetaPathFinder):
-    """Gives TensorFlow two CPUs as soon as it is loaded, by whatever test: before it computes.
-
-    Tests that need no TensorFlow do not wait for it.
-    """
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def exec_module(module: types.ModuleType) -> None:
-            load(module)
-            cpu = module.config.list_physical_devices("CPU")[0]
-            module.config.set_logical_device_configuration(
-                cpu, [module.config.LogicalDeviceConfiguration()] * 2
-            )
-
-        spec.loader.exec_module = exec_module
-        return spec
+@contextlib.contextmanager
+def two_cpus(tensorflow: types.ModuleType) -> Iterator[None]:
+    """Gives TensorFlow two CPUs as soon as it is loaded, by whatever test: before it computes."""
+    yield
+    cpu = tensorflow.config.list_physical_devices("CPU")[0]
+    tensorflow.config.set_logical_device_configuration(
+        cpu, [tensorflow.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
-sys.meta_path.insert(0, TwoCpus())
+around_import("tensorflow", two_cpus)  # Tests that need no TensorFlow do not wait for it.
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -166,11 +152,3 @@ def tiny_vocab() -> "bert_tf.text.vocab.Vocab":
     from bert_tf.text.vocab import Vocab
 
     return Vocab(tuple(tiny_tokens()))
-
-
-@pytest.fixture
-def tiny_corpus(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A text of 6 documents and 43 sentences, one a line, with blank lines between documents."""
-    path = tmp_path / "corpus.txt"
-    path.write_text(CORPUS + "\n", encoding="utf8")
-    return path

@@ -276,6 +276,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             f"{checkpoint.source} does not say how it embeds texts: sentence_transformers cannot "
             "hold it. Write it as huggingface, or save a BertEmbedder."
         )
+    pooling = _pooling_values(embedding, checkpoint.config.hidden_size)
     starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
     encoder = {
         name: value
@@ -289,54 +290,61 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
     modules += [("Dense", f"{2 + index}_Dense") for index in range(len(embedding.dense))]
     if embedding.normalize:
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    for _, path in modules[1:]:
+        (folder / path).mkdir()
     listed = [
         {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for idx, (kind, path) in enumerate(modules)
     ]
-    for _, path in modules[1:]:
-        (folder / path).mkdir()
-    size = checkpoint.config.hidden_size
-    switches = {key: name in embedding.pooling for key, name in SWITCHES.items()}
-    pooling = {
-        "word_embedding_dimension": size,
-        **switches,
-        "include_prompt": embedding.include_prompt,
+    sizes = {
+        "max_seq_length": embedding.max_seq_length,
+        "do_lower_case": embedding.lower_case_texts,
     }
+    config = {
+        "model_type": "SentenceTransformer",
+        "prompts": embedding.prompts,
+        "default_prompt_name": embedding.default_prompt,
+        "similarity_fn_name": embedding.similarity,
+    }
+    write_json(folder / MODULES, listed)
+    write_json(folder / SIZES, sizes)
+    write_json(folder / CONFIG, config)
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    for index, step in enumerate(embedding.dense):
+        _write_dense(folder / f"{2 + index}_Dense", index, step, checkpoint.weights)
+
+
+def _pooling_values(embedding: EmbeddingConfig, size: int) -> dict[str, Any]:
+    """Returns the config.json of Pooling.
+
+    Raises:
+      ValueError: if the poolings stand in an order that its switches cannot say.
+    """
     if tuple(name for name in SWITCHES.values() if name in embedding.pooling) != embedding.pooling:
         raise ValueError(
             f"pooling {list(embedding.pooling)}: sentence-transformers' switches know only the "
             f"order {list(SWITCHES.values())}."
         )
-    write_json(folder / MODULES, listed)
-    write_json(
-        folder / SIZES,
-        {
-            "max_seq_length": embedding.max_seq_length,
-            "do_lower_case": embedding.lower_case_texts,
-        },
-    )
-    write_json(
-        folder / CONFIG,
-        {
-            "model_type": "SentenceTransformer",
-            "prompts": embedding.prompts,
-            "default_prompt_name": embedding.default_prompt,
-            "similarity_fn_name": embedding.similarity,
-        },
-    )
-    write_json(folder / "1_Pooling" / "config.json", pooling)
+    switches = {key: name in embedding.pooling for key, name in SWITCHES.items()}
+    return {
+        "word_embedding_dimension": size,
+        **switches,
+        "include_prompt": embedding.include_prompt,
+    }
+
+
+def _write_dense(folder: pathlib.Path, index: int, step: DenseStep, weights: Weights) -> None:
+    """Writes a Dense module; `index` counts those of the model."""
     names = {name: path for path, name in ACTIVATIONS.items()}
-    for index, step in enumerate(embedding.dense):
-        inner = folder / f"{2 + index}_Dense"
-        config = {
-            "in_features": step.in_features,
-            "out_features": step.out_features,
-            "bias": step.use_bias,
-            "activation_function": names[step.activation],
-        }
-        write_json(inner / "config.json", config)
-        start = f"{HEAD}dense_{index}/"
-        theirs = {"linear.weight": np.ascontiguousarray(checkpoint.weights[f"{start}kernel"].T)}
-        if step.use_bias:
-            theirs["linear.bias"] = checkpoint.weights[f"{start}bias"]
-        safetensors.numpy.save_file(theirs, inner / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "in_features": step.in_features,
+        "out_features": step.out_features,
+        "bias": step.use_bias,
+        "activation_function": names[step.activation],
+    }
+    write_json(folder / "config.json", config)
+    start = f"{HEAD}dense_{index}/"
+    theirs = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
+    if step.use_bias:
+        theirs["linear.bias"] = weights[f"{start}bias"]
+    safetensors.numpy.save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})

@@ -16,7 +16,13 @@ from typing import Any, TypeVar
 
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, write_json
-from bert_tf.text.bpe_vocab import MERGES_FILE, TOKENIZER_FILE, VOCAB_FILE, BpeVocab
+from bert_tf.text.bpe_vocab import (
+    MERGES_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    BpeVocab,
+    template_processing,
+)
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import (
     CLS,
@@ -413,7 +419,7 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
             "lowercase": lower,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(vocab),
+        "post_processor": template_processing((CLS, vocab.ids[CLS]), (SEP, vocab.ids[SEP])),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",
@@ -421,26 +427,5 @@ def _wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": MAX_WORD_CHARACTERS,
             "vocab": vocab.ids,
-        },
-    }
-
-
-def _template(vocab: Vocab) -> dict[str, Any]:
-    """Returns the part of a tokenizer.json that adds [CLS] and [SEP] to one or two texts."""
-
-    def special(token: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    def text(name: str, segment: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [special(CLS, 0), text("A", 0), special(SEP, 0)]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, text("B", 1), special(SEP, 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [vocab.ids[token]], "tokens": [token]}
-            for token in (CLS, SEP)
         },
     }

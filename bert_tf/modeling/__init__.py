@@ -3,7 +3,7 @@
 Most of it is written in `keras.ops`. TensorFlow itself is imported where Keras lacks a function or
 has a slower one: by `dropout.py` (masks from wrapping integers, traced once for all layers),
 `layer_norm.py` (with an explicit gradient), `attention.py` (the joined projections for inference,
-variables that are not weights of the model), `unpadding.py` (a gather without negative indices) and
+variables that are not weights of the model), `layout.py` (a gather without negative indices) and
 `preprocessor.py` (strings).
 
 One alphabet of dimensions in every comment and docstring of this package; the other packages use

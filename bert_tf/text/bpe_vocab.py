@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, read_json
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
 from bert_tf.text.vocab import Pieces
 
@@ -106,7 +106,7 @@ class BpeVocab(Pieces):
         path = pathlib.Path(path)
         if path.name == MERGES_FILE:
             path = path.with_name(VOCAB_FILE)
-        content = _read_json(path)
+        content = read_json(path)
         if "model" in content and isinstance(content["model"], dict):
             try:
                 return _from_tokenizer_json(path, content)
@@ -182,16 +182,6 @@ def _check(vocab: BpeVocab, source: str) -> None:
         raise ValueError(
             f"{source}: received normalizer {vocab.normalizer!r}, expected none or NFC."
         )
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error}); expected a tokenizer file.") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: a JSON {type(content).__name__}; expected a tokenizer's file.")
-    return content
 
 
 def _in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
@@ -367,7 +357,7 @@ def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, An
 
 def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:
     path = folder / name
-    return _read_json(path) if path.exists() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def _special_names(
@@ -439,22 +429,34 @@ def _to_post_processor(vocab: BpeVocab, byte_level: dict[str, Any]) -> dict[str,
             "trim_offsets": vocab.trim_offsets,
             "add_prefix_space": vocab.add_prefix_space,
         }
-
-    def special(token: str, kind: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": kind}}
-
-    second = vocab.second_type
-    single = [special(vocab.cls, 0), {"Sequence": {"id": "A", "type_id": 0}}, special(vocab.sep, 0)]
-    between = [special(vocab.sep, 0)] * (vocab.num_separators - 1)
-    last = [{"Sequence": {"id": "B", "type_id": second}}, special(vocab.sep, second)]
-    template = {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, *between, *last],
-        "special_tokens": {
-            token: {"id": token, "ids": [index], "tokens": [token]} for token, index in (cls, sep)
-        },
-    }
+    template = template_processing(cls, sep, vocab.num_separators, vocab.second_type)
     if not vocab.trim_offsets:
         return template
     return {"type": "Sequence", "processors": [byte_level, template]}
+
+
+def template_processing(
+    cls: tuple[str, int], sep: tuple[str, int], num_separators: int = 1, second_type: int = 1
+) -> dict[str, Any]:
+    """Returns the part of a tokenizer.json that adds special tokens to one or two texts.
+
+    Args:
+      cls, sep: name and id of the first token and of the separator.
+      num_separators: how many stand between two texts.
+      second_type: the second text's token type.
+    """
+
+    def special(name: str, kind: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": kind}}
+
+    single = [special(cls[0], 0), {"Sequence": {"id": "A", "type_id": 0}}, special(sep[0], 0)]
+    between = [special(sep[0], 0)] * (num_separators - 1)
+    second = [{"Sequence": {"id": "B", "type_id": second_type}}, special(sep[0], second_type)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *between, *second],
+        "special_tokens": {
+            name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (cls, sep)
+        },
+    }

@@ -65,9 +65,7 @@ def serve(files: dict[str, dict[str, bytes]]) -> Iterator[HubServer]:
         def _answer(self, with_body: bool) -> None:
             path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
-            if match := re.fullmatch(
-                "/api/models/([^/]+/[^/]+|[^/]+)(?:/(revision|tree)/(.*))?", path
-            ):
+            if match := re.fullmatch(API, path):
                 self._answer_api(match[1], match[2] or "revision", match[3] or "main")
             elif match := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.*)", path):
                 self._answer_file(*match.groups(), with_body)

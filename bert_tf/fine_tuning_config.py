@@ -39,7 +39,9 @@ class FineTuningConfig(Config):
         False, "Pad every batch to max_seq_length, as the original does: slower, same losses."
     )
     use_best_checkpoint: bool = changeable(
-        True, "After evaluations during training, end with the best checkpoint, not the last."
+        True,
+        "After evaluations during training, end with the best checkpoint, not the last.",
+        from_run=True,
     )
 
 

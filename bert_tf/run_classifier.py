@@ -16,6 +16,11 @@ from bert_tf.fine_tuning.program import Configs, asked_files, asked_for, define_
 from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 
 define_flags(ClassifierConfig)
+# What says which tables of one's own are read, and how.
+OF_TABLES = (
+    *("train_file", "eval_file", "predict_file"),
+    *("text_column", "text_b_column", "label_column", "label_kind"),
+)
 
 
 def reads_glue(configs: Configs) -> bool:
@@ -23,15 +28,34 @@ def reads_glue(configs: Configs) -> bool:
 
     A model of such a task can also evaluate and predict other files that the command names.
     """
-    training, named = configs.training, {"eval_file", "predict_file"}
-    given = config_flags.given(DataConfig) | config_flags.given(FineTuningConfig)
-    has_own = not training.do_train and any(given.get(name) for name in named)
-    return bool(configs.task.task_name) and not has_own
+    own = {"eval_file", "predict_file"} & given().keys()
+    return bool(configs.task.task_name) and (configs.training.do_train or not own)
+
+
+def given() -> dict[str, str]:
+    """Returns what the command says of tables, where that is not the default."""
+    values: dict[str, str] = {}
+    for group in (DataConfig, FineTuningConfig, ClassifierConfig):
+        usual = group().to_dict()
+        of_group = config_flags.given(group).items()
+        values |= {name: value for name, value in of_group if value != usual[name]}
+    return {name: values[name] for name in OF_TABLES if name in values}
 
 
 def find_files(configs: Configs) -> dict[str, str]:
-    """GLUE's tasks name their files themselves: here stand their folder and the split."""
-    if not reads_glue(configs):
+    """GLUE's tasks name their files themselves: here stand their folder and the split.
+
+    Raises:
+      ValueError: if a file is not named, or a flag has no effect beside --task_name.
+    """
+    is_glue, task = reads_glue(configs), configs.task.task_name
+    for name, value in given().items():
+        if is_glue or task and name == "label_kind":
+            raise ValueError(
+                f"--{name}={value} has no effect: --task_name={task} says what is read; leave one "
+                f"of the two out."
+            )
+    if not is_glue:
         return asked_files(configs)
     folder = configs.task.data_dir
     if not folder:

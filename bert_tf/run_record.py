@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bert_tf.config import Config, ModelConfig
-from bert_tf.config_flags import flagfile, read_flagfile
+from bert_tf.config_flags import FILE_FLAGS, flagfile, read_flagfile
 from bert_tf.files import atomic_write, exclusive
 from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
@@ -37,6 +37,8 @@ def has_checkpoints(folder: pathlib.Path) -> bool:
 def check_same_run(output_dir: str, *configs: Config) -> None:
     """Refuses a run directory that another configuration made; `auto` goes on with what it found.
 
+    The same files in another spelling are the same.
+
     Raises:
       ValueError: with every field that differs and both its values.
     """
@@ -48,7 +50,9 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
     differences = [
         f"--{name} is {value}, was {before[name]}"
         for name, value in _values(*configs).items()
-        if name not in free and before.get(name, value) != value != "auto"
+        if name not in free
+        and before.get(name, value) != value != "auto"
+        and not (name.endswith(FILE_FLAGS) and is_same_path(before[name], value))
     ]
     if differences:
         raise ValueError(
@@ -68,6 +72,16 @@ def recorded(output_dir: str, name: str) -> str:
     """Returns a field's value as the run directory records it; "" if it does not."""
     path = pathlib.Path(output_dir, "run.flags")
     return read_flagfile(path).get(name, "") if output_dir and path.exists() else ""
+
+
+def is_same_path(first: str, second: str) -> bool:
+    """True if two values of a flag name the same files, in whatever spelling; "" names none."""
+    return first == second or bool(first and second) and _resolved(first) == _resolved(second)
+
+
+def _resolved(paths: str) -> list[pathlib.Path]:
+    """Returns comma-separated paths; a name on a hub stays one of its own."""
+    return [pathlib.Path(path.strip()).expanduser().resolve() for path in paths.split(",")]
 
 
 def _values(*configs: Config) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections import ChainMap
 import pytest
 from absl import flags
 
-from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig
+from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.config_flags import flagfile, read_flagfile
 from bert_tf.fine_tuning import program
 from bert_tf.fine_tuning_config import (
@@ -232,6 +232,16 @@ def test_run_directory_of_another_configuration_is_refused(tmp_path, no_flags):
     check_same_run(str(tmp_path), ModelConfig(hidden_size=24))
     with pytest.raises(ValueError, match="--hidden_size is 36, was 24"):
         check_same_run(str(tmp_path), ModelConfig(hidden_size=36))
+    for start, same, other in (
+        ("a/b", f"{pathlib.Path.cwd()}/c/../a/b", "a/c"),
+        ("hf://a/b", "hf://a/b", "hf://a/c"),
+        (".", "./", ""),
+    ):
+        before = flagfile(TrainingConfig(init_checkpoint=start))
+        (tmp_path / "run.flags").write_text(before, encoding="utf8")
+        check_same_run(str(tmp_path), TrainingConfig(init_checkpoint=same))
+        with pytest.raises(ValueError, match=f"--init_checkpoint is {other}, was {start}"):
+            check_same_run(str(tmp_path), TrainingConfig(init_checkpoint=other))
 
 
 @pytest.mark.parametrize(

@@ -154,13 +154,18 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     [
         ("run_retriever", {}, "embeddings"),
         ("run_classifier", {"label_kind": "number"}, "labels that are numbers"),
-        ("run_classifier", {"task_name": "sts-b", "data_dir": "sts"}, "labels that are numbers"),
+        (
+            "run_classifier",
+            {"task_name": "sts-b", "data_dir": "sts", "train_file": ""},
+            "labels that are numbers",
+        ),
     ],
 )
 def test_a_temperature_without_scores_of_classes_is_refused(tmp_path, program, changed, learned):
     write_tiny_model(tmp_path / "model", "the", "film")
     table = write_table(tmp_path / "train.csv", texts(4))
-    given = flags_of(tmp_path, "run", teacher=tmp_path / "model", train_file=table, **changed)
+    changed = {"train_file": table, **changed}
+    given = flags_of(tmp_path, "run", teacher=tmp_path / "model", **changed)
     given = {name: value for name, value in given.items() if name != "eval_file"}
     message = refuse(program, **given, distillation_temperature=5)
     assert f"{learned} have none: leave it out" in message

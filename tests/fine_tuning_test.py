@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.fine_tuning.classifier import Classifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     FLAGS,
@@ -164,9 +165,17 @@ def test_what_cannot_be_done_is_refused(folder, changed, expected):
         ),
     ],
 )
-def test_same_losses_however_they_are_computed(folder, plain, changed):
+def test_same_losses_however_they_are_computed(folder, plain, changed, monkeypatch):
+    make_task, found = Classifier.make_task, []
+
+    def make(program, *arguments, **options):
+        found.append(options["unpad"])
+        return make_task(program, *arguments, **options)
+
+    monkeypatch.setattr(Classifier, "make_task", make)
     path = tune(folder, "-".join(changed), **changed)
     check_same_training(path, plain)
+    assert found == [not {"pad_to_max_length", "jit_compile"} & changed.keys()]
 
 
 @pytest.mark.slow
@@ -257,11 +266,11 @@ def test_early_stopping_keeps_the_best(folder):
     assert {file.name: file.read_bytes() for file in path.glob("*.jsonl")} == before
     tune(folder, "stopped", **flags, use_best_checkpoint="false")
     assert read_results(path)["global_step"] == 6
-    # Used alone.
+    # Used alone: as in the training, unless it is said again.
     again = {"do_train": "false", "init_checkpoint": ""}
-    assert read_results(tune(folder, "stopped", **again))["global_step"] == 2
-    newest = tune(folder, "stopped", **again, use_best_checkpoint="false")
-    assert read_results(newest)["global_step"] == 6
+    best = tune(folder, "stopped", **again, use_best_checkpoint="true")
+    assert read_results(best)["global_step"] == 2
+    assert read_results(tune(folder, "stopped", **again))["global_step"] == 6
     # A checkpoint that is named is meant, although the directory has others.
     named = tune(folder, "stopped", do_train="false", init_checkpoint=path / "model.ckpt-6")
     assert read_results(named)["global_step"] == 0
@@ -337,6 +346,13 @@ def test_predictions_alone(folder, plain):
     # Its labels are known, so it is judged as well, as what the run evaluates.
     for name in ("eval_results.txt", "report.txt", "worst_errors.tsv"):
         assert (copy / name).read_bytes() == (plain / name).read_bytes()
+
+
+def test_another_spelling_of_the_start_is_the_same_run(folder, plain):
+    path = shutil.copytree(plain, folder / "spelled")
+    spelled = f"{folder}/plain/../model"
+    tune(folder, "spelled", do_train="false", init_checkpoint=spelled)
+    assert files_of(path) == files_of(plain)
 
 
 @pytest.mark.slow

@@ -73,6 +73,12 @@ GOOD = "text,label\nthe film,pos\n"
             {"class_weights": "pso=2"},
             "--class_weights: received 'pso=2'",
         ),
+        (
+            "x.csv",
+            "text,label\na,1\nb,2\n",
+            {"label_kind": "number", "class_weights": "balanced"},
+            "--class_weights=balanced has no effect on labels of kind number",
+        ),
     ],
 )
 def test_bad_tables(folder, tmp_path, name, content, changed, expected):
@@ -100,6 +106,13 @@ def test_a_label_that_training_lacks(folder):
         ({"task_name": "rte", "data_dir": ""}, "--task_name=rte needs its files; give --data_dir"),
         ({"task_name": "rte"}, "RTE"),
         ({"task_name": "ax"}, "ax has only the splits ['test']"),
+        ({"task_name": "rte", "train_file": "x.csv"}, "--train_file=x.csv has no effect: --task_"),
+        ({"task_name": "rte", "predict_file": "x"}, "--predict_file=x has no effect"),
+        ({"task_name": "rte", "text_column": "said"}, "--text_column=said has no effect"),
+        (
+            {"task_name": "rte", "do_train": "false", "eval_file": "x", "label_kind": "several"},
+            "--label_kind=several has no effect",
+        ),
     ],
 )
 def test_tasks_that_cannot_be_read(folder, changed, expected):

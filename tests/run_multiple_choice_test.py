@@ -83,6 +83,8 @@ def folder(tmp_path_factory):
     write_table(path / "dev.jsonl", as_lists(dev))
     unlabelled = [{name: row[name] for name in row if name != "label"} for row in dev]
     write_table(path / "test.csv", unlabelled)
+    write_table(path / "unknown.csv", [{**row, "label": -1} for row in dev])
+    write_table(path / "alike.csv", [{**row, "label": 0} for row in dev])
     return path
 
 
@@ -145,7 +147,7 @@ def test_packed_rows_give_the_same_losses(folder, tmp_path):
     check_packed_rows("run_multiple_choice", tmp_path, **flags)
 
 
-@pytest.mark.parametrize("name", ["dev.jsonl", "test.csv"])
+@pytest.mark.parametrize("name", ["dev.jsonl", "test.csv", "unknown.csv", "alike.csv"])
 def test_other_forms_of_the_same_rows(folder, trained, name):
     before = (trained / "predictions.tsv").read_bytes()
     (trained / "predictions.tsv").unlink()
@@ -155,6 +157,8 @@ def test_other_forms_of_the_same_rows(folder, trained, name):
     if name == "dev.jsonl":  # Labelled, and judged as dev.csv.
         results = read_results(trained, "eval_results_dev.txt")
         assert results == pytest.approx(read_results(trained), rel=1e-6)
+    else:
+        assert not (trained / f"eval_results_{name.removesuffix('.csv')}.txt").exists()
 
 
 def test_a_run_alone(folder, trained):

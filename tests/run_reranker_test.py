@@ -7,8 +7,13 @@ import random
 
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+import bert_tf.run_reranker  # noqa: F401  Its flags.
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
+from bert_tf.fine_tuning.program import read_configs
+from bert_tf.fine_tuning_config import RerankerConfig
 from bert_tf.search.reranker import Reranker
 from bert_tf.search.trec import read_run, write_run
 from bert_tf.training.memory import choose_micro_batches
@@ -162,6 +167,23 @@ def test_memory_is_estimated_for_all_documents_of_a_list(folder, monkeypatch):
     assert found["listnet"] == 4 * found["bce"]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--do_eval"], 7),
+        (["--do_eval", "--do_predict", "--predict_file=x"], 7),
+        (["--do_predict", "--predict_file=x"], 100),
+        (["--do_eval", "--do_predict", "--eval_file=x", "--predict_file=x"], 100),
+    ],
+)
+def test_a_run_says_how_its_own_file_is_judged(tmp_path, given, expected):
+    """Also where another file is predicted beside it, but not how others are."""
+    (tmp_path / "run.flags").write_text("--eval_file=own\n--rerank_k=7\n")
+    with flagsaver.flagsaver():
+        flags.FLAGS(["", "--output_dir=out", f"--init_checkpoint={tmp_path}", *given])
+        assert read_configs(RerankerConfig).task.rerank_k == expected
+
+
 def test_bad_input_is_refused(folder, tmp_path):
     rows = make_rows(3, 4)
     del rows[2]["positive"]
@@ -173,4 +195,8 @@ def test_bad_input_is_refused(folder, tmp_path):
     assert "none.jsonl line 1 has no relevant document" in message
     message = refuse("run_reranker", **flags_of(folder, "bad", list_size=2))
     assert "--list_size=2 has no effect: --ranking_loss=bce trains on every document" in message
+    for name in ("train_run_file", "eval_run_file", "beir_split", "rerank_k"):
+        message = refuse("run_reranker", **flags_of(folder, "bad", **{name: 7}))
+        file = "train.jsonl" if name == "train_run_file" else "dev.jsonl"
+        assert f"--{name}=7 has no effect: {folder}/{file} is a table" in message
     assert not (folder / "bad" / "run.flags").exists()

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.run_record import recorded
+
 STEP = re.compile(r"-\d+$")
 READING_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
@@ -73,9 +75,9 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
     """Returns the checkpoint prefix that a path stands for; in a folder, one is chosen.
 
     For a run that was evaluated during training it is the best, which best_checkpoint.json names,
-    else the newest. The file `checkpoint` names the newest, on whatever machine the folder was
-    written; without it, the highest step is the newest. Otherwise the folder must hold only one
-    checkpoint.
+    unless the run ended with its last (--nouse_best_checkpoint), else the newest. The file
+    `checkpoint` names the newest, on whatever machine the folder was written; without it, the
+    highest step is the newest. Otherwise the folder must hold only one checkpoint.
 
     Raises:
       ValueError: if a folder holds several and the newest is unknown.
@@ -86,7 +88,7 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
     files = [file for file in path.glob("*.index") if not file.name.startswith(".")]
     prefixes = sorted(str(file).removesuffix(".index") for file in files)
     best = path / "best_checkpoint.json"
-    if best.is_file():
+    if best.is_file() and recorded(str(path), "use_best_checkpoint") != "false":
         named = re.search(r'"step": (\d+)', best.read_text(errors="replace"))
         chosen = str(path / f"model.ckpt-{named[1]}") if named else ""
         if chosen in prefixes:  # It may have been copied without.

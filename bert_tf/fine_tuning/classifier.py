@@ -71,6 +71,11 @@ class Classifier(Program):
                 self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
         if self.kind == "number":
             given.check_without_scores("labels that are numbers")
+        if given.class_weights and configs.training.do_train and self.kind != "class":
+            raise ValueError(
+                f"--class_weights={given.class_weights} has no effect on labels of kind "
+                f"{self.kind}: leave it out."
+            )
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 

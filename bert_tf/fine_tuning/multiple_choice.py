@@ -31,7 +31,7 @@ class MultipleChoice(Program):
         length = self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> ChoiceExamples:
-            examples = read_swag(file)
+            examples = read_swag(file, must_label=use != "predict")
             bare = [example.source for example in examples if example.label is None]
             if bare and use != "predict":
                 raise ValueError(f"{bare[0]}: no label; expected the index of the right choice.")

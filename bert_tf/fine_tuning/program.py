@@ -15,7 +15,7 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
-from bert_tf.run_record import has_checkpoints, recorded, shared_values
+from bert_tf.run_record import has_checkpoints, is_same_path, recorded, shared_values
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
@@ -203,7 +203,7 @@ def run(
 def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
     """Returns the directory of the run whose weights are used without training."""
     source, folder = training.init_checkpoint, str(pathlib.Path(training.output_dir, seed_folder))
-    if source in ("", recorded(folder, "init_checkpoint")):
+    if not source or is_same_path(source, recorded(folder, "init_checkpoint")):
         return folder
     path = local_path(source)
     return str(path if path.is_dir() else path.parent)
@@ -251,8 +251,8 @@ def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
 
     Without training, an --init_checkpoint that the run did not start from is used itself.
     """
-    named = training.init_checkpoint
-    if named and not training.do_train and named != recorded(str(folder), "init_checkpoint"):
+    named, began_from = training.init_checkpoint, recorded(str(folder), "init_checkpoint")
+    if named and not training.do_train and not is_same_path(named, began_from):
         return False
     return has_checkpoints(folder)
 

@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning_config import RerankerConfig
 from bert_tf.metrics.ranking import evaluate
@@ -30,6 +30,11 @@ from bert_tf.tasks.reranking import (
 from bert_tf.text.tokenization import Tokenizer
 
 MAX_ERRORS = 50
+# Flags without effect where all files of these uses are tables.
+OF_FOLDERS = {
+    ("train",): ("train_run_file",),
+    ("eval", "predict"): ("eval_run_file", "beir_split", "rerank_k"),
+}
 
 
 class Reranker(Program):
@@ -38,6 +43,19 @@ class Reranker(Program):
     head = "classifier"
     needs_pooler = True
     panels = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
+
+    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
+        super().__init__(configs, files)
+        usual = RerankerConfig()
+        for uses, names in OF_FOLDERS.items():
+            tables = [files[use] for use in uses if use in files]
+            for name in names if tables and not any(map(is_folder, tables)) else ():
+                value = getattr(configs.task, name)
+                if value != getattr(usual, name):
+                    raise ValueError(
+                        f"--{name}={value} has no effect: {tables[0]} is a table, which holds the "
+                        f"documents of each query; leave it out, or give a BEIR folder."
+                    )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Reads the files that the flags ask for."""

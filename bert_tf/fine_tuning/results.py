@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.files import atomic_write
-from bert_tf.run_record import recorded
+from bert_tf.run_record import is_same_path, recorded
 
 _JUDGED = "# Evaluated: "  # begins the first line of results, which names the file
 
@@ -29,7 +29,7 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
       use: eval or predict.
     """
     own = recorded(str(folder), "eval_file") or _judged(folder / "eval_results.txt")
-    if own is None and use == "eval" or own is not None and _is_same(own, file):
+    if own is None and use == "eval" or own is not None and is_same_path(own, file):
         return ""
     name = re.sub(r"\.(gz|xz|bz2)$", "", pathlib.PurePath(file).name)
     stem = re.sub(r"[^\w.-]+", "_", pathlib.PurePath(name).stem)
@@ -37,7 +37,7 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
     endings = (f"_{stem}", *(f"_{stem}_{number}" for number in range(2, 1000)))
     for ending in endings:
         judged = _judged(folder / f"eval_results{ending}.txt")
-        if judged is None or _is_same(judged, file):
+        if judged is None or is_same_path(judged, file):
             break
     return ending
 
@@ -48,10 +48,6 @@ def _judged(path: pathlib.Path) -> str | None:
         return None
     first = path.read_text(encoding="utf8").partition("\n")[0]
     return first.removeprefix(_JUDGED) if first.startswith(_JUDGED) else ""
-
-
-def _is_same(first: str, second: str) -> bool:
-    return pathlib.Path(first).resolve() == pathlib.Path(second).resolve()
 
 
 def results_text(file: str, step: int, results: dict[str, float], start: str = "eval_") -> str:

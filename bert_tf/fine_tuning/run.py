@@ -130,7 +130,8 @@ class Run:
         buckets = length_buckets(data.max_seq_length, training.jit_compile, is_plain)
         with strategy.scope():
             # XLA needs fixed lengths; without it padding is left out of all but attention.
-            options = {"recompute": training.recompute, "unpad": not training.jit_compile}
+            is_padded = training.jit_compile or tuning.pad_to_max_length
+            options = {"recompute": training.recompute, "unpad": not is_padded}
             rows = examples.train.rows if examples.train else None
             watched = next(iter(examples.eval.values()), None)
             data_of_task = rows, watched, buckets, data.random_seed

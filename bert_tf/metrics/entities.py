@@ -6,8 +6,11 @@ we: an entity starts at B-, and at I- after O, after another type or at the star
 function here asks for the scheme, and broken sequences need no mending. Only the accuracy per
 token compares tags as they stand: both sides must have one scheme.
 
+BIOES and BILOU are read, too: S- and U- are an entity of one token, E- and L- end one, and what
+follows an end begins anew.
+
 Reference: conlleval of the CoNLL-2000 shared task (Tjong Kim Sang and Buchholz 2000), version
-2004-01-26; Ramshaw and Marcus 1995 for IOB1.
+2004-01-26; Ramshaw and Marcus 1995 for IOB1; Ratinov and Roth 2009 for BILOU.
 """
 
 from collections import Counter
@@ -47,13 +50,14 @@ class EntityReport(NamedTuple):
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the entities of one row of tags, BIO or IOB1, whole or broken.
+    """Returns the entities of one row of tags, of a scheme above, whole or broken.
 
     An entity is right only if type, start and end are: a set of spans is what the scores compare.
 
     Args:
-      tags: O, B-TYPE or I-TYPE for each token; what follows the first hyphen is the type, which
-        may hold further hyphens, or be missing together with the hyphen.
+      tags: O, B-TYPE or I-TYPE for each token, or S-, U-, E- or L-TYPE; what follows the first
+        hyphen is the type, which may hold further hyphens, or of B and I be missing together with
+        the hyphen.
 
     Returns:
       Spans in the order of the row, which do not overlap.
@@ -68,7 +72,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
     for index, tag in enumerate(tags):
         part, kind = current = _split(tag, index)
         if part != "O":
-            if part == "B" or last[0] == "O" or last[1] != kind:
+            if part in "BSU" or last[0] in "OSUEL" or last[1] != kind:
                 found.append(Span(kind, index, index + 1))
             else:
                 found[-1] = found[-1]._replace(end=index + 1)
@@ -82,7 +86,8 @@ def join_words(
     """Joins the tagged words of a text to entities.
 
     Args:
-      labels: of the tagger; if they are not BIO or IOB1, each word with a label but O stands alone.
+      labels: of the tagger; if they are of no scheme above, each word with a label but O stands
+        alone.
       text: the text.
       words: with `label`, `score`, `start` and `end` in characters.
 
@@ -175,12 +180,12 @@ def format_conlleval(report: EntityReport) -> str:
 
 
 def _split(tag: str, index: int) -> tuple[str, str]:
-    """Returns O, B or I and the type."""
-    part, _, kind = tag.partition("-")
-    if part not in ("B", "I") and tag != "O":
+    """Returns the part, a letter of the scheme, and the type."""
+    part, hyphen, kind = tag.partition("-")
+    if part not in ("B", "I") and tag != "O" and not (hyphen and part in ("S", "U", "E", "L")):
         raise ValueError(
-            f"tag {tag!r} at token {index}; expected O, B-TYPE or I-TYPE: bring other schemes"
-            " into BIO first."
+            f"tag {tag!r} at token {index}; expected O, B-TYPE or I-TYPE, or those of BIOES or "
+            "BILOU: bring other schemes into BIO first."
         )
     return part, kind
 

@@ -18,6 +18,7 @@ from bert_tf.data.columns import (
     read_numbers,
     read_pairs,
 )
+from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
 from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
@@ -57,7 +58,9 @@ class BertClassifier(Labelled):
       labels: names of the classes; None if they have none.
       label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
       long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or
-        all of it in `windows`, whose scores are averaged.
+        all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
+        the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
+        count every window.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 
@@ -190,6 +193,14 @@ class BertClassifier(Labelled):
         for owner, logits in zip(examples.owners, outputs, strict=True):
             of_text[owner].append(logits)
         return [np.mean(rows, axis=0) for rows in of_text]
+
+    def judged_rows(self, examples: TextExamples) -> Rows:
+        """Returns the rows with weights of which each text has as much, in however many windows."""
+        rows, owners = examples.rows, examples.owners
+        shares = 1.0 / np.bincount(owners)[owners]
+        own = rows.labels.get("example_weights", 1.0)
+        rows.labels["example_weights"] = (own * shares).astype(np.float32)
+        return rows
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         return (

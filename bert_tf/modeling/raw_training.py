@@ -319,6 +319,10 @@ class RawTraining(WithPreprocessor, abc.ABC):
     def prepare_head(self, examples: Any) -> None:
         """Does what a head needs before it is trained on these examples."""
 
+    def judged_rows(self, examples: Any) -> Rows:
+        """Returns the rows of examples that are evaluated, with their weights."""
+        return examples.rows
+
     def training_data(
         self, examples: Examples, batch_size: int, seed: int | None, first_epoch: int = 0
     ) -> tuple[tf.data.Dataset, int]:
@@ -338,7 +342,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
             return data
         if y is None:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
-        rows = self.read_examples(x, y, weights).rows
+        rows = self.judged_rows(self.read_examples(x, y, weights))
         buckets = self._buckets(rows)
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)
         return batches.map(self.keras_batch)

@@ -73,6 +73,11 @@ class Predictor:
         self.labels = tuple(model.card["labels"])
         self.inputs = tuple(model.card["inputs"])
         self.max_seq_length = int(model.card["max_seq_length"])
+        if self.kind == "reranker":
+            raise ValueError(
+                "A reranker has no predictor; load it with "
+                "bert_tf.search.reranker.Reranker.from_pretrained."
+            )
         if self.kind not in METHODS:
             raise ValueError(
                 f"A model of kind {self.kind} has no predictor; expected one of "
@@ -201,8 +206,8 @@ class Predictor:
         Returns:
           For each text its entities in order: {"type": "PER", "text": "Ada Lovelace", "start": 0,
           "end": 12, "score": 0.99}: text[start:end] is the entity, and the score is the
-          lowest of its words'. If the tags are not BIO or IOB1, each word with a tag other than O
-          is an entity.
+          lowest of its words'. If the tags are not BIO, IOB1, BIOES or BILOU, each word with a tag
+          other than O is an entity.
 
         Raises:
           ValueError: if the model is not a tagger, or one of the texts is not a string.

@@ -14,7 +14,8 @@ def find_entities(
     """Joins the tags of words to entities.
 
     Args:
-      labels: of the tagger; if they are not BIO or IOB1, each word with a tag but O stands alone.
+      labels: of the tagger; if they are of no scheme of entities (BIO, IOB1, BIOES, BILOU), each
+        word with a tag but O stands alone.
       outputs: of `ServedTagger` for texts.
       texts: B of them.
 

@@ -37,5 +37,6 @@ def make_examples(
     labels = np.array([example.label or 0 for example in examples], np.int32)
     num_choices = len(examples[0].choices)
     rows = Rows(texts, {"label_ids": labels}, num_choices=num_choices, pad_id=vocab.pad_id)
-    is_labelled = all(example.label is not None for example in examples)
+    known = {example.label for example in examples}  # Placeholders are all the same.
+    is_labelled = None not in known and len(known) > 1
     return ChoiceExamples(examples, rows, labels, num_cut, is_labelled)

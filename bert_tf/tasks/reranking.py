@@ -160,7 +160,8 @@ class RerankingTask(RowsTask):
         """Returns the loss and the measures, means over the queries.
 
         The loss is that of training, but of all documents of each query: of margin_mse the margins
-        from its first relevant one; where a file has no scores, of its labels.
+        from its first relevant one; where a file has no scores, of its labels. To bce a grade above
+        1 is 1.
         """
         found = evaluate(self.run(examples, outputs), self.qrels(examples), MEASURES)
         return {"loss": self._loss(examples, outputs), **found}
@@ -185,6 +186,8 @@ class RerankingTask(RowsTask):
         for number, example in enumerate(lists):
             values = example.labels if self.loss in ("bce", "lambda") else example.scores
             values = values or example.labels
+            if self.loss == "bce":  # In training others are refused.
+                values = tuple(np.clip(values, 0, 1))
             own = [next(scores) for _ in example.documents]
             # Margins are from the first one.
             order = np.argsort(-np.array(example.labels), kind="stable")

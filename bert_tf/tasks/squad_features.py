@@ -127,6 +127,8 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     For training, a question is skipped if its answer is not among the words it is said to be in,
     as in the original; the number is logged.
 
+    An id may also be a whole number, and is a string in what is written.
+
     Differs from the original: for training it wants exactly one answer, here the first of several
     is taken; two questions of one id are an error, there the second overwrites the prediction of
     the first.
@@ -176,6 +178,8 @@ def _read_question(
     path: str | os.PathLike,
     where: str,
 ) -> SquadQuestion:
+    if isinstance(values, dict) and type(values.get("id")) is int:
+        values = {**values, "id": str(values["id"])}
     question_id = field(values, "id", str, where)
     where = f"{path}, question {question_id}"
     is_impossible = False

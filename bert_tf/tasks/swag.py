@@ -25,7 +25,7 @@ class ChoiceExample(NamedTuple):
     source: str
 
 
-def read_swag(path: str) -> list[ChoiceExample]:
+def read_swag(path: str, must_label: bool = True) -> list[ChoiceExample]:
     """Reads examples in one of two forms, told apart by their columns.
 
     SWAG's: the columns sent1 (the context), sent2 (the start), ending0, ending1 and so on, and
@@ -39,6 +39,8 @@ def read_swag(path: str) -> list[ChoiceExample]:
 
     Args:
       path: comma-separated files and globs, see `data/tables.py`.
+      must_label: whether a label that is not the place of a choice, such as -1, is an error; if
+        not, the row is unlabelled.
 
     Raises:
       ValueError: naming file and line, if a file cannot be read as a table, a column is missing, a
@@ -54,7 +56,12 @@ def read_swag(path: str) -> list[ChoiceExample]:
             if len(choices) != expected:
                 as_first = f", as in {examples[0].source}" if examples else " or more"
                 raise ValueError(f"{where}: {len(choices)} choices, expected {expected}{as_first}.")
-            label = _label(row.get("label"), len(choices), where)
+            try:
+                label = _label(row.get("label"), len(choices), where)
+            except ValueError:
+                if must_label:
+                    raise
+                label = None
             example = ChoiceExample(context, start, choices, label, str(len(examples)), where)
             examples.append(example)
     if not examples:

@@ -15,10 +15,12 @@ from bert_tf.tasks.tagging_features import NOT_PREDICTED, TaggedExamples, gather
 from bert_tf.tasks.tagging_features import make_examples as make_examples
 from bert_tf.training.task import Batch
 
+ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
+
 
 def are_entities(labels: Sequence[str]) -> bool:
-    """Tells whether tags mark spans: O, B-X, I-X."""
-    return "O" in labels and all(name == "O" or name[:2] in ("B-", "I-") for name in labels)
+    """Tells whether tags mark spans: O, B-X, I-X, or of BIOES and BILOU also S-, E-, U-, L-X."""
+    return "O" in labels and all(name == "O" or name[:2] in ENTITY_PARTS for name in labels)
 
 
 class TaggingTask(RowsTask):

@@ -140,6 +140,10 @@ def test_of_a_run_the_best_is_read_else_the_newest(tmp_path):
     assert_same(read_checkpoint(folder), last)
     (folder / "best_checkpoint.json").write_text(json.dumps({"step": 10, "score": 0.5}))
     assert_same(read_checkpoint(folder), best)
+    (folder / "run.flags").write_text("--use_best_checkpoint=false\n")
+    assert_same(read_checkpoint(folder), last)
+    (folder / "run.flags").write_text("--use_best_checkpoint=true\n")
+    assert_same(read_checkpoint(folder), best)
     (folder / "model.ckpt-10.index").unlink()  # Copied without it.
     assert_same(read_checkpoint(folder), last)
 

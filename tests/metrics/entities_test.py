@@ -24,6 +24,10 @@ from tests import entity_twin
         # Hyphens in types, and no type at all.
         ("B-A-B I-A-B I-A", [("A-B", 0, 2), ("A", 2, 3)]),
         ("B I O I B I-X", [("", 0, 2), ("", 3, 4), ("", 4, 5), ("X", 5, 6)]),
+        # BIOES and BILOU, whole and broken.
+        ("B-A I-A E-A O S-B S-B", [("A", 0, 3), ("B", 4, 5), ("B", 5, 6)]),
+        ("U-A B-A I-A L-A U-B B-B L-B", [("A", 0, 1), ("A", 1, 4), ("B", 4, 5), ("B", 5, 7)]),
+        ("O E-A I-A B-B E-A", [("A", 1, 2), ("A", 2, 3), ("B", 3, 4), ("A", 4, 5)]),
     ],
 )
 def test_spans(tags: str, expected: list[tuple[str, int, int]]) -> None:
@@ -60,6 +64,8 @@ def test_schemes_give_the_same_entities_but_not_tags() -> None:
     bio, iob1 = ["B-PER I-PER O B-LOC".split()], ["I-PER I-PER O I-LOC".split()]
     report = entities.evaluate_entities(bio, iob1)
     assert (report.overall.f1, report.accuracy) == (100.0, 50.0)
+    report = entities.evaluate_entities(bio, ["B-PER E-PER O S-LOC".split()])
+    assert (report.overall.f1, report.accuracy) == (100.0, 50.0)
 
 
 def test_entities_end_with_their_row() -> None:
@@ -74,11 +80,11 @@ def test_no_entity_anywhere_is_zero() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    for tag in ("X-PER", "PER", "", "O-PER", "b-PER", "BPER"):
+    for tag in ("X-PER", "PER", "", "O-PER", "b-PER", "BPER", "S"):
         with pytest.raises(ValueError, match=f"tag '{tag}' at token 1; expected O, B-TYPE"):
             entities.spans(["O", tag])
-    with pytest.raises(ValueError, match="row 1: tag 'E-PER' at token 0"):
-        entities.evaluate_entities([["O"], ["O"]], [["O"], ["E-PER"]])
+    with pytest.raises(ValueError, match="row 1: tag 'X-PER' at token 0"):
+        entities.evaluate_entities([["O"], ["O"]], [["O"], ["X-PER"]])
     with pytest.raises(ValueError, match="1 rows of predicted tags for 2"):
         entities.evaluate_entities([["O"], ["O"]], [["O"]])
     with pytest.raises(ValueError, match="row 1 has 1 predicted tags for 2 true"):

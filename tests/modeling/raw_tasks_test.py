@@ -72,6 +72,12 @@ def test_windows_of_a_long_text_are_averaged(tmp_path):
     parts = model.predict([" ".join(window) for window in windows], verbose=0)
     whole = model.predict([" ".join(words), "the river"], verbose=0)
     np.testing.assert_allclose(whole[0], parts.mean(axis=0), atol=1e-6)
+    # In an evaluation each text weighs as much, the first with two windows.
+    logits, ids = np.concatenate([parts, whole[1:]]).astype(np.float64), np.array([0, 0, 1])
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(3), ids]
+    loss, accuracy = model.evaluate([" ".join(words), "the river"], [0, 1], verbose=0)
+    assert loss == pytest.approx(np.average(losses, weights=[1, 1, 2]), abs=1e-5)
+    assert accuracy == pytest.approx(np.average(logits.argmax(-1) == ids, weights=[1, 1, 2]))
 
 
 @SLOW

@@ -77,7 +77,7 @@ def test_entities_and_words():
             "scores": np.array([0.5, 0.75, 1.0, 0.0]),
         }
 
-    labels = ["O", "B-PER", "I-PER"]
+    labels = ["O", "B-PER", "I-PER", "S-PER"]
     predictor = Predictor(MadeUpModel("tagger", tag, labels=labels))
     expected = {"type": "PER", "start": 0, "end": 12, "text": "Ada Lovelace", "score": 0.5}
     assert predictor.find_entities(["Ada Lovelace went"]) == [[expected]]
@@ -172,6 +172,8 @@ def test_methods_of_other_kinds_name_the_right_one():
         regression.choose(["a"], [["b"]])
     with pytest.raises(ValueError, match="kind encoder has no predictor"):
         Predictor(MadeUpModel("encoder", length))
+    with pytest.raises(ValueError, match=r"with bert_tf\.search\.reranker\.Reranker\.from_pre"):
+        Predictor(MadeUpModel("reranker", length))
     with pytest.raises(ValueError, match="batch_size is 0"):
         Predictor(MadeUpModel("regression", length), batch_size=0)
     with pytest.raises(ValueError, match=r"texts\[0\]\[1\] is empty"):

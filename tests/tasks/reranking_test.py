@@ -78,6 +78,9 @@ def test_measures_are_of_queries(tiny_vocab, examples) -> None:
     logits, labels = np.array(outputs["logits"]), np.array(LABELS[0] + LABELS[1])
     expected = np.mean(np.log1p(np.exp(-logits)) * labels + np.log1p(np.exp(logits)) * (1 - labels))
     assert found["loss"] == pytest.approx(expected, rel=1e-6)
+    grades = [tuple(3 * label for label in example.labels) for example in examples[:2]]
+    graded = [e._replace(labels=row) for e, row in zip(examples[:2], grades, strict=True)]
+    assert task.metrics(judged._replace(examples=graded), outputs)["loss"] == found["loss"]
 
 
 def test_what_a_loss_needs_is_named(tiny_vocab, examples) -> None:

@@ -55,7 +55,7 @@ def write(path: pathlib.Path, questions: list[Any], context: Any = "The mill sto
     return str(path)
 
 
-def qa(name: str = "q", text: str = "mill", start: int = 4, **fields: Any) -> dict[str, Any]:
+def qa(name: Any = "q", text: str = "mill", start: int = 4, **fields: Any) -> dict[str, Any]:
     values = {"id": name, "question": "what?", "answers": [{"text": text, "answer_start": start}]}
     return values | fields
 
@@ -203,6 +203,8 @@ def test_reads_for_training_and_for_prediction(tmp_path):
     first, second = read_squad(path, is_training=False, version_2=True)
     assert (first.answer, first.answers, first.is_impossible) == (answers[0], answers, False)
     assert second.is_impossible
+    path = write(tmp_path / "n.json", [qa(7), qa("8")])
+    assert [question.id for question in read_squad(path, True, False)] == ["7", "8"]
     path = write(tmp_path / "b.json", [{"id": "q", "question": "?"}])
     assert read_squad(path, False, True)[0].answers == ()
     path = write(tmp_path / "c.json", [qa(is_impossible=True, answers=[])])
@@ -227,6 +229,8 @@ def test_skips_and_counts_answers_that_are_elsewhere(tmp_path, caplog):
     ("questions", "message"),
     [
         ([qa(), qa()], "a.json, question q: a second question has this id"),
+        ([qa(7), qa("7")], "question 7: a second question has this id"),
+        ([qa(True)], "'id' is True, expected a str"),
         ([qa(start=11), qa()], "question q: a second question has this id"),
         ([], "no usable question"),
         (["q"], r"data\[0\].paragraphs\[0\]: received 'q', expected an object with 'id'"),

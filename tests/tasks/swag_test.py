@@ -78,6 +78,8 @@ def test_rows_that_are_wrong(tmp_path, changes, message):
     path = write_json(tmp_path / "t.jsonl", [row, row | changes])
     with pytest.raises(ValueError, match=f"^{path} line 2: {message}"):
         read_swag(path)
+    if "label" in changes:
+        assert [example.label for example in read_swag(path, must_label=False)] == [1, None]
 
 
 def test_tables_that_are_something_else(tmp_path):

@@ -18,6 +18,7 @@ from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.data import corpus, embedded_corpus
 from bert_tf.data.preparation import train_vocabulary
+from bert_tf.text.kinds import BYTE_BPE, VOCABULARY_FILES
 
 DATA_FLAGS = ("input_file", "input_format", "text_field", "vocab_file", "num_workers")
 MODEL_FLAGS = ("vocab_size", "tokenizer", "do_lower_case")
@@ -29,6 +30,13 @@ def main(_: list[str]) -> None:
         raise ValueError("--vocab_file is empty; expected the name of the vocabulary to write.")
     if pathlib.Path(data.vocab_file).exists():  # models may have been trained with it
         raise ValueError(f"--vocab_file {data.vocab_file} exists; delete it or name another file.")
+    is_bpe = model.tokenizer == BYTE_BPE
+    if (pathlib.Path(data.vocab_file).suffix == ".json") != is_bpe:  # as `read_vocab` tells them
+        raise ValueError(
+            f"--vocab_file {data.vocab_file} with --tokenizer={model.tokenizer} could not be read "
+            "again: the names of byte_bpe's vocabularies end in .json, those of wordpiece's do "
+            f"not; name it {VOCABULARY_FILES[is_bpe]}, or change --tokenizer."
+        )
     with tempfile.TemporaryDirectory() as folder:
         input_file, input_format = data.input_file, data.input_format
         if not input_file:

@@ -414,6 +414,10 @@ class DataConfig(Config):
         "first and the last answers are shown together.",
     )
 
+    def check(self) -> None:
+        if self.sentence_order and not self.use_next_sentence:
+            raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
+
 
 MASKINGS = ("dynamic", "static", "tf_text")
 

@@ -3,12 +3,14 @@
     python -m bert_tf.create_pretraining_data --input_file='text/*.txt' --vocab_file=vocab.txt \\
         --output_file=examples.tfrecord --num_shards=8
 
-By default masks are drawn not here but each time the examples are read (dynamic masking);
---masking=static draws them here, dupe_factor times. After a kill, the same command resumes.
+By default masks are drawn not here but each time the examples are read (dynamic masking), by
+run_pretraining, which takes their flags; --masking=static draws them here, dupe_factor times. After
+a kill, the same command resumes.
 """
 
 import functools
 import pathlib
+from typing import Any
 
 from absl import flags, logging
 
@@ -68,9 +70,10 @@ def main(_: list[str]) -> None:
             raise ValueError(f"--{name} is empty; give it{hint}.")
     output_files = list_output_files(FLAGS.output_file, FLAGS.num_shards)
     if FLAGS.google_identical:
-        check_google_flags(data, FLAGS.masking if FLAGS["masking"].present else "static")
+        check_google_flags(data, masking)
         write_google_examples(output_files, data, masking)
         return
+    check_mask_flags(masking)
     vocab = read_vocab(data.vocab_file)
     check_kind(vocab, config_flags.given(ModelConfig), data.vocab_file)
     by_beam = functools.partial(fill_work_folder, beam_options=FLAGS.beam_options)
@@ -112,14 +115,33 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
     return list(map(pathlib.Path, names))
 
 
-def check_google_flags(data: DataConfig, masking: str) -> None:
+def check_mask_flags(masking: MaskingConfig) -> None:
+    """Raises ValueError for flags of masks that are not drawn here, except run_pretraining's own
+    defaults, which commands for google-research/bert's program spell out."""
+    given = config_flags.given(MaskingConfig) | config_flags.given(DataConfig)
+    names = {*MaskingConfig.names(), "dupe_factor"} - {"masking"}
+    for name in given if masking.masking != "static" else ():
+        if name in names and given[name] != FLAGS[name].default:
+            raise ValueError(
+                f"--{name}={str(given[name]).lower()} has no effect with "
+                f"--masking={masking.masking}: give it to run_pretraining, which draws the masks, "
+                "or draw them here, with --masking=static."
+            )
+
+
+def check_google_flags(data: DataConfig, masking: MaskingConfig) -> None:
     """Raises ValueError for flags without a counterpart in google-research/bert's program."""
-    fixed = {
+    fixed: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "use_next_sentence": (data.use_next_sentence, (True,)),
         "sentence_order": (data.sentence_order, (False,)),
         "input_format": (data.input_format, ("auto", "lines")),
-        "masking": (masking, ("static",)),
+        "deduplicate": (data.deduplicate, ("none",)),
+        "runner": (FLAGS.runner, ("local",)),
+        "masking": (masking.masking if FLAGS["masking"].present else "static", ("static",)),
     }
+    drawn = ("masked_lm_prob_to", "span_length", "ngram_length", "masked_share", "random_share")
+    for name in drawn:
+        fixed[name] = getattr(masking, name), (FLAGS[name].default,)
     for name, (received, possible) in fixed.items():
         if received not in possible:
             raise ValueError(
@@ -139,6 +161,7 @@ def write_google_examples(
     records = encode_examples(
         pad_examples(examples, data.max_seq_length, masking.max_predictions_per_seq, vocab.pad_id)
     )
+    manifest_path(output_files).unlink(missing_ok=True)  # of other examples
     for number, path in enumerate(output_files):
         write_records(path, records[number :: len(output_files)])
     logging.info("Wrote %d examples, masked, as google-research/bert's program.", len(records))

@@ -71,7 +71,8 @@ def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
         from bert_tf.diagnosis.examples import diagnose_examples
 
         masking = config_flags.from_flags(MaskingConfig)
-        return [diagnose_examples(*place, vocab, masking) for place in folders.items()]
+        is_given = FLAGS["max_predictions_per_seq"].present > 0
+        return [diagnose_examples(*place, vocab, masking, is_given) for place in folders.items()]
     tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case) if vocab else None
     text = f"{name}/*" if path.is_dir() else name
     return [diagnose_corpus(text, config_flags.from_flags(DataConfig), tokenizer)]

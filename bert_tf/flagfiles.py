@@ -6,6 +6,12 @@ from collections.abc import Sequence
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # An installed package carries the flagfiles inside it; in the source tree they stand beside it.
 SHIPPED = next((f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()), None)
+# What a flagfile's line gives way to, if that is given beside the flagfile: programs take a number
+# of steps before a share of them.
+REPLACED = {
+    "warmup_proportion": "num_warmup_steps",
+    "cooldown_proportion": "num_cooldown_steps",
+}
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
@@ -13,7 +19,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
     As in absl, the lines take the place of the argument, so that the last value wins, `#` and `//`
     begin comments, and a flagfile may name others. Unlike absl, it finds `base.flags` and
-    `configs/base.flags` from any folder.
+    `configs/base.flags` from any folder, and leaves out what `REPLACED` names.
 
     Args:
       arguments: a command line, starting with the program's name. `--` ends the search.
@@ -29,6 +35,8 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[str]:
     result: list[str] = []
     rest = iter(arguments)
+    given = set(map(_name, arguments))
+    replaced = {REPLACED[name] for name in given & REPLACED.keys()} - given
     for argument in rest:
         name, equals, value = argument.partition("=")
         if name not in ("--flagfile", "-flagfile"):
@@ -44,10 +52,15 @@ def _lines(arguments: Sequence[str], inside: tuple[pathlib.Path, ...]) -> list[s
             raise FileNotFoundError(
                 f"there is no file {path}; the package's flagfiles are {', '.join(shipped)}."
             )
-        lines = map(_stripped, path.read_text(encoding="utf8").splitlines())
-        flags = [line for line in lines if line and not line.startswith(("#", "//"))]
-        result += _lines(flags, (*inside, path.resolve()))
+        text = map(_stripped, path.read_text(encoding="utf8").splitlines())
+        flags = [line for line in text if line and not line.startswith(("#", "//"))]
+        lines = _lines(flags, (*inside, path.resolve()))
+        result += [line for line in lines if _name(line) not in replaced]
     return result
+
+
+def _name(argument: str) -> str:
+    return argument.partition("=")[0].lstrip("-")
 
 
 def _stripped(line: str) -> str:

@@ -15,9 +15,11 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG
 from bert_tf.checkpoints.start import (
     check_output_dir,
+    decays_pooler,
     has_pooler,
     keep_vocabulary,
     merge,
+    read_begun,
     read_start,
     starts_of_names,
 )
@@ -53,7 +55,7 @@ from bert_tf.training.reporting import (
     write_eval_results,
 )
 from bert_tf.training.stopping import Stopped
-from bert_tf.training.trainer import Trainer, note_evaluation
+from bert_tf.training.trainer import Trainer, note_evaluation, read_fingerprint
 
 
 def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
@@ -213,11 +215,14 @@ def make_model(configs: PretrainingConfigs, start: Checkpoint | None) -> Any:
         )
     is_paired = configs.data.use_next_sentence
     use_pooler = is_paired or has_pooler(training.output_dir, start)
-    return BertPretrainer(
+    model = BertPretrainer(
         *(config, is_paired, training.recompute, use_pooler),
         sentence_order=configs.data.sentence_order,
         objective=objective.objective,
     )
+    if use_pooler and not is_paired and not decays_pooler(training.output_dir):
+        model.bert.pooler.trainable = False  # No loss reaches it: decay alone would shrink it.
+    return model
 
 
 def read_its_teacher(configs: PretrainingConfigs, start: Checkpoint | None) -> Checkpoint | None:
@@ -302,6 +307,7 @@ def prepare(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any
             cache_dir=configs.data.cache_dir,
             do_eval=evaluates(configs.training),
             tokenizer=configs.model.tokenizer,
+            begun_with=read_begun(configs.training.output_dir, read_fingerprint) or "",
         )
 
     prepared = prepare_here() if is_chief(strategy) else None

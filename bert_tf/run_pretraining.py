@@ -68,6 +68,13 @@ def read_configs() -> PretrainingConfigs:
         optimizer=with_length(configs.optimizer, configs.training.output_dir)
     )
     data, training = configs.data, configs.training
+    steps, warmup = configs.optimizer.num_train_steps, configs.optimizer.num_warmup_steps
+    if training.do_train and 0 < steps <= warmup:
+        logging.warning(
+            "--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never "
+            "reaches its peak; lower it, or give --warmup_proportion.",
+            *(warmup, steps),
+        )
     if not training.output_dir:
         raise ValueError("--output_dir is empty; name the run directory, for example runs/my_bert.")
     if not (training.do_train or training.do_eval):
@@ -84,8 +91,6 @@ def read_configs() -> PretrainingConfigs:
         masking = configs.masking.any_share(configs.data.max_seq_length)
         configs = configs._replace(masking=masking)
     check_share(configs)
-    if data.sentence_order and not data.use_next_sentence:
-        raise ValueError("--sentence_order needs pairs; leave --use_next_sentence=false out.")
     if data.added_words_file and not training.init_checkpoint:
         raise ValueError(
             "--added_words_file adds to the vocabulary of a checkpoint; give --init_checkpoint."

@@ -42,6 +42,13 @@ def test_bad_input_is_one_clear_line(tmp_path) -> None:
             "--vocab_size=20",
         ): "raise vocab_size",
         (f"--input_file={tmp_path}/corpus.txt",): "--vocab_file",
+        # The corpus does not exist: names are looked at first.
+        ("--input_file=none", f"--vocab_file={tmp_path}/v.json"): "end in .json",
+        (
+            "--input_file=none",
+            "--tokenizer=byte_bpe",
+            f"--vocab_file={tmp_path}/v.txt",
+        ): "name it tokenizer.json",
     }
     for arguments, message in cases.items():
         assert message in fail(run("build_vocab", *arguments))

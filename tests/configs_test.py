@@ -108,6 +108,23 @@ def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed, tmp_path):
         assert {name: getattr(optimizer, name) for name in shares} == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "warning"),
+    [
+        ("--num_train_steps=10000", "--num_warmup_steps=10000 is not below"),
+        ("--num_train_steps=10001", ""),
+        ("--masked_lm_prob=0.4", "51.2 predictions, above --max_predictions_per_seq=20"),
+    ],
+)
+def test_a_run_that_was_begun_so_is_warned_of(tmp_path, caplog, given, warning):
+    (tmp_path / "run.flags").write_text("")
+    with own_flags():
+        module = runpy.run_module("bert_tf.run_pretraining", run_name="again")
+        flags.FLAGS(["run", "--do_train", f"--output_dir={tmp_path}", given])
+        module["read_configs"]()
+    assert warning in caplog.text and bool(warning) == bool(caplog.text)
+
+
 # Width, layers, heads, embedding, generator's width, batch, T, rate: Clark et al. 2020, table 6.
 ELECTRAS = {
     "electra_small": (256, 12, 4, 128, 64, 128, 128, 5e-4),

@@ -31,7 +31,6 @@ def make(folder, *arguments, output="out/x.tfrecord", how=run):
         "vocab_file": folder / "vocab.txt",
         "output_file": ",".join(str(folder / name) for name in output.split(",")),
         "max_seq_length": 16,
-        "max_predictions_per_seq": 3,
     }
     flags = [f"--{name}={value}" for name, value in defaults.items()]
     done = how("create_pretraining_data", *flags, *arguments)
@@ -55,7 +54,8 @@ def test_writes_unmasked_examples_and_says_so(folder):
 
     status, printed = make(folder, "--num_shards=2", "--num_workers=1")
     assert status == 0 and "exist already" in printed
-    status, printed = make(folder, "--num_shards=2", "--masking=static", "--dupe_factor=2")
+    static = ("--masking=static", "--dupe_factor=2", "--max_predictions_per_seq=3")
+    status, printed = make(folder, "--num_shards=2", *static)
     assert status == 0 and "exist already" not in printed
     form = describe_records(RecordFiles(paths))
     assert (form.is_masked, form.max_predictions_per_seq) == (True, 3)
@@ -100,7 +100,10 @@ def test_a_tensorflow_dataset_becomes_examples(folder, monkeypatch):
 
 def test_google_identical_deals_examples_in_turn(folder):
     arguments = ("--google_identical", "--dupe_factor=3")
+    assert make(folder, "--num_workers=1")[0] == 0
+    assert list((folder / "out").glob("*manifest*"))  # which says what the next command replaces
     assert make(folder, *arguments, "--masking=static", "--input_format=lines")[0] == 0
+    assert not list((folder / "out").glob("*manifest*"))
     status, printed = make(folder, *arguments, output="a,b")
     assert status == 0, printed
     together, *two = [RecordFiles([folder / name]) for name in ("out/x.tfrecord", "a", "b")]
@@ -123,6 +126,13 @@ def test_bad_flags(folder):
         (("--google_identical", "--input_format=prose"), "--input_format=prose has no counterpart"),
         (("--google_identical", "--masking=dynamic"), "--masking=dynamic has no counterpart"),
         (("--google_identical", "--masking=tf_text"), "leave out --google_identical"),
+        (("--google_identical", "--deduplicate=exact"), "--deduplicate=exact has no counterpart"),
+        (("--google_identical", "--runner=beam"), "--runner=beam has no counterpart"),
+        (("--google_identical", "--span_length=3"), "--span_length=3.0 has no counterpart"),
+        (("--google_identical", "--random_share=0"), "--random_share=0.0 has no counterpart"),
+        (("--max_predictions_per_seq=3",), "_per_seq=3 has no effect with --masking=dynamic: give"),
+        (("--dupe_factor=5",), "--dupe_factor=5 has no effect with --masking=dynamic"),
+        (("--sentence_order", "--nouse_next_sentence"), "--sentence_order needs pairs"),
     ]
     for arguments, message in cases:
         status, printed = make(folder, *arguments, "--num_workers=1")

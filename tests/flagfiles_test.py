@@ -38,6 +38,17 @@ def test_found_in_any_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     assert mine == ["program", "--mine", "--last=a = b", *tiny]
 
 
+def test_a_share_beside_a_flagfile_replaces_its_number_of_steps(tmp_path: pathlib.Path) -> None:
+    number, share = "--num_warmup_steps=10000", "--warmup_proportion=0.06"
+    (tmp_path / "mine.flags").write_text(f"--flagfile=base.flags\n{share}\n")
+    for given in (["--flagfile=base.flags", share], [f"--flagfile={tmp_path}/mine.flags"]):
+        found = flagfiles.expanded(["program", *given])
+        assert share in found and number not in found
+    (tmp_path / "run.flags").write_text(f"{number}\n{share}\n")  # A run's record has both.
+    for given in ([f"--flagfile={tmp_path}/run.flags"], ["--flagfile=base.flags", share, number]):
+        assert {number, share} <= set(flagfiles.expanded(["program", *given]))
+
+
 def test_a_prompt_keeps_the_space_at_its_end(tmp_path: pathlib.Path) -> None:
     config = RetrieverConfig(query_prompt="query: ")
     (tmp_path / "run.flags").write_text(config_flags.flagfile(config) + "--do_train \n")

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run, start
@@ -158,6 +159,12 @@ def test_any_share_of_a_text_is_masked_and_learned(one_device, folder):
     assert set(before) >= {"masked_lm_accuracy"} and "next_sentence_loss" not in before
     first, last = (read_metrics(folder / "continued/metrics.jsonl")[i] for i in (0, -1))
     assert last["masked_lm_loss"] < first["masked_lm_loss"] - 0.5 < before["masked_lm_loss"] - 0.5
+    name = "bert/pooler/dense/kernel"  # No loss reaches it here.
+    poolers = [
+        read_checkpoint(path / f"model.ckpt-{step}").weights[name]
+        for path, step in ((one_device[0], 30), (one_device[0], 15), (folder / "continued", 30))
+    ]
+    assert any(np.array_equal(poolers[2], pooler) for pooler in poolers[:2])
     record = (folder / "diffusion/run.flags").read_text()
     assert "--max_predictions_per_seq=32\n" in record and "--masked_share=1.0\n" in record
     results = (folder / "diffusion/eval_results.txt").read_text()

@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from absl import logging
 
 from bert_tf.checkpoints.adapt import adapt, keep_layers, state_casing
 from bert_tf.checkpoints.checkpoint import (
+    HEADS,
     Checkpoint,
     encoder_shapes,
     head_shapes,
@@ -23,10 +24,12 @@ from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
-from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
+from bert_tf.checkpoints.tf_bundle import bundle_names
 from bert_tf.config import ModelConfig
 from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import AnyVocab
+
+T = TypeVar("T")
 
 # What may differ from the checkpoint: no weight depends on it, or `adapt` sees to it.
 FREE_FIELDS = (
@@ -173,13 +176,31 @@ def starts_of_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def read_begun(output_dir: str, read: Callable[[str], T]) -> T | None:
+    """Returns what `read` finds in a checkpoint of the run; None if it has none that is readable.
+
+    Args:
+      output_dir: the run directory.
+      read: of a checkpoint's prefix; what it finds is the same in all checkpoints of a run.
+    """
+    for index in sorted(pathlib.Path(output_dir).glob("model.ckpt-*.index")):
+        with contextlib.suppress(ValueError):
+            return read(str(index).removesuffix(".index"))
+    return None
+
+
 def has_pooler(output_dir: str, start: Checkpoint | None) -> bool:
     """True unless the weights that a run resumes or starts from lack the pooler."""
-    with contextlib.suppress(ValueError):  # Damaged: an older one is restored instead.
-        prefix = bundle_prefix(pathlib.Path(output_dir))
-        if prefix and not start:
-            return "pooler" in heads_of(bundle_names(prefix))
+    names = None if start else read_begun(output_dir, bundle_names)
+    if names is not None:
+        return "pooler" in heads_of(names)
     return start is None or "pooler" in start.heads
+
+
+def decays_pooler(output_dir: str) -> bool:
+    """True for a run that an earlier version began, with the pooler in the optimizer."""
+    names = read_begun(output_dir, bundle_names) or []
+    return any(name.startswith(HEADS["pooler"]) and name.endswith("/adam_m") for name in names)
 
 
 def keep_vocabulary(vocab: AnyVocab, folder: str | pathlib.Path) -> pathlib.Path:

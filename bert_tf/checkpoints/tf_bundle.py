@@ -19,8 +19,8 @@ STEP = re.compile(r"-\d+$")
 READING_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
-def read_bundle(prefix: str) -> dict[str, np.ndarray]:
-    """Reads every tensor of a TensorFlow checkpoint by name.
+def read_bundle(prefix: str, *names: str) -> dict[str, np.ndarray]:
+    """Reads the tensors of a TensorFlow checkpoint by name: all, or those of some names.
 
     Raises:
       ValueError: if it is no readable checkpoint.
@@ -28,7 +28,8 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
     try:
         reader = tf.train.load_checkpoint(prefix)
         return {
-            name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
+            name: np.asarray(reader.get_tensor(name))
+            for name in names or reader.get_variable_to_shape_map()
         }
     except READING_ERRORS as error:
         raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None

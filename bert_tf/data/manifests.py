@@ -14,7 +14,9 @@ from typing import Any
 from absl import logging
 
 import bert_tf
+from bert_tf.config import DataConfig
 from bert_tf.data.corpus import CorpusPart
+from bert_tf.data.tfds_corpus import describe_dataset
 from bert_tf.data.token_store import TokenStore
 from bert_tf.files import write_json
 from bert_tf.text.kinds import content_of
@@ -31,12 +33,15 @@ def key_of(values: dict[str, Any]) -> str:
 
 
 def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
-    """Returns name, size and time of each input file, and how it is read."""
+    """Returns name, size and time of each input file or data set, and how it is read."""
     described: list[list[Any]] = []
+    stamps: dict[str, list[Any]] = {}
     for part in parts:
         path = pathlib.Path(part.path)
+        if part.format == "tfds" and part.path not in stamps:
+            stamps[part.path] = describe_dataset(part.path)
         status = path.stat() if path.is_file() else None
-        stamp = [status.st_size, status.st_mtime_ns] if status else []
+        stamp = [status.st_size, status.st_mtime_ns] if status else stamps.get(part.path, [])
         file = [str(path.resolve() if status else path), part.format, part.text_field, *stamp]
         if not described or described[-1] != file:
             described.append(file)
@@ -117,7 +122,9 @@ def _short_hash(value: Any) -> str:
 # Checking -------------------------------------------------------------------------------------
 
 
-def check_records(paths: Iterable[str], vocab_file: str, do_lower_case: bool) -> None:
+def check_records(
+    paths: Iterable[str], data: DataConfig, vocab_file: str, do_lower_case: bool
+) -> None:
     """Compares record files with the manifests in their folders; a file without one passes.
 
     Sizes are compared always, contents where all files of a manifest have at most 1 GiB together:
@@ -126,12 +133,14 @@ def check_records(paths: Iterable[str], vocab_file: str, do_lower_case: bool) ->
 
     Args:
       paths: TFRecord files that are to be read.
+      data: whether pairs are wanted, and of which kind.
       vocab_file: their vocabulary; "" if it is not known.
       do_lower_case: casing of the model.
 
     Raises:
       ValueError: if a file that a manifest names together with one of these is missing or has
-        another size or content, or vocabulary or casing differ.
+        another size or content, or vocabulary or casing differ, or pairs are wanted and there are
+        none, or of the other kind.
     """
     given = {pathlib.Path(path).absolute() for path in paths}
     for folder in sorted({path.parent for path in given}):
@@ -139,9 +148,9 @@ def check_records(paths: Iterable[str], vocab_file: str, do_lower_case: bool) ->
             manifest = _load(manifest_file) or {}
             files = _files_beside(manifest, folder)
             if not given.isdisjoint(files):
-                _check_rules(
-                    manifest_file, manifest.get("parameters", {}), vocab_file, do_lower_case
-                )
+                parameters = manifest.get("parameters", {})
+                _check_rules(manifest_file, parameters, vocab_file, do_lower_case)
+                _check_pairs(manifest_file, parameters, data)
                 _check_files(manifest_file, files)
 
 
@@ -173,6 +182,20 @@ def _check_rules(
             f"The examples of {manifest_file} were made with --do_lower_case={wanted}, but the "
             f"model has {cased}; pass --do_lower_case={wanted}, or make the examples again."
         )
+
+
+def _check_pairs(manifest_file: pathlib.Path, parameters: dict[str, Any], data: DataConfig) -> None:
+    """Without pairs every label is 0, and of both kinds of pairs they look alike."""
+    if not data.use_next_sentence:
+        return
+    for name, received in (("use_next_sentence", True), ("sentence_order", data.sentence_order)):
+        made_with = parameters.get(name, received if name == "use_next_sentence" else False)
+        if made_with != received:
+            wanted, other = (str(value).lower() for value in (received, made_with))
+            raise ValueError(
+                f"The examples of {manifest_file} were made with --{name}={other}, but the run has "
+                f"--{name}={wanted}; pass --{name}={other}, or make the examples again."
+            )
 
 
 def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) -> None:

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.data.random_bits import random_bits, random_integers
-from bert_tf.data.static_masks import never_masked
+from bert_tf.data.static_masks import begins_after_specials, never_masked
 from bert_tf.text.tokenization import AnyVocab
 
 # Which random number of an example is meant.
@@ -70,6 +70,8 @@ def mask_batch(
     spans, shares = None, span_shares(masking)
     if shares or masking.do_whole_word_mask:
         continues = tf.gather(tf.constant(vocab.is_continuation), word_ids)  # [B, T]
+        if begins_after_specials(vocab):
+            continues &= tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
         if shares:
             lengths = draw_lengths(random_bits(seed, *rows, CUT, places), shares)
             if masking.span_pieces:
@@ -199,7 +201,8 @@ def select_whole_words(
     """Selects words in random order; one that would overflow the count is skipped.
 
     A piece that continues a word belongs to the last candidate before it, as in the original, even
-    where [SEP] stands between them (a segment cut at its front may begin within a word).
+    where [SEP] stands between them (a segment cut at its front may begin within a word). Byte-level
+    BPE's does not: see `begins_after_specials`.
 
     Args:
       keys: uint64 [B, T], random; the w-th is that of the w-th word.

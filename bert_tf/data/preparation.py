@@ -82,6 +82,7 @@ def prepare_pretraining_data(
     cache_dir: str,
     do_eval: bool = True,
     tokenizer: str = WORDPIECE,
+    begun_with: str = "",
 ) -> PreparedData:
     """Makes what is missing between the input and TFRecord files.
 
@@ -91,9 +92,10 @@ def prepare_pretraining_data(
       vocab_size: size of a vocabulary that is to be trained, and the most a given one may have.
       do_lower_case: casing of the vocabulary and the tokenizer.
       cache_dir: where everything is kept; not touched if the input is TFRecords.
-      do_eval: whether an evaluation follows. If not, all given TFRecords are for training; of text
-        documents are held out all the same, so that a later evaluation sees new ones.
+      do_eval: whether an evaluation follows. If not, documents, or one of the given TFRecords, are
+        held out all the same, so that a later evaluation sees new ones.
       tokenizer: kind of a vocabulary that is to be trained.
+      begun_with: fingerprint of the examples with which the run was begun; "" for a new run.
 
     Raises:
       ValueError: if the input is missing, empty, of mixed kinds, or too small, or cache_dir cannot
@@ -101,9 +103,9 @@ def prepare_pretraining_data(
     """
     parts = _list_parts(data, data.input_file) if data.input_file else []
     if _are_records(parts):
-        prepared = _use_records(data, parts, do_eval)
+        prepared = _use_records(data, parts, do_eval, begun_with)
         files = [*prepared.train_files, *prepared.eval_files]
-        check_records(files, data.vocab_file, do_lower_case)
+        check_records(files, data, data.vocab_file, do_lower_case)
         return prepared
     cache = pathlib.Path(cache_dir)
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
@@ -121,25 +123,29 @@ def prepare_pretraining_data(
             )
         store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
         train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
-        held_out = train[:0]
+        held_out, eval_store = train[:0], store
+        eval_files: list[str] = []
         if not data.eval_file:
             train, held_out = (train[rows] for rows in split_documents(len(train), data))
+        elif _are_records(eval_parts := _list_parts(data, data.eval_file)):
+            eval_files = _record_paths(eval_parts)
+            check_records(eval_files, data, vocab_file, do_lower_case)
+        else:
+            eval_store = _tokens(cache, eval_parts, vocab_file, do_lower_case, data.num_workers)
+            held_out = np.arange(eval_store.num_documents)
+            try:  # Before the examples for training, which may take hours.
+                check_documents(len(held_out), 1, data.use_next_sentence)
+            except ValueError as error:
+                raise ValueError(f"--eval_file={data.eval_file}: {error}") from None
         train_files, fingerprint = _examples(
             cache, "train", store, train, vocab_file, passes(data, masking), data, masking
         )
-        if data.eval_file:
-            eval_parts = _list_parts(data, data.eval_file)
-            if _are_records(eval_parts):
-                eval_files = _record_paths(eval_parts)
-                check_records(eval_files, vocab_file, do_lower_case)
-                return PreparedData(train_files, eval_files, vocab_file, fingerprint)
-            store = _tokens(cache, eval_parts, vocab_file, do_lower_case, data.num_workers)
-            held_out = np.arange(store.num_documents)
-        elif np.array_equal(train, held_out):
-            return PreparedData(train_files, train_files, vocab_file, fingerprint)
-        eval_files = []
-        if len(held_out):
-            eval_files, _ = _examples(cache, "eval", store, held_out, vocab_file, 1, data, masking)
+        if not data.eval_file and np.array_equal(train, held_out):
+            eval_files = train_files
+        elif len(held_out):
+            eval_files, _ = _examples(
+                cache, "eval", eval_store, held_out, vocab_file, 1, data, masking
+            )
         return PreparedData(train_files, eval_files, vocab_file, fingerprint)
 
 
@@ -201,25 +207,31 @@ def _record_paths(parts: Sequence[CorpusPart]) -> list[str]:
     return list(dict.fromkeys(str(part.path) for part in parts))
 
 
-def _use_records(data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool) -> PreparedData:
-    """Passes TFRecord files through; without eval_file the last of several is held out."""
+def _use_records(
+    data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool, begun_with: str
+) -> PreparedData:
+    """Passes TFRecord files through; without eval_file the last of several is held out.
+
+    It stays so with and without an evaluation: the training examples of a run do not change. A run
+    that was begun with all files, by an earlier version, goes on with all.
+    """
     train_files = _record_paths(parts)
+    eval_files: list[str] = []
+    if data.eval_file:
+        if do_eval:
+            eval_files = [str(path) for path in list_record_files(data.eval_file)]
+    elif data.eval_fraction:
+        eval_files = train_files[-1:]
+        if len(train_files) > 1 and fingerprint_given(train_files) != begun_with:
+            train_files = train_files[:-1]
+            logging.info("No --eval_file: %s is held out for evaluations.", eval_files[0])
+        elif do_eval:
+            logging.warning(
+                "%s is trained on, and there is no --eval_file: the evaluation uses training data.",
+                eval_files[0],
+            )
     if not do_eval:
         eval_files = []
-    elif data.eval_file:
-        eval_files = [str(path) for path in list_record_files(data.eval_file)]
-    elif not data.eval_fraction:
-        eval_files = []
-    elif len(train_files) > 1:
-        eval_files = [train_files.pop()]
-        logging.info(
-            "No --eval_file: %s is evaluated on; training with --do_eval or --eval_steps leaves it "
-            "out.",
-            eval_files[0],
-        )
-    else:
-        eval_files = train_files
-        logging.warning("One record file and no --eval_file: the evaluation uses training data.")
     return PreparedData(train_files, eval_files, data.vocab_file, fingerprint_given(train_files))
 
 

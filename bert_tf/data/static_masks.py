@@ -46,6 +46,15 @@ def never_masked(vocab: AnyVocab) -> tuple[int, ...]:
     return tuple(sorted(held))
 
 
+def begins_after_specials(vocab: AnyVocab) -> bool:
+    """Whether a piece behind one that is never masked begins a word in any case.
+
+    Byte-level BPE's first piece of a document has no space in front, which marks a word. WordPiece
+    marks what continues one, and follows the original.
+    """
+    return not isinstance(vocab, Vocab)
+
+
 def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
     """Returns the number of predictions of sequences, int64 [n].
 
@@ -74,7 +83,10 @@ def mask_rows(
     is_candidate = ~np.isin(ids, never_masked(vocab)) & (positions < lengths[:, None])
     counts = count_predictions(lengths, config)
     if config.do_whole_word_mask:
-        starts = _word_starts(is_candidate, vocab.is_continuation[ids])
+        continues = vocab.is_continuation[ids]
+        if begins_after_specials(vocab):
+            continues[:, 1:] &= is_candidate[:, :-1]
+        starts = _word_starts(is_candidate, continues)
         is_selected = _select_words(is_candidate, starts, keys, counts)
     else:
         order = uniform(keys[:, None], SELECT, positions)

@@ -56,6 +56,17 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
     return [(f"{name}:{split}", at, min(at + step, info.num_examples)) for at in starts]
 
 
+def describe_dataset(name: str) -> list[Any]:
+    """Returns what changes with the examples of NAME:SPLIT, which is prepared.
+
+    Its full name, with the version, its folder, its bytes, and the examples of each shard.
+    """
+    name, _, split = name.partition(":")
+    builder = _import_datasets().builder(name)
+    info = builder.info.splits[split]
+    return [builder.info.full_name, str(builder.data_dir), info.num_bytes, *info.shard_lengths]
+
+
 def read_dataset(name: str, start: int, stop: int, text_field: str) -> Iterator[str]:
     """Yields the texts of the examples [start, stop) of NAME:SPLIT.
 

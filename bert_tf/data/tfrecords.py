@@ -2,9 +2,9 @@
 
 A file is a row of frames: uint64 length, its CRC, the data, the CRC of the data (little-endian;
 CRC-32C, rotated and shifted so that a CRC of data that hold CRCs stays meaningful). The writer
-makes the protobuf bytes directly from NumPy arrays; the reader maps the files into memory and
-hops over the lengths once, so that any record can be read at any time: the training order
-(example_order.py) needs no shuffle buffer, and resuming costs nothing.
+makes the protobuf bytes directly from NumPy arrays; the reader maps the files into memory and, each
+time it is made, hops over all lengths, so that any record can be read at any time: the training
+order (example_order.py) needs no shuffle buffer, and resuming takes no longer than starting.
 
 Reference: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto.
 """

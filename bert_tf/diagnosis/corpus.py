@@ -13,13 +13,13 @@ import time
 
 import numpy as np
 
+from bert_tf.checkpoints.tokenizer_files import check_casing
 from bert_tf.config import DataConfig
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.data.corpus_format import SENTENCE_END
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import Tokenizer
-from bert_tf.text.vocab import SPECIAL_TOKENS
 from bert_tf.text.wordpiece import WordPiece, split_words
 
 MAX_CHARACTERS, PART_BYTES = 32 << 20, 1 << 20
@@ -280,15 +280,17 @@ def _judge_vocabulary(corpus: Corpus, found: Diagnosis, tokenizer: Tokenizer) ->
     )
     if not isinstance(tokenizer, WordPiece):  # Byte-level BPE has no casing of its own.
         return
-    tokens = [token for token in vocab.tokens if token not in SPECIAL_TOKENS]
-    is_cased = sum(token != token.lower() for token in tokens) > 0.01 * len(tokens)
+    contradiction = ""
+    try:
+        check_casing(vocab, tokenizer.do_lower_case, "--vocab_file")
+    except ValueError as error:
+        contradiction = str(error).removesuffix(" Correct the file.")
     found.judge(
         thresholds.ANY,
-        is_cased == tokenizer.do_lower_case,
+        bool(contradiction),
         "Casing does not agree",
         "Set --do_lower_case to match the vocabulary: true for an uncased one.",
-        measured=f"the vocabulary is {'cased' if is_cased else 'uncased'}, "
-        f"--do_lower_case={str(tokenizer.do_lower_case).lower()}",
+        measured=contradiction,
         expected="one casing",
     )
 

@@ -56,7 +56,11 @@ class Examples:
 
 
 def diagnose_examples(
-    place: str, paths: Sequence[pathlib.Path], vocab: AnyVocab | None, masking: MaskingConfig
+    place: str,
+    paths: Sequence[pathlib.Path],
+    vocab: AnyVocab | None,
+    masking: MaskingConfig,
+    is_room_given: bool = True,
 ) -> Diagnosis:
     """Looks at TFRecords of pre-training examples.
 
@@ -65,6 +69,8 @@ def diagnose_examples(
       paths: the files.
       vocab: their vocabulary; None: nothing is said about pieces.
       masking: how they are, or will be, masked.
+      is_room_given: whether its max_predictions_per_seq is that of the training: if not, records
+        without masks say nothing of the room for predictions.
     """
     found = Diagnosis(place, "examples")
     examples, number, damage = read_examples(paths)
@@ -96,7 +102,8 @@ def diagnose_examples(
         measured=f"{percent(padding)} of all positions",
     )
     _judge_labels(examples, found)
-    _judge_predictions(examples, found, masking)
+    if is_masked or is_room_given:
+        _judge_predictions(examples, found, masking)
     if vocab:
         _judge_pieces(examples, found, vocab)
         if is_masked:

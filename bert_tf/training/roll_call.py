@@ -17,6 +17,7 @@ Worker 0 tells all others which worker is lost; each ends with one line and stat
 
 import asyncio
 import contextlib
+import hashlib
 import ipaddress
 import json
 import os
@@ -40,6 +41,7 @@ BEAT_SECONDS = 2.0  # Between signs of life.
 SILENT_SECONDS = 8.0  # Without a sign of life; counts only when TensorFlow reports an error.
 HELLO_SECONDS = 5.0  # In which one who connects to worker 0 must say who it is.
 MESSAGE_BYTES = 1 << 16
+VALUE_CHARACTERS = 200  # Of a flag, such as a list of files.
 MAX_STRANGERS = 64  # Who have connected and not said who they are.
 
 Message = dict[str, Any]
@@ -93,6 +95,7 @@ class Crew:
         self._is_found = threading.Event()
         self._ending = threading.Lock()
         end = time.monotonic() + PATIENCE_SECONDS
+        values = {name: _shortened(value) for name, value in values.items()}
         call = self._report(index, values, end) if index else self._receive(values, end)
         self._begun: Future[None] = Future()
         self._thread = threading.Thread(target=asyncio.run, args=(self._live(call),), daemon=True)
@@ -330,6 +333,14 @@ def own_address(hosts: list[str]) -> str:
 def _split(host: str) -> tuple[str, int]:
     name, _, port = host.rpartition(":")
     return name.strip("[]"), int(port)
+
+
+def _shortened(value: str) -> str:
+    """Returns a value so that all fit in a message: a long one's beginning and hash."""
+    if len(value) <= VALUE_CHARACTERS:
+        return value
+    digest = hashlib.sha256(value.encode("utf8", "surrogateescape")).hexdigest()
+    return f"{value[: VALUE_CHARACTERS // 2]}... (SHA-256 {digest[:12]}...)"
 
 
 def _differences(values: Mapping[str, str], others: Mapping[str, str]) -> str:

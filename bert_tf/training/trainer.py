@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import pathlib
 import signal
 import time
@@ -12,13 +13,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.config import TrainingConfig
 from bert_tf.data.packed_rows import pack_batch
 from bert_tf.files import atomic_write
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.bad_steps import BadSteps, LossGuard
 from bert_tf.training.batch_ramp import Stage, stage_of
-from bert_tf.training.checkpointing import RunDirectory, model_variables
+from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
 from bert_tf.training.clock import Clock
 from bert_tf.training.distribution import (
     any_worker,
@@ -483,6 +485,16 @@ class Trainer:
         if self.samples:
             with self.optimizer.averaged_weights():
                 self.samples.note(self.step)
+
+
+def read_fingerprint(prefix: str) -> str:
+    """Returns the fingerprint of the examples of a checkpoint's run; "" if it has none.
+
+    Raises:
+      ValueError: if it is no readable checkpoint of a run.
+    """
+    state = read_bundle(prefix, LOOP_STATE_NAME)[LOOP_STATE_NAME]
+    return str(json.loads(state.item()).get("data_fingerprint", ""))
 
 
 def note_evaluation(path: pathlib.Path, step: int, results: dict[str, float]) -> None:

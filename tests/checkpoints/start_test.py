@@ -12,13 +12,25 @@ from bert_tf.checkpoints.start import (
     check_output_dir,
     has_pooler,
     keep_vocabulary,
+    read_begun,
     read_start,
     starts_of_names,
+)
+from bert_tf.config import (
+    DataConfig,
+    MaskingConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    PretrainingConfigs,
+    TrainingConfig,
 )
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.modeling.pretrained import assign_checkpoint, checkpoint_variables
+from bert_tf.pretraining import make_model
 from bert_tf.text.vocab import Vocab
+from bert_tf.training.checkpointing import RunDirectory
+from bert_tf.training.trainer import read_fingerprint
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
 
 PRETRAINING = ("masked_lm", "pooler", "next_sentence")
@@ -92,6 +104,26 @@ def test_missing_heads_must_be_named(tmp_path):
     start = read_start(path, {}, PRETRAINING, may_miss=starts_of_names("bert/pooler/, cls/"))
     assert_same(start, made)
     assert not has_pooler(str(tmp_path / "run"), start) and has_pooler(str(tmp_path), None)
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_pooler_that_no_loss_reaches_is_not_decayed(tmp_path, made, is_old):
+    """A run that was begun with it in the optimizer goes on so; of another checkpoint nothing."""
+    path, name = str(tmp_path), "bert/pooler/dense/kernel"
+    slots = {f"{name}/adam_m": tf.Variable(0.0)} if is_old else {}
+    directory = RunDirectory(path, {name: tf.Variable(0.0), **slots})
+    directory.save(3, {"data_fingerprint": "abc"})
+    directory.save(4, {"data_fingerprint": "abc"})
+    (tmp_path / "model.ckpt-3.index").write_bytes(b"damaged")
+    assert has_pooler(path, None) and read_begun(path, read_fingerprint) == "abc"
+    groups = (DataConfig(use_next_sentence=False), MaskingConfig(), OptimizerConfig())
+    training = TrainingConfig(output_dir=path)
+    model = make_model(
+        PretrainingConfigs(made.config, *groups, training, ObjectiveConfig()), start=None
+    )
+    pooler, paths = {name, "bert/pooler/dense/bias"}, {v.path for v in model.trainable_variables}
+    assert pooler & paths == (pooler if is_old else set())
+    assert name in checkpoint_variables(model)
 
 
 def test_a_checkpoint_without_vocabulary_takes_the_one_given(tmp_path, made):

@@ -88,7 +88,7 @@ def slow_words(ids: list[int]) -> list[list[int]]:
         token = VOCAB.tokens[index]
         if token in ("<s>", "</s>", "<mask>", "<pad>", "<unk>"):
             continue
-        if words and token[0] != "\u0120":
+        if words and words[-1][-1] == place - 1 and token[0] != "\u0120":
             words[-1].append(place)
         else:
             words.append([place])
@@ -129,6 +129,21 @@ def test_whole_words_are_masked_and_no_special_token(is_static):
         assert all(chosen.issuperset(word) or not chosen & set(word) for word in words)
         several += sum(len(word) > 1 and chosen.issuperset(word) for word in words)
     assert several > len(ids)
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_a_document_begins_with_a_word(is_static):
+    """One of five pieces is masked: were the two documents' words one, it would have no room."""
+    (piece,) = make_tokenizer(VOCAB, False).encode("T")
+    ids = np.array([[VOCAB.cls_id, piece, VOCAB.sep_id, piece, VOCAB.sep_id]], np.int32)
+    masks = dataclasses.replace(MASKS, masked_lm_prob=0.15)
+    if is_static:
+        masked = mask_rows(ids, np.array([5]), np.zeros(1, np.uint64), masks, VOCAB)._asdict()
+    else:
+        batch = {"input_word_ids": tf.constant(ids), "input_mask": tf.ones_like(ids)}
+        zero = tf.zeros(1, tf.int64)
+        masked = masking.mask_batch(batch, zero, zero, vocab=VOCAB, masking=masks, seed=3)
+    assert np.sum(masked["masked_lm_weights"]) == 1
 
 
 def test_words_of_tensorflow_text_are_the_same():

@@ -33,6 +33,7 @@ def data(tmp_path):
         max_seq_length=32,
         num_workers=1,
         dupe_factor=3,
+        eval_fraction=0.0,
     )
 
 
@@ -213,6 +214,25 @@ def test_another_vocabulary_or_casing_is_named(data, tmp_path):
         use(data, vocab_file=f"{tmp_path}/other.txt")
     with pytest.raises(ValueError, match="pass --do_lower_case=true, or make the examples again"):
         use(data, do_lower_case=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted", "name"),
+    [
+        ({"use_next_sentence": False}, {}, "use_next_sentence=false"),
+        ({}, {"sentence_order": True}, "sentence_order=false"),
+        ({"sentence_order": True}, {}, "sentence_order=true"),
+        ({"sentence_order": True}, {"use_next_sentence": False}, ""),
+    ],
+)
+def test_records_whose_labels_mean_something_else_are_named(data, made, wanted, name):
+    write(dataclasses.replace(data, **made))
+    given = dataclasses.replace(data, **wanted)
+    if not name:
+        use(given)
+        return
+    with pytest.raises(ValueError, match=f"were made with --{name}, .*; pass --{name}, or make"):
+        use(given)
 
 
 def test_records_for_evaluation_are_checked_too(data, tmp_path):

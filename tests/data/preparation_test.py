@@ -186,6 +186,14 @@ def test_eval_file(corpus, tmp_path, form):
         assert manifest_of(prepared.eval_files[0])["files"][0]["documents"] == 2
 
 
+def test_an_eval_file_too_short_for_pairs_is_named_first(corpus, tmp_path):
+    (tmp_path / "eval.txt").write_text("One document .\nWith two sentences .\n")
+    short = dataclasses.replace(corpus, eval_file=str(tmp_path / "eval.txt"))
+    with pytest.raises(ValueError, match=r"--eval_file=\S+eval.txt: .* at least 2 documents"):
+        prepare(short)
+    assert not list((tmp_path / "cache").glob("train-*"))
+
+
 def test_records_pass_through(tmp_path):
     for name in "abc":
         write_records(tmp_path / f"{name}.tfrecord", [b"x" * 40])
@@ -196,8 +204,19 @@ def test_records_pass_through(tmp_path):
     assert prepare(single)[:3] == (files[:1], files[:1], "v")
     with_eval = dataclasses.replace(single, eval_file=files[1])
     assert prepare(with_eval)[:3] == (files[:1], files[1:2], "v")
-    for data, train_files in ((several, files), (single, files[:1]), (with_eval, files[:1])):
+    none = dataclasses.replace(several, eval_fraction=0.0)
+    for data, train_files in (
+        (several, files[:2]),  # A later evaluation has examples that were not trained on.
+        (none, files),
+        (single, files[:1]),
+        (with_eval, files[:1]),
+    ):
         assert prepare(data, do_eval=False)[:3] == (train_files, [], "v")
+    # A run that was begun with all files, or with all but the last, goes on with them.
+    begun = prepare(none).fingerprint
+    assert prepare(several, begun_with=begun)[:2] == (files, files[2:])
+    assert prepare(several, begun_with=begun, do_eval=False)[:2] == (files, [])
+    assert prepare(several, begun_with=prepare(several).fingerprint)[:2] == (files[:2], files[2:])
     (tmp_path / "text.txt").write_text("Some text.\n\nMore text.\n")
     mixed = dataclasses.replace(several, input_file=f"{files[0]},{tmp_path}/text.txt")
     with pytest.raises(ValueError, match="mixes TFRecords and text"):
@@ -263,7 +282,7 @@ def test_fingerprint_of_records_is_that_of_names_and_sizes(tmp_path):
     def fingerprint(folder, sizes):
         for name, size in sizes.items():
             write_records(tmp_path / folder / name, [b"x" * size])
-        data = DataConfig(input_file=f"{tmp_path}/{folder}/*", vocab_file="v")
+        data = DataConfig(input_file=f"{tmp_path}/{folder}/*", vocab_file="v", eval_fraction=0.0)
         return prepare(data, do_eval=False).fingerprint
 
     first = fingerprint("a", {"1": 40, "2": 40})

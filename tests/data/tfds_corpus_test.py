@@ -6,6 +6,7 @@ import pytest
 
 from bert_tf.data import tfds_corpus
 from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
+from bert_tf.data.manifests import describe_parts
 
 TEXTS = [f"Example {number} is here. It ends." for number in range(10)]
 
@@ -45,6 +46,15 @@ def test_parts_hold_every_example_once(installed, part_bytes):
     assert sorted(document[0] for document in documents) == [text[:-9] for text in TEXTS]
     assert all(document[1] == "It ends." for document in documents)
     assert len(parts) == {1: 10, 1 << 20: 1}.get(part_bytes, len(parts))
+
+
+def test_a_data_set_is_known_by_its_version_folder_and_shards(installed, data_dir):
+    (described,) = describe_parts(list_parts("tfds:bert_tf_tiny", part_bytes=200))
+    folder = data_dir / "bert_tf_tiny" / "1.0.0"
+    size = sum(file.stat().st_size for file in folder.glob("*-train.tfrecord*"))
+    name, place, num_bytes, *shards = described[3:]
+    assert (name, place, shards) == ("bert_tf_tiny/1.0.0", str(folder), [len(TEXTS)])
+    assert 0 < num_bytes <= size
 
 
 def test_split_and_errors(installed):

@@ -1,6 +1,7 @@
 """Findings of a corpus: each fires on a spoilt text and is silent on a clean one."""
 
 import gzip
+import itertools
 import json
 import lzma
 
@@ -105,11 +106,26 @@ def test_vocabulary_of_another_text(tmp_path):
     assert found["A vocabulary that splits words into small pieces"] == ("SERIOUS", "2.667")
 
 
-@pytest.mark.parametrize(("is_cased", "lower"), [(True, True), (True, False), (False, False)])
-def test_casing(tmp_path, is_cased, lower):
-    cased = ["The", "M", "##M", *"ABCDEFGH"] if is_cased else []
-    found = diagnose(tmp_path, documents(150), [*tiny_tokens(), *cased], lower)
-    assert ("Casing does not agree" in found) == (is_cased == lower)
+@pytest.mark.parametrize(
+    ("kind", "lower", "is_wrong"),
+    [
+        ("cased", True, True),
+        ("cased", False, False),
+        ("lower", True, False),
+        ("lower", False, True),
+        ("without case", False, False),
+    ],
+)
+def test_casing(tmp_path, kind, lower, is_wrong):
+    words = ["".join(letters) for letters in itertools.product("abcdefghijk", repeat=3)]
+    pieces = {
+        "cased": [*words, *map(str.title, words[:50])],
+        "lower": words,
+        "without case": [chr(0x4E00 + number) for number in range(1300)],
+    }
+    tokens = dict.fromkeys([*tiny_tokens(), *pieces[kind]])
+    found = diagnose(tmp_path, documents(150), [*tokens], lower)
+    assert ("Casing does not agree" in found) == is_wrong
 
 
 def test_damaged_files_are_findings_and_the_others_are_read(tmp_path):

@@ -50,9 +50,10 @@ def write(path, rows):
     return path
 
 
-def diagnose(folder, rows, masking=MASKING, vocab=VOCAB):
+def diagnose(folder, rows, masking=MASKING, vocab=VOCAB, **options):
     """Returns the findings by title."""
-    found = diagnose_examples("a", [write(folder / "a.tfrecord", rows)], vocab, masking)
+    place = "a", [write(folder / "a.tfrecord", rows)]
+    found = diagnose_examples(*place, vocab, masking, **options)
     return {finding.title: finding for finding in found.findings}
 
 
@@ -89,7 +90,9 @@ def test_masked_share(tmp_path, prob):
     ],
 )
 def test_room_for_predictions(tmp_path, slots, title, measured):
-    found = diagnose(tmp_path, made_rows(), MaskingConfig(max_predictions_per_seq=slots))
+    masking = MaskingConfig(max_predictions_per_seq=slots)
+    assert diagnose(tmp_path, made_rows(), masking, is_room_given=False) == {}
+    found = diagnose(tmp_path, made_rows(), masking)
     assert list(found) == [title] and found[title].measured == measured
     assert "--max_predictions_per_seq=5" in found[title].remedy
 

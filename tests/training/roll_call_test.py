@@ -167,14 +167,19 @@ def call_roll(hosts, values):
     return ["" if isinstance(crew, Crew) else str(crew) for crew in called]
 
 
-def test_other_flags_are_refused_everywhere():
+def test_other_flags_are_refused_everywhere(monkeypatch):
+    monkeypatch.setattr(roll_call, "PATIENCE_SECONDS", 5.0)
     hosts = hosts_of(3)
-    values = {"seed": "1", "size": "8"}
+    # A list of files is longer than a message may be.
+    values = {"seed": "1", "size": "8", "input_file": "file.txt," * 20_000}
     expected = (
         f"All workers must have the same flags, but worker 2 ({hosts[2]}) has --seed=2 "
         f"instead of 1."
     )
     assert call_roll(hosts, {0: values, 1: values, 2: {**values, "seed": "2"}}) == 3 * [expected]
+    other = {**values, "input_file": values["input_file"] + "x"}
+    (printed,) = set(call_roll(hosts, {0: values, 1: values, 2: other}))
+    assert printed.count("(SHA-256 ") == 2 and len(printed) < 500
 
 
 def test_missing_workers_are_named_everywhere(monkeypatch):

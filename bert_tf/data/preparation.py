@@ -92,8 +92,8 @@ def prepare_pretraining_data(
       vocab_size: size of a vocabulary that is to be trained, and the most a given one may have.
       do_lower_case: casing of the vocabulary and the tokenizer.
       cache_dir: where everything is kept; not touched if the input is TFRecords.
-      do_eval: whether an evaluation follows. If not, documents, or one of the given TFRecords, are
-        held out all the same, so that a later evaluation sees new ones.
+      do_eval: whether an evaluation follows. If not, documents are held out all the same, so that a
+        later evaluation sees new ones; TFRecords are all trained on, as in the original.
       tokenizer: kind of a vocabulary that is to be trained.
       begun_with: fingerprint of the examples with which the run was begun; "" for a new run.
 
@@ -210,19 +210,22 @@ def _record_paths(parts: Sequence[CorpusPart]) -> list[str]:
 def _use_records(
     data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool, begun_with: str
 ) -> PreparedData:
-    """Passes TFRecord files through; without eval_file the last of several is held out.
+    """Passes TFRecord files through; for evaluations without eval_file the last of several is left.
 
-    It stays so with and without an evaluation: the training examples of a run do not change. A run
-    that was begun with all files, by an earlier version, goes on with all.
+    A run that was begun goes on with the files that it was begun with: evaluations may be asked for
+    later, or no longer.
     """
     train_files = _record_paths(parts)
+    takes_all = not do_eval
+    if begun_with:
+        takes_all = fingerprint_given(train_files) == begun_with
     eval_files: list[str] = []
     if data.eval_file:
         if do_eval:
             eval_files = [str(path) for path in list_record_files(data.eval_file)]
     elif data.eval_fraction:
         eval_files = train_files[-1:]
-        if len(train_files) > 1 and fingerprint_given(train_files) != begun_with:
+        if len(train_files) > 1 and not takes_all:
             train_files = train_files[:-1]
             logging.info("No --eval_file: %s is held out for evaluations.", eval_files[0])
         elif do_eval:

@@ -206,7 +206,7 @@ def test_records_pass_through(tmp_path):
     assert prepare(with_eval)[:3] == (files[:1], files[1:2], "v")
     none = dataclasses.replace(several, eval_fraction=0.0)
     for data, train_files in (
-        (several, files[:2]),  # A later evaluation has examples that were not trained on.
+        (several, files),
         (none, files),
         (single, files[:1]),
         (with_eval, files[:1]),
@@ -216,7 +216,9 @@ def test_records_pass_through(tmp_path):
     begun = prepare(none).fingerprint
     assert prepare(several, begun_with=begun)[:2] == (files, files[2:])
     assert prepare(several, begun_with=begun, do_eval=False)[:2] == (files, [])
-    assert prepare(several, begun_with=prepare(several).fingerprint)[:2] == (files[:2], files[2:])
+    begun = prepare(several).fingerprint
+    assert prepare(several, begun_with=begun)[:2] == (files[:2], files[2:])
+    assert prepare(several, begun_with=begun, do_eval=False)[:2] == (files[:2], [])
     (tmp_path / "text.txt").write_text("Some text.\n\nMore text.\n")
     mixed = dataclasses.replace(several, input_file=f"{files[0]},{tmp_path}/text.txt")
     with pytest.raises(ValueError, match="mixes TFRecords and text"):

@@ -20,10 +20,11 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import TrainingConfig
+from bert_tf.files import place_for
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
-    from bert_tf.search.index import Batch
+    from bert_tf.search.index import Batch, Manifest
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
 INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
@@ -43,7 +44,10 @@ POOLING = flags.DEFINE_enum(
     "Pooling; empty: that of the model's folder, else mean.",
 )
 LENGTH = flags.DEFINE_integer(
-    "max_seq_length", 0, "Pieces per text; 0: the value in the model's folder, else 256.", 0
+    "max_seq_length",
+    0,
+    "Pieces per text; 0: with --add as before, else the value in the model's folder, else 256.",
+    0,
 )
 BATCH = flags.DEFINE_integer("batch_size", 32, "Texts per batch.", 1)
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
@@ -55,6 +59,10 @@ FAISS = flags.DEFINE_enum(
     "",
     ["", "flat", "ivf_pq", "hnsw"],
     "Also write a FAISS index of this kind. Without --input_file: for the existing index.",
+)
+OF_INPUT = (
+    *("init_checkpoint", "dtype", "similarity", "pooling"),
+    *("max_seq_length", "batch_size", "add", "keep_texts"),
 )
 SECONDS_BETWEEN_LINES = 10.0
 CHUNK_BATCHES = 32  # texts of like length are embedded together, over this many batches
@@ -70,38 +78,44 @@ def main(_: list[str]) -> None:
     if INPUT.value:
         if not training.init_checkpoint:
             raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
-        path = pathlib.Path(folder)
         for name in ("dtype", "similarity", "pooling"):
             if ADD.value and flags.FLAGS[name].present:
                 raise ValueError(f"--{name} is fixed by the index with --add; leave it out.")
-        if not ADD.value and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ValueError(f"{folder} exists already; give --add, or another --output_dir.")
+        if not ADD.value:
+            place_for(folder, "give --add, or another --output_dir")
         write(training.init_checkpoint, folder)
+    elif ignored := [name for name in OF_INPUT if flags.FLAGS[name].present]:
+        raise ValueError(f"--{ignored[0]} needs --input_file: FAISS takes the vectors as they are.")
     if FAISS.value:
         from bert_tf.search.faiss_index import build_faiss
         from bert_tf.search.index import Index
 
-        logging.info("Wrote %s", build_faiss(Index(folder), FAISS.value))
+        try:
+            logging.info("Wrote %s", build_faiss(Index(folder), FAISS.value))
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+            if not INPUT.value:
+                raise
+            raise ValueError(
+                f"{folder} is written, but not its FAISS index: {error} To add it, give "
+                "--output_dir and --faiss alone."
+            ) from error
 
 
 def write(model: str, folder: str) -> None:
     """Embeds the documents and writes them, or adds them to what is there."""
     from bert_tf.search.documents import read_documents
     from bert_tf.search.embedding import SearchEmbedder, stated_similarity
-    from bert_tf.search.index import Index, Manifest, add_to_index, build_index
+    from bert_tf.search.index import Manifest, add_to_index, build_index
 
-    documents = read_documents(INPUT.value)
-    first = next(documents, None)
-    if first is None:
-        raise ValueError(
-            f"--input_file={INPUT.value} holds no documents; give JSONL, CSV, TSV or text files."
-        )
-    pooling = Manifest.read(pathlib.Path(folder)).pooling if ADD.value else POOLING.value
-    embedder = SearchEmbedder(model, pooling, LENGTH.value, BATCH.value)
-    start, before = time.monotonic(), 0
-    made = batches(embedder.documents, itertools.chain([first], documents))
+    pooling, length = POOLING.value, LENGTH.value
     if ADD.value:
-        before = len(Index(folder, embedder.fingerprint, checks_files=False))
+        there = Manifest.read(pathlib.Path(folder))
+        pooling, length = there.pooling, length_of_added(there, folder)
+    count = count_documents(folder)
+    embedder = SearchEmbedder(model, pooling, length, BATCH.value)
+    start = time.monotonic()
+    made = batches(embedder.documents, read_documents(INPUT.value))
+    if ADD.value:
         manifest = add_to_index(folder, made, model=embedder.fingerprint)
     else:
         manifest = build_index(
@@ -111,14 +125,56 @@ def write(model: str, folder: str) -> None:
             source=absolute_path(model),
             dtype=DTYPE.value,
             similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
-            pooling=POOLING.value,
+            pooling=pooling,
+            max_seq_length=embedder.model.embedding.max_seq_length,
         )
-    count, seconds = sum(manifest.segments) - before, time.monotonic() - start
+    seconds = time.monotonic() - start
     size = sum(size for size, _ in manifest.files.values()) / 1e6
     logging.info(
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
         *(folder, count, seconds, count / seconds, sum(manifest.segments), size),
     )
+
+
+def length_of_added(there: "Manifest", folder: str) -> int:
+    """Returns the pieces that texts are cut to as those of an index; 0: as the model says.
+
+    Raises:
+      ValueError: if --max_seq_length is another than that of the index.
+    """
+    stated = there.max_seq_length
+    if stated and LENGTH.value not in (0, stated):
+        raise ValueError(
+            f"--max_seq_length={LENGTH.value}, but the texts of {folder} were cut to {stated} "
+            "pieces; leave it out."
+        )
+    return stated or LENGTH.value
+
+
+def count_documents(folder: str) -> int:
+    """Reads all documents once: a fault is found before hours of work. Returns their number.
+
+    Raises:
+      ValueError: if one cannot be read, an id comes twice or is in the index, there is none, or
+        no FAISS index can be made of them.
+    """
+    from bert_tf.search.documents import read_documents
+    from bert_tf.search.faiss_index import check_faiss
+    from bert_tf.search.index import Index
+
+    there = set(Index(folder, checks_files=False).ids) if ADD.value else set()
+    count = 0
+    for document in read_documents(INPUT.value):
+        if document.id in there:
+            raise ValueError(f"{folder} has a document {document.id!r} already; leave it out.")
+        count += 1
+    if not count:
+        raise ValueError(
+            f"--input_file={INPUT.value} holds no documents; give JSONL, CSV, TSV or text files."
+        )
+    if FAISS.value:
+        check_faiss(FAISS.value, len(there) + count)
+    return count
 
 
 def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Batch"]:
@@ -138,4 +194,4 @@ def batches(embed: typing.Any, documents: Iterable["Document"]) -> Iterator["Bat
 
 
 if __name__ == "__main__":
-    config_flags.run(main)
+    config_flags.run(main, kept="Only an index that is finished is kept.")

@@ -171,8 +171,12 @@ def _flags_of_missing(error: Exception) -> str:
     return "".join(found)
 
 
-def run(main: Callable[[list[str]], int | None]) -> None:
+def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is kept.") -> None:
     """Runs a program: parses flags, sets up plain logs, and reports bad input in one line.
+
+    Args:
+      main: takes the command line without flags, returns the exit status.
+      kept: what a user is told after Ctrl-C.
 
     For errors that `error_line` knows, the message is printed without the traceback, which
     --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
@@ -197,7 +201,7 @@ def run(main: Callable[[list[str]], int | None]) -> None:
             print(f"ERROR: {line}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("Interrupted. Finished work is kept.", file=sys.stderr)
+            print(f"Interrupted. {kept}", file=sys.stderr)
             return 130
 
     app.run(guarded, flags_parser=parse)

@@ -19,7 +19,7 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.data.checksums import file_crc
-from bert_tf.files import exclusive, read_json, write_json
+from bert_tf.files import exclusive, place_for, read_json, write_json
 from bert_tf.search.bulk import (
     Job,
     batches,
@@ -177,10 +177,11 @@ def check_index(job: Job) -> bool:
     """
     from bert_tf.search.index import Manifest
 
-    folder = pathlib.Path(INDEX.value).resolve()
+    folder = index_folder()
     if folder == pathlib.Path(job.folder).resolve():
         raise ValueError(f"--index_dir and --output_dir are both {folder}; name another index.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        place_for(folder)
         return False
     is_index = (folder / "manifest.json").exists()
     if is_index and Manifest.read(folder).model == job.model and index_record(job).exists():
@@ -193,10 +194,15 @@ def check_index(job: Job) -> bool:
     )
 
 
+def index_folder() -> pathlib.Path:
+    """The place of --index_dir: ~ expanded, links followed."""
+    return pathlib.Path(INDEX.value).expanduser().resolve()
+
+
 def index_values() -> dict[str, Any]:
     """Returns what decides on an index beside its documents."""
     return {
-        "index": str(pathlib.Path(INDEX.value).resolve()),
+        "index": str(index_folder()),
         "dtype": DTYPE.value,
         "similarity": SIMILARITY.value,
         "keep_texts": TEXTS.value,
@@ -205,7 +211,7 @@ def index_values() -> dict[str, Any]:
 
 def index_record(job: Job) -> pathlib.Path:
     """The file that names the index which a job writes; there before the index is."""
-    place = str(pathlib.Path(INDEX.value).resolve())
+    place = str(index_folder())
     return pathlib.Path(
         job.folder, f".index-{hashlib.sha256(place.encode()).hexdigest()[:12]}.json"
     )
@@ -215,7 +221,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     """Puts the shards together to an index."""
     from bert_tf.search.index import build_index
 
-    folder = pathlib.Path(INDEX.value)
+    folder = index_folder()
     write_json(index_record(job), index_values())
     manifest = build_index(
         folder,
@@ -225,6 +231,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
         dtype=DTYPE.value,
         similarity=similarity,
         pooling=job.pooling,
+        max_seq_length=job.max_seq_length,
     )
     size = sum(size for size, _ in manifest.files.values()) / 1e6
     count = sum(manifest.segments)

@@ -36,6 +36,26 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         temporary.unlink(missing_ok=True)
 
 
+def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> pathlib.Path:
+    """Returns where a new folder will stand that is made beside it and renamed when it is whole.
+
+    Args:
+      folder: its path; ~ is expanded and links are followed, for a rename does neither.
+      remedy: what to do if it exists.
+
+    Raises:
+      ValueError: if something is there already, or a mount point, to which nothing can be renamed.
+    """
+    path = pathlib.Path(folder).expanduser().resolve()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} exists already; {remedy}.")
+    if path.is_mount():
+        raise ValueError(
+            f"{path} is a mount point, where no folder can appear whole; name a new folder in it."
+        )
+    return path
+
+
 @contextlib.contextmanager
 def exclusive(
     path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"

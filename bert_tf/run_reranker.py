@@ -11,11 +11,10 @@ Files hold queries with positives and negatives, labelled pairs, or lists: see
 sentence-transformers, too.
 """
 
-import pathlib
-
 from absl import flags
 
 from bert_tf import config_flags
+from bert_tf.files import place_for
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import RerankerConfig
 
@@ -31,7 +30,7 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
     from bert_tf.fine_tuning.run import run_program
 
     if CROSS_ENCODER_DIR.value:
-        check_free(pathlib.Path(CROSS_ENCODER_DIR.value).expanduser(), configs)
+        check_free(CROSS_ENCODER_DIR.value, configs)
     status = run_program(reranker.Reranker(configs, files), configs)
     if CROSS_ENCODER_DIR.value and not status and configs.training.do_train:
         found = cross_encoder.read_cross_encoder(configs.training.output_dir)
@@ -39,12 +38,11 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
     return status
 
 
-def check_free(folder: pathlib.Path, configs: Configs) -> None:
+def check_free(folder: str, configs: Configs) -> None:
     """Raises ValueError for problems that would prevent writing after training."""
     if not configs.training.do_train or configs.tuning.num_seeds > 1:
         raise ValueError("--cross_encoder_dir needs --do_train and --num_seeds=1.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--cross_encoder_dir={folder} exists already; name a new folder.")
+    place_for(folder, "name a new folder with --cross_encoder_dir")
 
 
 def main(_: list[str]) -> int:

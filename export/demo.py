@@ -53,6 +53,8 @@ def show(config: DemoConfig) -> None:
         raise ValueError("Give a trained model as --model_dir, or an index as --index.")
     if config.kind not in ("", "search") and config.index:
         raise ValueError(f"--index is searched; leave --kind={config.kind} out.")
+    if config.kind == "search" and not config.index:
+        raise ValueError("--kind=search needs the index of the documents; give --index.")
     if config.rerank and not config.index:
         raise ValueError("--rerank orders what is found in --index; give both.")
     try:

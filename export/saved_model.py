@@ -97,7 +97,7 @@ def given_options(kind: str) -> dict[str, Any]:
     """Returns what flags say of requests and answers, where they are given.
 
     Raises:
-      ValueError: if a flag is of another kind than --kind.
+      ValueError: if a flag is of another kind than --kind, or needs one that is missing.
     """
     options: dict[str, Any] = {}
     of_kind = {
@@ -115,6 +115,8 @@ def given_options(kind: str) -> dict[str, Any]:
         if kind and kind not in kinds:
             raise ValueError(f"--{name} is for {', '.join(kinds)}, not for --kind={kind}.")
         options[name] = FLAGS[name].value
+    if "rerank_k" in options and not FLAGS.rerank:
+        raise ValueError("--rerank_k needs --rerank.")
     for name in {"index", "rerank"} & options.keys():
         if (path := pathlib.Path(options[name]).expanduser()).exists():
             options[name] = str(path.absolute())  # For checks from another folder.

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bert_tf.files import atomic_write, exclusive, read_json, read_lines, write_json
+from bert_tf.files import atomic_write, exclusive, place_for, read_json, read_lines, write_json
 
 
 def test_writes_text_and_bytes_and_makes_folders(tmp_path: pathlib.Path) -> None:
@@ -49,6 +49,23 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: pathlib.Path) -> None:
         second.write("second")
     assert path.read_text(encoding="utf8") == "first"  # the last to be finished
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_can_be_renamed_to_its_place(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made").rename(place_for("~/link"))
+    assert place_for("~/link/new") == tmp_path / "disk" / "new"
+    monkeypatch.setattr(pathlib.Path, "is_mount", lambda path: path.name == "disk")
+    with pytest.raises(ValueError, match="disk is a mount point"):
+        place_for(tmp_path / "link")
+    (tmp_path / "disk" / "x").touch()
+    with pytest.raises(ValueError, match="disk exists already; go on."):
+        place_for(tmp_path / "link", "go on")
 
 
 KILLED = """

@@ -42,6 +42,7 @@ from bert_tf.checkpoints.sentence_transformers import (
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
+from bert_tf.files import place_for
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
@@ -135,11 +136,10 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
       The checkpoint read back; heads without a counterpart are missing, see `left_out`.
 
     Raises:
-      ValueError: if the folder exists and is not empty, or the format cannot hold the model.
+      ValueError: if the folder exists and is not empty, or is a mount point, or the format cannot
+        hold the model.
     """
-    folder = pathlib.Path(folder).expanduser()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already; name a new folder.")
+    folder = place_for(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         inner = pathlib.Path(name, folder.name)

@@ -19,6 +19,7 @@ _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\xfd7zXZ\x00": lzma.open,
     b"BZh": bz2.open,
 }
+JSON_OBJECT = re.compile(r'\{\s*"')  # how the first line of JSON Lines begins
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 # Of the first bytes of a text; a bell or a ^Z may get into it. Compressed data has about 9 %.
 MAX_CONTROL_SHARE = 0.01
@@ -58,7 +59,7 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
     if is_cut and len(lines) > 1:
         lines.pop()
     first = next((line.strip() for line in lines if line.strip()), "")
-    if re.match(r'\{\s*"', first):
+    if JSON_OBJECT.match(first):
         return "jsonl"
     if first in ("{", "[", "[{") or first.startswith('[{"'):
         raise ValueError(

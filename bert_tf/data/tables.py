@@ -48,6 +48,7 @@ def list_tables(paths: str, flag: str) -> list[str]:
     """
     tables: list[str] = []
     for name in filter(None, (name.strip() for name in paths.split(","))):
+        name = os.path.expanduser(name)  # noqa: PTH111
         matches = sorted(filter(os.path.isfile, glob.glob(name)))  # noqa: PTH113, PTH207
         if not name.startswith("tfds:") and not matches and not pathlib.Path(name).is_file():
             is_folder = pathlib.Path(name).is_dir()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -109,16 +109,22 @@ class TextModel:
             )
         return row
 
-    def run(self, rows: Sequence[PackedText]) -> list[np.ndarray]:
+    def run(
+        self, rows: Sequence[PackedText], keep: Callable[[np.ndarray], Any] = np.asarray
+    ) -> list[Any]:
         """Computes rows, those of like length together: padding costs as much as pieces.
 
+        Args:
+          rows: of `pack`.
+          keep: makes of a row's array what is kept of it; a view keeps its whole batch.
+
         Returns:
-          An array a row, in the order of the rows; one of [T, ...] is still padded.
+          What is kept of each row, in their order; an array of [T, ...] is still padded.
         """
 
-        def compute(chosen: list[int]) -> np.ndarray:
+        def compute(chosen: list[int]) -> Iterator[Any]:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
-            return self._compute(batch).numpy()
+            return map(keep, self._compute(batch).numpy())
 
         return by_length([len(row.ids) for row in rows], self.batch_size, compute)
 

@@ -10,6 +10,7 @@ The second searches the queries of a BEIR folder, writes a TREC run and prints i
 --rerank=FOLDER: a cross-encoder orders the first --rerank_k anew; the others stay behind them.
 """
 
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -99,7 +100,7 @@ def main(_: list[str]) -> None:
             name: float(score) for name, score in scores if not (IGNORE.value and name == query)
         }
     if OUTPUT.value:
-        write_run(OUTPUT.value, run)
+        write_run(pathlib.Path(OUTPUT.value).expanduser(), run)
         logging.info("Wrote %s", OUTPUT.value)
     values = evaluate(run, beir.qrels, MEASURES)
     for name, value in values.items():
@@ -119,8 +120,9 @@ def check_flags() -> None:
     for name in ("fusion", "vector_weight"):
         if flags.FLAGS[name].present and MODE.value != "hybrid":
             raise ValueError(f"--{name} needs --mode=hybrid.")
-    if FAISS.value and MODE.value == "words":
-        raise ValueError("--faiss searches vectors, and --mode=words none; leave one of them out.")
+    for name in ("faiss", "init_checkpoint", "max_seq_length"):
+        if MODE.value == "words" and flags.FLAGS[name].value:
+            raise ValueError(f"--{name} is for vectors, which --mode=words does not use.")
     if DATA_DIR.value and QUERY.value:
         raise ValueError("--query and --data_dir exclude each other.")
 

@@ -3,14 +3,15 @@
 .jsonl .json .csv .tsv   a row is a document: its text, before it its title, and its id from the
                          columns `text`, `title`, `_id` or `id`; without ids FILE:ROW
 others                   plain text, cut at blank lines into passages of about 100 words; the id is
-                         FILE:LINE
+                         FILE:LINE, of what begins later in a long line FILE:LINE.2 and so on
 """
 
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed
+from bert_tf.data.sentences import split_sentences
 from bert_tf.data.tables import list_tables, read_rows
 from bert_tf.data.text_lines import numbered_lines
 from bert_tf.files import not_utf8
@@ -71,6 +72,8 @@ def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
                 f"{where} has no `text`, but {', '.join(map(str, row))}; name the column so."
             )
         text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
+        if not text:
+            raise ValueError(f"{where}: the document has neither title nor text; delete the row.")
         key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
         yield where, Document(str(row[key]) if key else f"{name}:{number}", text)
 
@@ -85,22 +88,34 @@ def _cell(row: dict[str, Any], key: str, where: str) -> str:
 def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
     """Yields whole paragraphs, joined while they have fewer words together."""
     held: list[str] = []
-    first = words = 0
+    first = words = part = 0
+
+    def passage() -> tuple[str, Document]:
+        key = f"{name}:{first}" if part == 1 else f"{name}:{first}.{part}"
+        return f"{path} line {first}", Document(key, " ".join(held))
+
     for number, paragraph in _paragraphs(path):
         count = len(paragraph.split())
         if held and words + count > PASSAGE_WORDS:
-            yield f"{path} line {first}", Document(f"{name}:{first}", " ".join(held))
+            yield passage()
             held, words = [], 0
         if not held:
+            part = part + 1 if number == first else 1
             first = number
         held.append(paragraph)
         words += count
     if held:
-        yield f"{path} line {first}", Document(f"{name}:{first}", " ".join(held))
+        yield passage()
 
 
 def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
-    """Yields (first line, text in one line); a long paragraph in parts that end with a line."""
+    """Yields (first line, text in one line); a long paragraph in parts that end with a line.
+
+    A line that is too long by itself is cut behind its sentences, and within longer ones.
+
+    Raises:
+      ValueError: if a line cannot be read, or the first is one of JSON Lines.
+    """
     lines: list[str] = []
     first, words = 1, 0
     with open_decompressed(path) as file:
@@ -109,6 +124,17 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 text = line.decode("utf8" if number > 1 else "utf-8-sig").strip()
             except UnicodeDecodeError as error:
                 raise not_utf8(f"{path} line {number}", path, error) from None
+            if number == 1 and JSON_OBJECT.match(text):
+                raise ValueError(
+                    f"{path} begins as JSON Lines do; rename it to end in .jsonl if its rows are "
+                    "documents, or leave it out."
+                )
+            if len(text.split()) > PASSAGE_WORDS:
+                if lines:
+                    yield first, " ".join(lines)
+                    lines = []
+                yield from ((number, run) for run in _runs(text))
+                continue
             if text:
                 first = first if lines else number
                 words = len(text.split()) + (words if lines else 0)
@@ -118,3 +144,11 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 lines = []
     if lines:
         yield first, " ".join(lines)
+
+
+def _runs(line: str) -> Iterator[str]:
+    """Yields the sentences of a line, those of more than PASSAGE_WORDS words in several runs."""
+    for sentence in split_sentences(line):
+        words = sentence.split()
+        for start in range(0, len(words), PASSAGE_WORDS):
+            yield " ".join(words[start : start + PASSAGE_WORDS])

@@ -24,6 +24,7 @@ KINDS = ("flat", "ivf_pq", "hnsw")
 TRAINED_ROWS = 256  # for each centroid
 LINKS, BREADTH = 32, 128
 PROBES = 16  # lists that ivf_pq reads; hnsw looks at 8 times as many vectors, at least k
+LEAST = 256  # documents of ivf_pq
 SEED = 1234  # of the rows that centroids are trained on
 BLOCK_ROWS = 1 << 16
 
@@ -36,10 +37,11 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
       kind: of `KINDS`.
 
     Raises:
-      ValueError: an unknown kind, too few documents for ivf_pq, or FAISS is not installed.
+      ValueError: an unknown kind, or see `check_faiss`.
     """
-    faiss = _library()
     size, count = index.manifest.dimension, len(index)
+    check_faiss(kind, count)
+    faiss = _library()
     inner = faiss.METRIC_INNER_PRODUCT
     if kind == "flat":
         made = faiss.IndexFlatIP(size)
@@ -48,11 +50,9 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
         made.hnsw.efConstruction = BREADTH
     elif kind == "ivf_pq":
         lists = max(1, int(count**0.5))
-        if count < 256:
-            raise ValueError(f"ivf_pq needs 256 documents, {index.folder} has {count}; take flat.")
         codes = next(n for n in (size // 4, size // 2, size) if n and size % n == 0)
         made = faiss.IndexIVFPQ(faiss.IndexFlatIP(size), size, lists, codes, 8, inner)
-        chosen = np.random.default_rng(SEED).permutation(count)[: max(256, TRAINED_ROWS * lists)]
+        chosen = np.random.default_rng(SEED).permutation(count)[: max(LEAST, TRAINED_ROWS * lists)]
         made.train(index.vectors(np.sort(chosen)))
     else:
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
@@ -64,6 +64,13 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
     about = {"segments": list(index.manifest.segments), "count": count}
     write_json(path.with_suffix(".json"), {**about, "crc32c": file_crc(path)})
     return path
+
+
+def check_faiss(kind: str, count: int) -> None:
+    """Raises ValueError if FAISS is not installed, or there are too few documents for ivf_pq."""
+    _library()
+    if kind == "ivf_pq" and count < LEAST:
+        raise ValueError(f"ivf_pq needs {LEAST} documents, but there are {count}; take flat.")
 
 
 class FaissIndex:

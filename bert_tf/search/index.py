@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.data.checksums import file_crcs
-from bert_tf.files import exclusive, json_field, read_json, write_json
+from bert_tf.files import exclusive, json_field, place_for, read_json, write_json
 from bert_tf.search import strings
 from bert_tf.search.exact import DTYPES, top_k
 
@@ -58,6 +58,7 @@ class Manifest:
       similarity: `cosine` (vectors are divided by their lengths) or `dot`.
       has_texts: whether the documents' texts are kept.
       pooling: that the build was given; "": the model's own.
+      max_seq_length: pieces that texts were cut to; 0: not known.
       segments: documents in each segment.
       files: size and CRC-32C by name.
     """
@@ -71,6 +72,7 @@ class Manifest:
     segments: tuple[int, ...] = ()
     files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
     pooling: str = ""
+    max_seq_length: int = 0
 
     def write(self, folder: pathlib.Path) -> None:
         values = {"format": FORMAT, **dataclasses.asdict(self)}
@@ -83,15 +85,17 @@ class Manifest:
         Raises:
           ValueError: if it is missing, damaged or of another format.
         """
-        path = folder / MANIFEST
+        path = folder.expanduser() / MANIFEST
         if not path.is_file():
             killed = "; a build was stopped before its end: give the command again"
             hint = killed if _building(folder).exists() else ""
             raise ValueError(f"{folder} is no index: it has no {MANIFEST}{hint}.")
-        values = {"pooling": "", **read_json(path)}  # Which earlier ones do not have.
+        earlier = {"pooling": "", "max_seq_length": 0}  # of manifests without these
+        values = {**earlier, **read_json(path)}
         if values.pop("format", None) != FORMAT:
             raise ValueError(f"{path} is not of format {FORMAT}; build the index again.")
-        kinds = {"dimension": int, "has_texts": bool, "segments": list, "files": dict}
+        kinds: dict[str, type] = {"dimension": int, "max_seq_length": int, "has_texts": bool}
+        kinds |= {"segments": list, "files": dict}
         names = [field.name for field in dataclasses.fields(cls)]
         found = {name: json_field(values, name, kinds.get(name, str), path) for name in names}
         if missing := [name for name, value in found.items() if value is None]:
@@ -121,7 +125,7 @@ class Index:
     def __init__(
         self, folder: str | os.PathLike, model: str = "", checks_files: bool = True
     ) -> None:
-        self.folder = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder).expanduser()
         self.manifest = manifest = Manifest.read(self.folder)
         if model and model != manifest.model:
             raise ValueError(
@@ -244,6 +248,7 @@ def build_index(
     dtype: str = "float32",
     similarity: str = "cosine",
     pooling: str = "",
+    max_seq_length: int = 0,
 ) -> Manifest:
     """Writes a new index; the directory is whole or absent.
 
@@ -255,33 +260,34 @@ def build_index(
       dtype: `float32`, `float16` (half the size) or `int8` (a quarter in memory).
       similarity: `cosine` or `dot`.
       pooling: that the model was given; "": its own.
+      max_seq_length: pieces that texts were cut to; 0: not known.
 
     Raises:
-      ValueError: if the directory exists, there is no document, an id comes twice, or a vector
-        holds numbers that are not finite.
+      ValueError: if the directory exists or is a mount point, there is no document, an id comes
+        twice, or a vector holds numbers that are not finite.
     """
     if dtype not in DTYPES or similarity not in SIMILARITIES:
         raise ValueError(
             f"dtype is {dtype!r} and similarity {similarity!r}; expected one of "
             f"{', '.join(DTYPES)} and of {', '.join(SIMILARITIES)}."
         )
-    folder = pathlib.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already; add to it, or name a new one.")
+    folder = place_for(folder, "add to it, or name a new one")
     building = _building(folder)
     with _locked(folder, building.with_suffix(".lock")):
         shutil.rmtree(building, ignore_errors=True)  # of a build that was killed
         building.mkdir(parents=True)
         try:
-            manifest = Manifest(model, source, 0, dtype, similarity, False, pooling=pooling)
+            manifest = Manifest(
+                model, source, 0, dtype, similarity, False, (), {}, pooling, max_seq_length
+            )
             manifest = _write_segments(building, manifest, batches, set())
             if not manifest.segments:
                 raise ValueError(f"There is no document to put into {folder}; the input is empty.")
             manifest.write(building)
-            building.replace(folder)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
+        building.replace(folder)  # If that fails, the error names what is finished.
     return manifest
 
 
@@ -295,7 +301,7 @@ def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: 
     Raises:
       ValueError: if it is no index, of another model or dimension, or an id is there already.
     """
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(folder).expanduser()
     with _locked(folder, folder / ".lock"):
         index = Index(folder, model)
         before = index.manifest
@@ -319,7 +325,7 @@ def _locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
 
 
 def _building(folder: pathlib.Path) -> pathlib.Path:
-    folder = folder if folder.name else folder.absolute()
+    folder = folder.expanduser().resolve()
     return folder.with_name(f".{folder.name}.building")
 
 

@@ -4,6 +4,7 @@ The documents go into a collection of their own, and the name that is searched i
 changes when all of them are there: until then it shows what it showed.
 """
 
+import pathlib
 import types
 import typing
 import uuid
@@ -86,7 +87,8 @@ def open_qdrant(target: str, name: str) -> Any:
         or `name` is itself a collection.
     """
     library = qdrant_client()
-    place = {"url" if "://" in target else "path": target}
+    is_server = "://" in target
+    place = {"url": target} if is_server else {"path": str(pathlib.Path(target).expanduser())}
     try:
         # Its check of versions only warns, in a thread, of a server that does not answer.
         client = library.QdrantClient(**place, check_compatibility=False)

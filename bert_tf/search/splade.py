@@ -34,8 +34,7 @@ class SparseVectors:
     @classmethod
     def from_rows(cls, rows: Iterable[np.ndarray]) -> "SparseVectors":
         """Makes them of dense rows, float32 [V] each."""
-        kept = ((np.flatnonzero(row > 0).astype(np.int32), row) for row in rows)
-        return cls.from_pieces([(places, row[places].astype(np.float32)) for places, row in kept])
+        return cls.from_pieces(list(map(sparse_row, rows)))
 
     @classmethod
     def from_pieces(cls, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> "SparseVectors":
@@ -49,6 +48,12 @@ class SparseVectors:
         """Returns pieces int32 [n] and weights float32 [n] of a row."""
         part = slice(self.starts[index], self.starts[index + 1])
         return self.pieces[part], self.weights[part]
+
+
+def sparse_row(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pieces int32 [n] and weights float32 [n] of a dense row [V], which may then go."""
+    pieces = np.flatnonzero(row > 0).astype(np.int32)
+    return pieces, row[pieces].astype(np.float32)
 
 
 class SparseEncoder(TextModel):
@@ -93,7 +98,8 @@ class SparseEncoder(TextModel):
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:
         """Returns the vectors of texts, in their order."""
-        return SparseVectors.from_rows(self.run([self.pack(text) for text in texts]))
+        packed = [self.pack(text) for text in texts]
+        return SparseVectors.from_pieces(self.run(packed, sparse_row))
 
     def explain(
         self, vectors: SparseVectors, index: int, most: int = 10

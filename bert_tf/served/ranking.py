@@ -226,7 +226,9 @@ class ServedSearch(Served):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Orders the first `rerank_k` of rows [B, n] anew; the others keep their order below."""
         first, rest = rows[:, : self.rerank_k], rows[:, self.rerank_k :]
-        found = reranker.from_texts(query, tf.gather(self.document_texts, first))
+        texts = tf.gather(self.document_texts, first)
+        texts = tf.where(texts == "", " ", texts)  # A stored text of nothing is a document.
+        found = reranker.from_texts(query, texts)
         scores, first = (
             tf.gather(part, found["order"], batch_dims=1) for part in (found["scores"], first)
         )

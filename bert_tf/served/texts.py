@@ -117,8 +117,8 @@ class ServedEmbedder(Served):
         return {"embedding": self.call_model(batch)}
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        (text,) = texts
-        text = self.prompt + check_utf8(text) if self.prompt else text
+        text = check_utf8(*texts)  # Lower-casing would replace what is not UTF-8.
+        text = self.prompt + text if self.prompt else text
         return super().pack(tf.strings.lower(text, "utf-8") if self.lower else text)
 
 

@@ -38,6 +38,7 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
         appears twice, a judgment names an unknown query or document, or a judged query has no
         relevant document.
     """
+    folder = pathlib.Path(folder).expanduser()
     documents = dict(read_documents(find(folder, "corpus.jsonl")))
     queries = dict(read_queries(find(folder, "queries.jsonl")))
     path = pathlib.Path(folder, "qrels", f"{split}.tsv")

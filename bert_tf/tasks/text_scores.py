@@ -7,6 +7,7 @@ vocabulary does not know have no score, and no part in the sum.
 """
 
 import math
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
@@ -69,13 +70,16 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
         is_known = vocab.unk_id not in ids[begin:end]
         # The first word of byte-level BPE may begin as those do that continue one.
         others = np.where(vocab.is_continuation & ~continues[begin], -np.inf, tables[begin])
-        span = text[starts[begin] : ends[end - 1]]
+        stop, limit = ends[end - 1], starts[end] if end < len(ids) else len(text)
+        while stop < limit and unicodedata.category(text[stop]) == "Mn":
+            stop += 1  # A mark that the uncased rules drop belongs to the letter before it.
+        span = text[starts[begin] : stop]
         word = span.lstrip()  # Where offsets are not trimmed, the space before it stands there.
         scored.append(
             Word(
                 word,
-                ends[end - 1] - len(word),
-                ends[end - 1],
+                stop - len(word),
+                stop,
                 end - begin,
                 float(sum(values)) if is_known else math.nan,
                 names[int(others.argmax())].strip(),

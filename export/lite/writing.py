@@ -54,6 +54,9 @@ def write(request: Request) -> Verdict:
     output = pathlib.Path(request.output_file).expanduser()
     if output.exists():
         raise ValueError(f"{output} exists already; delete it, or give another --output_file.")
+    for name in ("eval_file", "max_loss"):
+        if request.no_gate and getattr(request, name) not in ("", None):
+            raise ValueError(f"--no_gate scores nothing; leave it or --{name} out.")
     served = load(request.model_dir, request.kind, request.max_seq_length, unpad=False)
     check_kind(served)
     if request.text_input:

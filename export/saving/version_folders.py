@@ -34,10 +34,12 @@ def check_new(folder: pathlib.Path, version: int) -> None:
 def hidden_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes a folder to write in on the disk of `path`, gone again unless it was renamed.
 
-    It stands beside the model's folder, not in it, so that no server ever looks at it.
+    It stands beside the model's folder, not in it, so that no server ever looks at it. What is
+    beside a mount point lies on another disk: there it stands in it, by a name that is no version.
     """
-    path = path if path.parent.name else path.absolute()
-    hidden = path.parent.with_name(f".{path.parent.name}.{path.name}.{os.getpid()}.tmp")
+    model = path.parent.resolve()
+    place = model if model.is_mount() else model.parent
+    hidden = place / f".{model.name}.{path.name}.{os.getpid()}.tmp"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     try:

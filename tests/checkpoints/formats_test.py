@@ -197,6 +197,11 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
     (tmp_path / "full" / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="exists already"):
         write_checkpoint(made, tmp_path / "full", "google")
+    (tmp_path / "full" / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "full" / "empty")
+    write_checkpoint(made, tmp_path / "link", "google")
+    assert read_checkpoint(tmp_path / "full" / "empty").weights.keys() == made.weights.keys()
+    (tmp_path / "link").unlink()
 
     def fail(checkpoint, folder):
         (folder / "config.json").write_text("{}")

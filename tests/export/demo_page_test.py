@@ -41,7 +41,11 @@ SHOWN = {
         "mark": ["Paris"],
         ".note": ["Score 3.50; odds of no answer -1.25."],
     },
-    "fill_mask": {"h3": ["Mask 1"], ".name": ["river", "##s"], ".value": ["50.0 %", "25.0 %"]},
+    "fill_mask": {
+        "h3": ["Mask 1"],
+        ".name": ["river", "##s", " sea"],
+        ".value": ["50.0 %", "25.0 %", "12.5 %"],
+    },
     "next_sentence": {".value": ["25.0 %", "75.0 %"]},
     "reranker": {
         ".note": ["Line 2  0.125", "Line 1  0.000"],
@@ -128,6 +132,16 @@ def test_every_kind_is_shown_as_text_labelled_and_fits(show, kind) -> None:
     assert page.eval_on_selector_all("textarea, select, input, button, table", unnamed) == 0
 
 
+def test_a_text_that_is_longer_than_the_page_is_answered_whole(show) -> None:
+    page, text = show("tagger", text=""), "word " * 5000 + "Ada Lovelace saw Paris."
+    page.fill("textarea", text)
+    with answered(page):
+        page.click("#run")
+    marked = text.replace("Lovelace", "LovelacePER").replace("Paris", "Paris<i>LOC</i>")
+    assert texts_of(page, "#answer .text") == [marked] and page.is_hidden("#message")
+    assert page.evaluate("document.documentElement.scrollWidth") <= DESK["width"]
+
+
 def test_a_matrix_that_is_wider_than_a_phone_says_so(show) -> None:
     page = show("classifier", text="word " * 40, run=1, attention=1)
     hint = page.locator("#attention div:has(> .scroller > table) > .hint")
@@ -170,6 +184,10 @@ def test_a_click_puts_a_piece_into_its_mask(show) -> None:
         page.click(".masks li button >> nth=0")
     assert page.input_value("textarea") == "A river and boats."
     assert page.inner_text("#answer").startswith("Write [MASK]")
+    page = show("fill_mask", text="A [MASK] boat.", run=1)
+    with answered(page):
+        page.click(".masks li:nth-child(3) button")  # It brings its space, as byte-level BPE does.
+    assert page.input_value("textarea") == "A sea boat."
 
 
 def test_gaps_are_filled_in_and_unlikely_words_marked(show) -> None:

@@ -210,6 +210,8 @@ def test_signals_end_the_program_while_a_connection_is_open(
 def test_what_is_missing_is_said_in_one_line(monkeypatch, run) -> None:
     with pytest.raises(ValueError, match="--model_dir"):
         run(model_dir="")
+    with pytest.raises(ValueError, match="--kind=search needs .*--index"):
+        run(kind="search")
     with demo.listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1, port {port}: .* in use.* --port"):

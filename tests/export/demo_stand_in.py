@@ -133,8 +133,8 @@ def make_outputs(kind, texts):
             filled = {"text": re.sub(r"\[(MASK|GAP:.*?)\]", "sea", text), "share": 0.5}
             has_hole = filled["text"] != text
             return {
-                "pieces": [[["river", "##s"]] * count],
-                "probabilities": [[[0.5, 0.25]] * count],
+                "pieces": [[["river", "##s", " sea"]] * count],
+                "probabilities": [[[0.5, 0.25, 0.125]] * count],
                 "fillings": [filled] if has_hole else [],
                 "words": [] if has_hole or place < 0 else [word],
             }

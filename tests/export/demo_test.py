@@ -75,7 +75,7 @@ def test_masked_texts_are_filled_in_whole_and_others_scored(tmp_path) -> None:
         ]
         assert [(one["text"], one["share"]) for one in outputs["fillings"]] == expected
         assert outputs["words"] == []
-    text = "\U0001f600 the river w5"
+    text = "\U0001f600 the river\u0301 w5"  # The mark that the rules drop is part of its word.
     outputs = model.answer({"text": [text]})["outputs"]
     words = score_words(masked, text)
     assert [word.is_known for word in words] == [False, True, True, True][: len(words)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from bert_tf.search.exact import top_k
 from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.reranker import Reranker
 from bert_tf.served.models import load
-from bert_tf.served.ranking import NO_SCORE, VectorStore
+from bert_tf.served.ranking import NO_SCORE, ServedSearch, VectorStore
 from export.ask import ask
 from export.checks.model_check import check, check_source
 from export.checks.stored_model import read
@@ -75,6 +76,17 @@ def test_reranker() -> None:
         assert all(scores[row, place] == NO_SCORE for place in order[row, len(places) :])
     none = served.from_texts(tf.constant(["a"]), tf.constant([[]], tf.string, [1, 0]))
     assert none["scores"].shape == (1, 0)
+
+    # In a search a stored text of nothing is a document, and those behind it keep their order.
+    stored = types.SimpleNamespace(rerank_k=2, document_texts=tf.constant(["", "a", "b", "c"]))
+    found, rows = ServedSearch._rerank(
+        stored, served, tf.constant(["the river"]), tf.constant([[1, 0, 3, 2]])
+    )
+    expected = model.scores([("the river", "a"), ("the river", "")])
+    low = expected.min()
+    expected = [*np.sort(expected)[::-1], low - 1, low - 2]
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+    assert rows[0, 2:].numpy().tolist() == [3, 2]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from tests.programs import fail, run
         ({"kind": "classifier", "top_k": 3}, "--top_k is for fill_mask, not for"),
         ({"kind": "tagger", "index": "i"}, "--index is for search, not for"),
         ({"model_dir": "", "index": "i"}, "i is no index"),
+        ({"kind": "search", "index": "i", "rerank_k": 5}, "--rerank_k needs --rerank."),
         ({"version": 3}, "3 exists already, and a version never changes"),
     ],
 )

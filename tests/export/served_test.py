@@ -379,6 +379,12 @@ def test_odd_requests(tmp_path) -> None:
     assert many["words"].shape == (1, 2000) and math.isfinite(many["scores"].sum())
 
 
+def test_lower_casing_does_not_hide_what_is_not_utf8(tmp_path) -> None:
+    served = load(str(write_model(tmp_path / "m", "embeddings")), lower=True)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        served.pack(tf.constant([b"good", b"\xff\xfe bad"]))
+
+
 @pytest.mark.slow
 def test_masks_of_byte_level_bpe(tmp_path) -> None:
     vocab = tiny_bpe_vocab()

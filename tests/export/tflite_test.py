@@ -385,6 +385,12 @@ def test_sample_texts_show_a_wrong_model(tmp_path, broken):
     assert "on sample texts" in message
 
 
+@pytest.mark.parametrize("given", [{"eval_file": "dev.tsv"}, {"max_loss": 0.0}])
+def test_what_only_a_gate_reads_is_refused_without_one(tmp_path, given):
+    message = refuse(request_of(tmp_path, tmp_path / "none", no_gate=True, **given))
+    assert message == f"--no_gate scores nothing; leave it or --{next(iter(given))} out."
+
+
 def test_kinds_without_a_form_are_refused(tmp_path):
     message = refuse(request_of(tmp_path, model_folder("fill_mask"), no_gate=True))
     assert message.startswith("fill_mask cannot be converted to LiteRT")

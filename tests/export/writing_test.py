@@ -181,6 +181,18 @@ def test_all_of_a_version_is_on_the_disk_before_it_appears(
     assert at_rename == [(True, set())] * 2
 
 
+def test_a_version_is_written_on_the_disk_of_its_model(tmp_path, monkeypatch) -> None:
+    toy = tmp_path / "disk" / "toy"
+    toy.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(toy)
+    with version_folders.hidden_folder(tmp_path / "link" / "1") as hidden:
+        assert hidden.parent == toy.parent and hidden.is_dir()
+    monkeypatch.setattr(pathlib.Path, "is_mount", lambda path: path == toy)
+    with version_folders.hidden_folder(toy / "1") as hidden:
+        assert hidden.parent == toy and hidden.is_dir() and versions(toy) == []
+    assert not any(toy.iterdir())
+
+
 def is_hidden(path: pathlib.Path, root: pathlib.Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 

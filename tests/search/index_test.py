@@ -81,6 +81,26 @@ def test_what_a_killed_build_leaves_is_named_and_replaced(tmp_path: pathlib.Path
     assert len(Index(tmp_path / "index")) == 5 and not left.exists()
 
 
+def test_what_is_finished_stays_if_it_cannot_be_renamed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "link").symlink_to("index")
+    build_index(tmp_path / "link", batches(0, 5), model="m")
+    assert len(Index(tmp_path / "index")) == 5
+    replace = pathlib.Path.replace
+
+    def busy(path: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+        if target.name == "mounted":
+            raise OSError(16, "Device or resource busy", path, None, target)
+        return replace(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "replace", busy)
+    with pytest.raises(OSError, match="busy: .*building"):
+        build_index(tmp_path / "mounted", batches(0, 5), model="m")
+    assert len(Index(tmp_path / ".mounted.building")) == 5
+
+
 def test_the_current_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="is no index"):
@@ -159,5 +179,8 @@ def test_a_damaged_manifest_is_named(tmp_path: pathlib.Path) -> None:
         (folder / "manifest.json").write_text(json.dumps({**values, **change}))
         with pytest.raises(ValueError, match=named):
             Index(folder)
+    del values["max_seq_length"]  # as an earlier release wrote it
+    (folder / "manifest.json").write_text(json.dumps(values))
+    assert Index(folder).manifest.max_seq_length == 0
     with pytest.raises(ValueError, match="none is no index"):
         Index(tmp_path / "none")

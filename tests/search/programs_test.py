@@ -2,16 +2,20 @@
 
 import json
 import pathlib
+import sys
+import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from bert_tf.search.documents import read_documents
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.index import Index
+from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.trec import read_run
 from bert_tf.tasks import embedding
-from tests.programs import run
+from tests.programs import fail, finish, run
+from tests.search.bulk_stand_in import Stand
 from tests.shared_data import shared_data
 from tests.tasks.beir_test import write
 
@@ -44,7 +48,16 @@ def test_passages_of_text_files(tmp_path: pathlib.Path) -> None:
     (tmp_path / "b.txt").unlink()
     (tmp_path / "a.txt").write_text(f"One\nline.\n\n{long} {long}\n\nLast.\n")
     found = list(read_documents(str(tmp_path / "*.txt")))
-    assert [document.id for document in found] == [f"{name}:{line}" for line in (1, 4, 6)]
+    assert [document.id for document in found] == [f"{name}:{part}" for part in (1, 4, "4.2")]
+    assert [len(document.text.split()) for document in found] == [2, 100, 81]
+    sentence = " ".join(["word"] * 40) + "."
+    (tmp_path / "a.txt").write_text(f"Head.\n{' '.join([sentence.capitalize()] * 6)}\nNext.\n")
+    found = list(read_documents(str(tmp_path / "*.txt")))
+    assert [document.id for document in found] == [f"{name}:{part}" for part in (1, 2, "2.2")]
+    assert [document.text.count(".") for document in found] == [3, 2, 3]
+    (tmp_path / "a.txt").write_text('{"text": "a"}\n')
+    with pytest.raises(ValueError, match=r"a.txt begins as JSON Lines do; .* \.jsonl"):
+        list(read_documents(str(tmp_path / "*.txt")))
 
 
 def test_tables_of_documents(tmp_path: pathlib.Path) -> None:
@@ -61,6 +74,9 @@ def test_tables_of_documents(tmp_path: pathlib.Path) -> None:
     (tmp_path / "c.csv").write_text("body\ntext\n")
     with pytest.raises(ValueError, match="c.csv line 2 has no `text`, but body"):
         list(read_documents(str(tmp_path / "c.csv")))
+    (tmp_path / "c.csv").write_text("title,text\nHead,\n, \n")
+    with pytest.raises(ValueError, match="c.csv line 3: the document has neither title nor text"):
+        list(read_documents(str(tmp_path / "c.csv")))
 
 
 def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
@@ -73,7 +89,14 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ("search", {"index": tmp_path, "output_file": "x"}, "--output_file needs --data_dir"),
         ("search", {"index": tmp_path, "rerank_k": 5}, "--rerank_k needs --rerank"),
         ("search", {"index": tmp_path, "fusion": "ranks"}, "--fusion needs --mode=hybrid"),
-        ("search", {"index": tmp_path, "faiss": "flat", "mode": "words"}, "--faiss searches vec"),
+        *(
+            ("search", {"index": tmp_path, "mode": "words", **given}, "which --mode=words does not")
+            for given in ({"faiss": "flat"}, {"init_checkpoint": "m"}, {"max_seq_length": 9})
+        ),
+        *(
+            ("build_index", {"output_dir": tmp_path, "faiss": "flat", name: value}, f"--{name} nee")
+            for name, value in (("dtype", "int8"), ("add", "true"), ("keep_texts", "false"))
+        ),
         (
             "build_index",
             {"output_dir": tmp_path, "input_file": "x", "init_checkpoint": "m", "add": "true"}
@@ -84,6 +107,84 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         done = run(program, **values)
         assert done.returncode == 1 and named in done.printed, done.printed
         assert done.printed.count("\n") == 1 and done.printed.startswith("ERROR: ")
+
+
+class Embedder(Stand):
+    """Stands for a model of 32 pieces."""
+
+    lengths: ClassVar[list[int]] = []
+
+    def __init__(self, path: str, pooling: str, length: int, batch_size: int) -> None:
+        super().__init__()
+        self.lengths.append(length)
+        embedding = types.SimpleNamespace(max_seq_length=length or 32, similarity="cosine")
+        self.model = types.SimpleNamespace(embedding=embedding)
+
+
+def test_what_is_wrong_is_found_before_the_model_is_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", types.ModuleType("faiss"))
+    path = write_corpus(tmp_path / "a.jsonl", TEXTS)
+    given = {"init_checkpoint": "none", "input_file": path}
+    new, old = {"output_dir": tmp_path / "new"}, {"output_dir": tmp_path / "old", "add": "true"}
+    batch = Batch(["x", "a"], np.ones([2, 3]), ["x", "a"])
+    build_index(tmp_path / "old", [batch], model="m", max_seq_length=12)
+    assert "has a document 'a' already" in fail(run("build_index", **given, **old))
+    found = fail(run("build_index", **given, **old, max_seq_length=9))
+    assert "--max_seq_length=9, but the texts of" in found and "were cut to 12" in found
+    found = fail(run("build_index", **given, **new, faiss="ivf_pq"))
+    assert "ivf_pq needs 256 documents, but there are 3" in found
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    found = fail(run("build_index", **given, **new, faiss="flat"))
+    assert "pip install 'bert_tf[faiss]'" in found
+    path.write_text(path.read_text() * 2)
+    assert "line 4 has the id 'a'" in fail(run("build_index", **given, **new))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "old"]
+
+
+def test_an_index_in_a_home_folder_that_no_shell_has_expanded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", Embedder)
+    monkeypatch.setattr(Embedder, "lengths", [])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    given = {"init_checkpoint": "m", "output_dir": "~/index"}
+    write_corpus(tmp_path / "a.jsonl", {"a": "a"})
+    write_corpus(tmp_path / "b.jsonl", {"b": "b b"})
+    finish(run("build_index", **given, input_file="~/a.jsonl", max_seq_length=12))
+    # What is added is cut as what is there.
+    finish(run("build_index", "--add", **given, input_file="~/b.jsonl"))
+    assert Embedder.lengths == [12, 12] and Index("~/index").manifest.max_seq_length == 12
+    assert Index(tmp_path / "index").ids == ["a", "b"]
+    assert not (tmp_path / "~").exists()
+
+
+def test_what_is_left_when_the_end_fails(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", Embedder)
+    monkeypatch.setattr("bert_tf.search.faiss_index.check_faiss", lambda *_: None)
+    path = write_corpus(tmp_path / "a.jsonl", TEXTS)
+    given = {"init_checkpoint": "m", "output_dir": tmp_path / "index", "input_file": path}
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("FAISS has no memory.")
+
+    monkeypatch.setattr("bert_tf.search.faiss_index.build_faiss", broken)
+    found = fail(run("build_index", **given, faiss="flat"))
+    assert "is written, but not its FAISS index: FAISS has no memory. To add it, give" in found
+    assert Index(tmp_path / "index").ids == ["a", "b", "c"]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Embedder, "documents", interrupted)
+    done = run("build_index", **{**given, "output_dir": tmp_path / "other"})
+    assert done.returncode == 130 and not (tmp_path / "other").exists()
+    last = done.printed.splitlines()[-1]
+    assert last == "Interrupted. Only an index that is finished is kept."
 
 
 @pytest.mark.slow
@@ -121,8 +222,9 @@ def test_built_added_to_and_searched(
     assert "ERROR: k is 4, but" in done.printed and "has 3 documents" in done.printed
     done = run("search", index=index, query="x", init_checkpoint=fixture("cls"))
     assert done.returncode == 1 and "made by another model" in done.printed
+    other = write_corpus(tmp_path / "other.jsonl", {"d": "d"})
     done = run(
-        "build_index", "--add", input_file=rest, **{**given, "init_checkpoint": fixture("cls")}
+        "build_index", "--add", input_file=other, **{**given, "init_checkpoint": fixture("cls")}
     )
     assert done.returncode == 1 and "made by another model" in done.printed
 

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import types
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.search.splade import SparseEncoder, SparseIndex, SparseVectors
+from bert_tf.text.packing import PackedText
 from tests.tiny_model import write_tiny_model
 
 TEXTS = ["the boat", "mill " * 40, "", "the mill and the boat"]
@@ -40,6 +43,25 @@ def test_search_equals_dense_products() -> None:
         index.search(SparseVectors.from_rows(queries), 51)
     with pytest.raises(ValueError, match="corpus is empty"):
         SparseIndex(SparseVectors.from_rows([]))
+
+
+def test_dense_rows_go_with_their_batch() -> None:
+    """A batch of 16 rows of a vocabulary has 2 MB, and a corpus many batches."""
+    given: list[weakref.ref] = []
+
+    def compute(batch: dict[str, np.ndarray]) -> types.SimpleNamespace:
+        assert all(array() is None for array in given)
+        rows = np.eye(5, dtype=np.float32)[batch["input_mask"].sum(1)]
+        given.append(weakref.ref(rows))
+        return types.SimpleNamespace(numpy=lambda: rows)
+
+    encoder = SparseEncoder.__new__(SparseEncoder)
+    encoder.batch_size, encoder._compute = 2, compute
+    encoder.tokenizer = types.SimpleNamespace(vocab=types.SimpleNamespace(pad_id=0))
+    encoder.pack = lambda text: PackedText([1] * len(text), [0] * len(text))
+    vectors = encoder.encode(["aa", "a", "aaaa", "aaa", "aa"])
+    assert len(given) == 3 and vectors.pieces.tolist() == [2, 1, 4, 3, 2]
+    assert vectors.starts.tolist() == [0, 1, 2, 3, 4, 5] and vectors.weights.tolist() == [1] * 5
 
 
 @pytest.mark.slow

@@ -120,11 +120,14 @@ function showMasks({ outputs, texts, put, rewrite }) {
   const rows = outputs.fillings.map(({ text, share }) => ({ name: text, value: share, onPick: () => put(text) }));
   const whole = make("div", {}, make("h3", { text: "Whole texts" }), bars(rows, "Whole texts, the best first"));
   if (parts.length === 1) return rows.length ? whole : showUnlikely(outputs.words, texts.text[0], put, rewrite);
-  // Puts a piece in the place of a mask; one that begins with ## joins the word before.
+  // Puts a piece in the place of a mask; one that begins with ## joins the word before, and one that
+  // brings its space stands in the place of those before it.
   const fillIn = (number, piece) => {
     const before = parts.slice(0, number + 1).join(MASK);
     const after = parts.slice(number + 1).join(MASK);
-    put(piece.startsWith("##") ? before.trimEnd() + piece.slice(2) + after : before + piece + after);
+    if (piece.startsWith("##")) put(before.trimEnd() + piece.slice(2) + after);
+    else if (piece.startsWith(" ")) put(before.replace(/ +$/, "") + piece + after);
+    else put(before + piece + after);
   };
   const masks = outputs.pieces[0].map((candidates, number) => {
     const rows = candidates.map((name, index) => ({

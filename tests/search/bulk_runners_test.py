@@ -182,7 +182,7 @@ def test_bad_input_is_one_clear_line(
 def test_a_fault_that_a_worker_finds_is_one_clear_line(tmp_path: pathlib.Path, runner: str) -> None:
     need(runner)
     (tmp_path / "a.jsonl").write_text('{"txt": 1}\n')
-    inputs = (("a.jsonl", 11, 0),)
+    inputs = (("a.jsonl", 11, (tmp_path / "a.jsonl").stat().st_mtime_ns),)
     job = Job(str(tmp_path), str(tmp_path), "model", inputs, "m", "", 32, 4, shard_size=3)
     options = "--runner=FnApiRunner" if runner == "beam" else ""
     with pytest.raises(ValueError, match=r"^\S+a.jsonl line 1 has no `text`, but txt; [^\n]*so\.$"):

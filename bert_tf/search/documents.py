@@ -10,6 +10,8 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed
 from bert_tf.data.sentences import split_sentences
 from bert_tf.data.tables import list_tables, read_rows
@@ -35,7 +37,8 @@ def read_documents(paths: str) -> Iterator[Document]:
       paths: files and globs, separated by commas.
 
     Raises:
-      ValueError: naming file and line, if one cannot be read, has no text, or an id comes twice.
+      ValueError: naming file and line, if one cannot be read, has no column `text`, or an id comes
+        twice.
     """
     seen: dict[str, str] = {}
     for path in list_tables(paths, "--input_file"):
@@ -57,7 +60,7 @@ def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
       name: what stands in the ids of documents without their own; "": the path.
 
     Raises:
-      ValueError: naming file and line, if one cannot be read or has no text.
+      ValueError: naming file and line, if one cannot be read or has no column `text`.
     """
     file = pathlib.PurePath(path.lower())
     ending = (file.with_suffix("") if file.suffix in COMPRESSED else file).suffix
@@ -66,6 +69,7 @@ def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
 
 
 def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
+    empty: list[str] = []
     for number, (where, row) in enumerate(read_rows(path), 1):
         if "text" not in row:
             raise ValueError(
@@ -73,9 +77,15 @@ def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
             )
         text = f"{_cell(row, 'title', where)} {_cell(row, 'text', where)}".strip()
         if not text:
-            raise ValueError(f"{where}: the document has neither title nor text; delete the row.")
+            empty.append(where)  # Some collections have such rows (FiQA).
+            continue
         key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
         yield where, Document(str(row[key]) if key else f"{name}:{number}", text)
+    if empty:
+        logging.warning(
+            "%s: %d rows with neither title nor text are left out, the first is %s.",
+            *(path, len(empty), empty[0]),
+        )
 
 
 def _cell(row: dict[str, Any], key: str, where: str) -> str:

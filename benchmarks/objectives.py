@@ -4,8 +4,8 @@
         --data=data --minutes=20 --seeds=3 --output_dir=/tmp/objectives
 
 Encoder, rows, optimizer, rate and schedule are those of --recipe; an objective is its flags on top.
-`--only=electra@1e-3` takes another rate. Each encoder is then fine-tuned on SST-2 and STS-B as
-`fine_tuned` does it. A second call goes on where the first was stopped, and --only tries some
+`--only=electra@1e-3` takes another rate. Each encoder is then fine-tuned on SST-2, MNLI and STS-B
+as `fine_tuned` does it. A second call goes on where the first was stopped, and --only tries some
 objectives alone, so that two calls can have a core each: taskset -c 0 and 1 with
 TF_NUM_INTRAOP_THREADS=1.
 """
@@ -72,7 +72,7 @@ def line(name: str) -> list[str]:
     folder = pretrain(name)
     last = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()][-1]
     key = f"{folder.parent.name}-{name}"
-    tasks = (as_text(scores(task, key, str(folder))) for task in ("sst2", "stsb"))
+    tasks = (as_text(scores(task, key, str(folder))) for task in ("sst2", "mnli", "stsb"))
     return [name, f"{last['step']}", *tasks, " ".join(flags_of(name))]
 
 
@@ -80,7 +80,7 @@ def main(_: list[str]) -> None:
     names = ONLY.value or list(OBJECTIVES)
     if unknown := sorted({name.partition("@")[0] for name in names} - set(OBJECTIVES)):
         raise ValueError(f"--only: {unknown} are no objectives; these are: {list(OBJECTIVES)}.")
-    print_table(["objective", "steps", "sst2", "stsb", "flags"], map(line, names))
+    print_table(["objective", "steps", "sst2", "mnli", "stsb", "flags"], map(line, names))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scores encoders by what they are for: fine-tuned on four tasks with one setting and some seeds.
+"""Scores encoders by what they are for: fine-tuned on tasks with one setting and some seeds.
 
     python -m benchmarks.fine_tuned --data=data --seeds=3 --output_dir=/tmp/fine_tuned \\
         runs/one_hour runs/paper random
@@ -25,8 +25,15 @@ OUTPUT = flags.DEFINE_string("output_dir", None, "Runs, files and results.", req
 SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds 1 to this, at least two.", lower_bound=2)
 RATE = flags.DEFINE_float("learning_rate", 3e-4, "Of all models and tasks.")
 EPOCHS = flags.DEFINE_integer("num_train_epochs", 2, "Of all models and tasks.")
+CHOSEN = flags.DEFINE_list("tasks", ["sst2", "mrpc", "mnli", "stsb"], "Also cola.")
 
-TASKS = {"sst2": "accuracy", "mrpc": "accuracy", "mnli": "accuracy", "stsb": "spearman"}
+TASKS = {
+    "sst2": "accuracy",
+    "mrpc": "accuracy",
+    "mnli": "accuracy",
+    "stsb": "spearman",
+    "cola": "matthews",
+}
 
 
 def make_files(task: str) -> list[str]:
@@ -77,7 +84,7 @@ def as_text(values: list[float]) -> str:
 def line(source: str, first: str) -> list[str]:
     """Returns a model's scores, a task a column, and those of the tasks' mean."""
     name = pathlib.Path(source).name
-    found = [scores(task, name, first if name == "random" else source) for task in TASKS]
+    found = [scores(task, name, first if name == "random" else source) for task in CHOSEN.value]
     means = [statistics.fmean(values) for values in zip(*found, strict=True)]
     return [name, *map(as_text, [*found, means])]
 
@@ -86,7 +93,7 @@ def main(arguments: list[str]) -> None:
     sources = arguments[1:]
     if len({pathlib.Path(source).name for source in sources}) < len(sources):
         raise ValueError(f"Two of {sources} have the same name, which their results go by.")
-    print_table(["model", *TASKS, "mean"], (line(source, sources[0]) for source in sources))
+    print_table(["model", *CHOSEN.value, "mean"], (line(source, sources[0]) for source in sources))
 
 
 if __name__ == "__main__":

@@ -116,10 +116,10 @@ found = bert_tf.BertPretrainer.from_pretrained(MLM).fill_mask(masked)
     ),
     "embeddings of 872 texts": (
         """
-from bert_tf.modeling.text_model import TextEmbedder
-vectors = TextEmbedder.from_pretrained(MODEL, "mean", normalize=True).embed(dev_texts)
+import bert_tf
+vectors = bert_tf.BertEmbedder.from_pretrained(MODEL, normalize=True).encode(dev_texts)
 """,
-        'TextEmbedder.from_pretrained(MODEL).embed("one text")',
+        'bert_tf.BertEmbedder.from_pretrained(MODEL).encode("one text")',
     ),
     "save, load, predict 872 texts": (
         """

@@ -8,8 +8,10 @@ each run begins anew, since its schedule is one of its budget. What counts is th
 masked pieces in bits a character, so that vocabularies of different sizes can be compared; all are
 judged with 15 % of the pieces masked, whatever they were trained with. `run_pretraining` does the
 work: a second call goes on where the first was stopped, and --only tries some recipes alone.
+`minutes.png` in --output_dir shows the masked accuracy of all that was judged there.
 
-A recipe is its flags on top of `BASE`; write yours beside them.
+A recipe is its flags on top of --recipe; write yours beside those of `made_recipes`. Two calls can
+have a core each: taskset -c 0 and 1 with TF_NUM_INTRAOP_THREADS=1.
 """
 
 import itertools
@@ -20,9 +22,11 @@ import subprocess
 import sys
 
 from absl import app, flags
+from matplotlib.figure import Figure
 
 from benchmarks.timing import print_table
 from bert_tf.data.corpus import list_parts, read_documents
+from bert_tf.flagfiles import expanded
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 INPUT = flags.DEFINE_string("input_file", None, "Text; see run_pretraining.", required=True)
@@ -30,61 +34,81 @@ OUTPUT = flags.DEFINE_string("output_dir", "/tmp/recipes", "Folder of the runs."
 MINUTES = flags.DEFINE_list("minutes", ["5", "15"], "Minutes of each round.")
 ONLY = flags.DEFINE_list("only", [], "Names of recipes to try; none: all.")
 SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of all runs.")
-
-BASE = "--flagfile=one_hour.flags --do_eval=true --eval_steps=0 --save_checkpoints_steps=500"
-# The paper's recipe at the same size: post-norm, learned positions, NSP, dropout, 15 % masks.
-PAPER = (
-    "--block_type=post_norm --position_type=learned --gated_feed_forward=false --biases=all "
-    "--intermediate_size=1024 --hidden_act=gelu_tanh --use_next_sentence=true "
-    "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 --masked_lm_prob=0.15 "
-    "--max_predictions_per_seq=20 --optimizer=adam_weight_decay --adam_beta_2=0.999 "
-    "--learning_rate_schedule=linear --cooldown_proportion=0 --layer_norm_eps=1e-12"
-)
-RECIPES = {
-    "ours": "",
-    "rate x 0.5": "--learning_rate=1e-3",
-    "rate x 2": "--learning_rate=4e-3",
-    "adamw": "--optimizer=adamw",
-    "15 % masks": "--masked_lm_prob=0.15 --max_predictions_per_seq=20",
-    "40 % masks": "--masked_lm_prob=0.4 --max_predictions_per_seq=52",
-    "batch 32": "--train_batch_size=32",
-    "batch 128": "--train_batch_size=128",
-    "ALiBi": "--position_type=alibi",
-    "learned positions": "--position_type=learned",
-    "post-norm": "--block_type=post_norm",
-    "no gate": "--gated_feed_forward=false --intermediate_size=1056",
-    "beta2 0.999": "--adam_beta_2=0.999",
-    "weight decay 0.1": "--weight_decay_rate=0.1",
-    "one cycle": "--learning_rate_schedule=cosine --cooldown_proportion=0",
-    "growing batches": "--batch_ramp_start=16 --batch_ramp_steps=200",
-    "packed rows": "--pack_rows",
-    "near duplicates out": "--deduplicate=near",
-    "embeddings of 128": "--embedding_size=128",
-    "dropout": "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
-    "8,192 pieces": "--vocab_size=8192",
-    "16,384 pieces": "--vocab_size=16384",
-    "6 x 256": "--num_hidden_layers=6",
-    "4 x 384": "--hidden_size=384 --num_attention_heads=6 --intermediate_size=1024",
-    "2 x 256": "--num_hidden_layers=2",
-    "paper 1e-4": f"{PAPER} --learning_rate=1e-4",
-    "paper 5e-4": f"{PAPER} --learning_rate=5e-4",
-    "paper 1e-3": f"{PAPER} --learning_rate=1e-3",
-}
+RECIPE = flags.DEFINE_string("recipe", "one_hour.flags", "Flagfile of what is called ours.")
+VOCAB = flags.DEFINE_string("vocab_file", "", "None: learned from the text.")
 
 
-def run(name: str, minutes: str) -> dict[str, float]:
+def made_recipes(base: dict[str, str]) -> dict[str, str]:
+    """Returns recipes by name as flags on top of a flagfile, whose values are given by name."""
+    layers, hidden, wide, rate = (
+        float(base[name])
+        for name in ("num_hidden_layers", "hidden_size", "intermediate_size", "learning_rate")
+    )
+    # The same size: post-norm, learned positions, NSP, dropout, 15 % masks, Google's Adam.
+    paper = (
+        "--block_type=post_norm --position_type=learned --gated_feed_forward=false --biases=all "
+        f"--intermediate_size={4 * hidden:g} --hidden_act=gelu_tanh --use_next_sentence=true "
+        "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 "
+        f"{masks(base, 0.15)} --optimizer=adam_weight_decay --adam_beta_2=0.999 "
+        "--learning_rate_schedule=linear --cooldown_proportion=0 --layer_norm_eps=1e-12"
+    )
+    return {
+        "ours": "",
+        "rate x 0.5": f"--learning_rate={rate / 2:g}",
+        "rate x 2": f"--learning_rate={rate * 2:g}",
+        "adamw": "--optimizer=adamw",
+        "adamw at half the rate": f"--optimizer=adamw --learning_rate={rate / 2:g}",
+        "15 % masks": masks(base, 0.15),
+        "30 % masks": masks(base, 0.3),
+        "40 % masks": masks(base, 0.4),
+        "fewer masks to the end": f"{masks(base, 0.4)} --masked_lm_prob_end=0.15",
+        "batch 32": "--train_batch_size=32",
+        "batch 128": "--train_batch_size=128",
+        "ALiBi": "--position_type=alibi",
+        "learned positions": "--position_type=learned",
+        "post-norm": "--block_type=post_norm",
+        "no gate": f"--gated_feed_forward=false --intermediate_size={1.5 * wide:g}",
+        "all biases": "--biases=all",
+        "next sentences": "--use_next_sentence=true",
+        "beta2 0.999": "--adam_beta_2=0.999",
+        "weight decay 0.1": "--weight_decay_rate=0.1",
+        "one cycle": "--learning_rate_schedule=cosine --cooldown_proportion=0",
+        "growing batches": "--batch_ramp_start=16 --batch_ramp_steps=200",
+        "packed rows": "--pack_rows",
+        "near duplicates out": "--deduplicate=near",
+        "embeddings of half": f"--embedding_size={hidden / 2:g}",
+        "dropout": "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
+        "8,192 pieces": "--vocab_size=8192 --vocab_file=",
+        "16,384 pieces": "--vocab_size=16384 --vocab_file=",
+        "half the layers": f"--num_hidden_layers={layers / 2:g}",
+        "more layers": f"--num_hidden_layers={1.5 * layers:g}",
+        "wider": f"--hidden_size={1.5 * hidden:g} --num_attention_heads="
+        f"{1.5 * float(base['num_attention_heads']):g} --intermediate_size={1.5 * wide:g}",
+        "paper 1e-4": f"{paper} --learning_rate=1e-4",
+        "paper 5e-4": f"{paper} --learning_rate=5e-4",
+        "paper 1e-3": f"{paper} --learning_rate=1e-3",
+    }
+
+
+def masks(base: dict[str, str], share: float) -> str:
+    """Returns the flags that mask a share of the pieces."""
+    predictions = math.ceil(share * float(base["max_seq_length"]))
+    return f"--masked_lm_prob={share} --max_predictions_per_seq={predictions}"
+
+
+def run(name: str, minutes: str, given: str, judged: str) -> dict[str, float]:
     """Trains and judges a recipe; returns the results, which a finished run has on disk."""
     folder = pathlib.Path(OUTPUT.value, f"{minutes}-minutes", name.replace(" ", "_"))
     path = folder / "judged.json"
     if not path.exists():
         trained = [
-            *("-m", "bert_tf.run_pretraining", *BASE.split(), *RECIPES[name].split()),
-            *(f"--train_minutes={minutes}", f"--input_file={INPUT.value}"),
-            *(f"--output_dir={folder}", f"--random_seed={SEED.value}"),
-            f"--cache_dir={OUTPUT.value}/cache",
+            *("-m", "bert_tf.run_pretraining", f"--flagfile={RECIPE.value}", "--do_eval=true"),
+            *("--eval_steps=0", "--save_checkpoints_steps=500", "--show_masks="),
+            *(f"--vocab_file={VOCAB.value}", f"--train_minutes={minutes}", *given.split()),
+            *(f"--input_file={INPUT.value}", f"--random_seed={SEED.value}"),
+            *(f"--output_dir={folder}", f"--cache_dir={OUTPUT.value}/cache"),
         ]
-        judged = ["--do_train=false", "--masked_lm_prob=0.15", "--max_predictions_per_seq=20"]
-        for options in ([], judged):
+        for options in ([], ["--do_train=false", *judged.split()]):
             subprocess.run([sys.executable, *trained, *options], check=True)
         lines = (folder / "eval_results.txt").read_text().splitlines()
         results = {key: float(value) for key, value in (line.split(" = ") for line in lines)}
@@ -110,12 +134,37 @@ def bits_a_character(results: dict[str, float]) -> float:
     return results["masked_lm_loss"] / math.log(2) / results["characters_a_piece"]
 
 
+def draw(folder: pathlib.Path) -> None:
+    """Draws masked accuracy against minutes, a line for each recipe."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for path in folder.glob("*-minutes/*/judged.json"):
+        minutes = float(path.parts[-3].removesuffix("-minutes"))
+        accuracy = 100 * json.loads(path.read_text())["masked_lm_accuracy"]
+        points.setdefault(path.parts[-2].replace("_", " "), []).append((minutes, accuracy))
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, line in sorted(points.items()):
+        axes.plot(*zip(*sorted(line), strict=True), marker="o", label=name)
+    ticks = sorted({minutes for line in points.values() for minutes, _ in line})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{minutes:g}" for minutes in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("minutes")
+    axes.set_ylabel("masked accuracy, %")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(folder / "minutes.png", dpi=100)
+
+
 def main(_: list[str]) -> None:
-    names = ONLY.value or list(RECIPES)
-    if unknown := sorted(set(names) - set(RECIPES)):
-        raise ValueError(f"--only: {unknown} are no recipes; these are: {list(RECIPES)}.")
+    lines = expanded(["", f"--flagfile={RECIPE.value}"])[1:]
+    base = dict(line.lstrip("-").split("=", 1) for line in lines)
+    recipes = made_recipes(base)
+    names = ONLY.value or list(recipes)
+    if unknown := sorted(set(names) - set(recipes)):
+        raise ValueError(f"--only: {unknown} are no recipes; these are: {list(recipes)}.")
     for minutes in MINUTES.value:
-        results = {name: run(name, minutes) for name in names}
+        results = {name: run(name, minutes, recipes[name], masks(base, 0.15)) for name in names}
         names = sorted(names, key=lambda name: bits_a_character(results[name]))
         print(f"\n{minutes} minutes\n")
         heads = ("recipe", "bits a character", "loss", "masked accuracy", "steps", "flags")
@@ -124,8 +173,9 @@ def main(_: list[str]) -> None:
             r = results[name]
             cells = (f"{bits_a_character(r):.3f}", f"{r['masked_lm_loss']:.3f}")
             accuracy = f"{r['masked_lm_accuracy']:.1%}"
-            rows.append((name, *cells, accuracy, f"{r['global_step']:.0f}", RECIPES[name]))
+            rows.append((name, *cells, accuracy, f"{r['global_step']:.0f}", recipes[name]))
         print_table(heads, rows)
+        draw(pathlib.Path(OUTPUT.value))
         if not ONLY.value:
             names = names[: -(-len(names) // 2)]
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from bert_tf import flagfiles
-from bert_tf.config import Config
+from bert_tf.config import Config, ModelConfig
 from bert_tf.startup_lines import hide_startup_lines
 
 ConfigType = TypeVar("ConfigType", bound=Config)
@@ -100,6 +100,29 @@ def given(cls: type[Config]) -> dict[str, Any]:
     return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
 
 
+def read_model(path: str, others: ModelConfig) -> ModelConfig:
+    """Reads a bert_config.json, whose values replace those of flags, and logs which.
+
+    Args:
+      path: the file.
+      others: the configuration of the flags, for what the file does not have.
+
+    Raises:
+      ValueError: if it cannot be read, or has another casing than was given.
+    """
+    model = ModelConfig.read(path, others=others)
+    replaced = {
+        name: f"--{name}={value} is {getattr(model, name)}"
+        for name, value in given(ModelConfig).items()
+        if name != "vocab_size" and value != getattr(model, name)
+    }
+    if casing := replaced.get("do_lower_case"):
+        raise ValueError(f"{casing} in {path}: leave the flag out, or change the file.")
+    if replaced:
+        logging.warning("%s holds instead of flags: %s.", path, "; ".join(replaced.values()))
+    return model
+
+
 def flagfile(*configs: Config) -> str:
     """Returns the text of a flagfile that reproduces these configurations.
 
@@ -139,8 +162,9 @@ def error_line(error: Exception) -> str | None:
         return f"{error}. Free some space and run the same command again."
     if isinstance(error, MemoryError) or is_exhausted:
         return (
-            f"Out of memory ({reason or 'an allocation failed'}); use smaller batches, shorter "
-            "sequences or fewer processes."
+            f"Out of memory ({reason or 'an allocation failed'}); use smaller batches (to train a "
+            "batch in parts: --gradient_accumulation_steps, --recompute), shorter sequences or "
+            "fewer processes."
         )
     if isinstance(error, RecursionError):
         return f"The input is nested too deeply ({reason})."

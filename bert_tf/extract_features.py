@@ -28,11 +28,10 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.checkpoints.embedding import POOLINGS
-from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
 from bert_tf.data.corpus_format import open_decompressed
 from bert_tf.data.text_lines import read_whole_lines
-from bert_tf.files import atomic_write, read_json
+from bert_tf.files import atomic_write
 from bert_tf.text.packing import PackedText
 from bert_tf.text.tokenization import AnyVocab
 
@@ -76,13 +75,7 @@ def main(_: list[str]) -> None:
     import keras
     import tensorflow as tf
 
-    from bert_tf.modeling.text_model import (
-        OwnEmbedder,
-        TextEmbedder,
-        TextModel,
-        layers_of,
-        read_encoder,
-    )
+    from bert_tf.modeling.text_model import OwnEmbedder, TextModel, layers_of, pooled, read_encoder
     from bert_tf.training.precision import choose_precision
 
     asked = config_flags.from_flags(TrainingConfig)
@@ -102,10 +95,10 @@ def main(_: list[str]) -> None:
             del sizes["max_seq_length"]
         model: TextModel = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
     elif FLAGS.pooling:
-        if stated := stated_embedding(FLAGS.init_checkpoint):
-            logging.info("%s was made for %s.", FLAGS.init_checkpoint, stated)
-        pooling = (FLAGS.pooling, FLAGS.normalize)
-        model = TextEmbedder.from_checkpoint(checkpoint, *pooling, **sizes)
+        if checkpoint.embedding is not None:
+            logging.info("%s says how it embeds: --pooling=own.", FLAGS.init_checkpoint)
+        select = pooled(FLAGS.pooling, FLAGS.normalize)
+        model = TextModel.from_checkpoint(checkpoint, select, **sizes)
     else:
         layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)
         model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
@@ -156,26 +149,6 @@ def parse_layers(text: str, num_layers: int) -> list[int]:
             f"{-num_layers} .. {num_layers - 1}."
         )
     return layers
-
-
-def stated_embedding(folder: str) -> str:
-    """Returns the flags that match a model's sentence-transformers files; "" without such files."""
-    path = local_path(folder) / "1_Pooling" / "config.json"
-    if not path.is_file():
-        return ""
-    modes = [name for name, value in read_json(path).items() if value is True]
-    # pooling_mode_mean_tokens and the like.
-    found = [re.fullmatch("pooling_mode_(.*)_tokens?", mode) for mode in modes]
-    stated = [f"--pooling={match[1]}" for match in found if match]
-    modules = path.parents[1] / "modules.json"
-    if modules.is_file() and "Normalize" in modules.read_text(encoding="utf8"):
-        stated.append("--normalize")
-    from bert_tf.checkpoints.sentence_transformers import sizes_file
-
-    sizes = sizes_file(path.parents[1])
-    if sizes.is_file() and (length := read_json(sizes).get("max_seq_length")):
-        stated.append(f"--max_seq_length={length}")
-    return " ".join(stated)
 
 
 def read_texts(path: str) -> Iterator[tuple[str, str]]:

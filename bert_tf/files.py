@@ -56,6 +56,11 @@ def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> p
     return path
 
 
+def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:
+    """Returns where runs beside each other share prepared data: OUTPUT_DIR/../bert_tf_cache."""
+    return pathlib.Path(os.path.normpath(pathlib.Path(output_dir, "..", "bert_tf_cache")))
+
+
 @contextlib.contextmanager
 def exclusive(
     path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"

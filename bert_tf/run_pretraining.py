@@ -20,6 +20,7 @@ from bert_tf.config import (
     PretrainingConfigs,
     TrainingConfig,
 )
+from bert_tf.files import cache_folder
 from bert_tf.run_record import check_same_run, recorded, shared_values
 from bert_tf.text.kinds import BYTE_BPE, check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
@@ -80,7 +81,7 @@ def read_configs() -> PretrainingConfigs:
     if not (training.do_train or training.do_eval):
         raise ValueError("At least one of --do_train and --do_eval must be true.")
     if training.bert_config_file and not training.init_checkpoint:
-        model = ModelConfig.read(training.bert_config_file, others=configs.model)
+        model = config_flags.read_model(training.bert_config_file, configs.model)
         configs = configs._replace(model=model)
     if training.early_stopping_evaluations and not training.eval_steps:
         raise ValueError("--early_stopping_evaluations needs evaluations: give --eval_steps.")
@@ -96,8 +97,8 @@ def read_configs() -> PretrainingConfigs:
             "--added_words_file adds to the vocabulary of a checkpoint; give --init_checkpoint."
         )
     if not data.cache_dir:
-        cache_dir = pathlib.Path(training.output_dir).parent / "bert_tf_cache"
-        configs = configs._replace(data=dataclasses.replace(data, cache_dir=str(cache_dir)))
+        cache_dir = str(cache_folder(training.output_dir))
+        configs = configs._replace(data=dataclasses.replace(data, cache_dir=cache_dir))
     return configs if training.init_checkpoint else fit_to_vocabulary(configs)
 
 

@@ -11,7 +11,13 @@ import pytest
 from absl import flags
 
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.config_flags import flagfile, read_flagfile
+from bert_tf.config_flags import (
+    define_flags,
+    flagfile,
+    from_flags,
+    read_flagfile,
+    read_model,
+)
 from bert_tf.fine_tuning import program
 from bert_tf.fine_tuning_config import (
     ChoiceConfig,
@@ -301,6 +307,20 @@ def test_wrong_bert_config_file_is_named(tmp_path, text, message):
     path.write_text(text, "utf8")
     with pytest.raises(ValueError, match=message):
         ModelConfig.read(path)
+
+
+def test_a_bert_config_file_says_what_it_replaces(tmp_path, no_flags, caplog):
+    define_flags(ModelConfig)
+    flags.FLAGS(["", "--hidden_size=36", "--num_hidden_layers=2", "--vocab_size=7"])
+    path = tmp_path / "bert_config.json"
+    path.write_text(ModelConfig(hidden_size=24, num_hidden_layers=2).to_json(), "utf8")
+    assert read_model(str(path), from_flags(ModelConfig)).hidden_size == 24
+    assert "instead of flags: --hidden_size=36 is 24." in caplog.text
+    flags.FLAGS(["", "--do_lower_case=false"])
+    with pytest.raises(
+        ValueError, match=r"--do_lower_case=False is True in .*bert_config.json: leave"
+    ):
+        read_model(str(path), from_flags(ModelConfig))
 
 
 def test_run_directory_keeps_its_vocabulary(tmp_path, no_flags):

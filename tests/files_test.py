@@ -10,7 +10,15 @@ import time
 
 import pytest
 
-from bert_tf.files import atomic_write, exclusive, place_for, read_json, read_lines, write_json
+from bert_tf.files import (
+    atomic_write,
+    cache_folder,
+    exclusive,
+    place_for,
+    read_json,
+    read_lines,
+    write_json,
+)
 
 
 def test_writes_text_and_bytes_and_makes_folders(tmp_path: pathlib.Path) -> None:
@@ -124,6 +132,13 @@ def test_a_lock_that_another_holds_is_left_alone(tmp_path: pathlib.Path) -> None
     with pytest.raises(ValueError, match=message):
         with exclusive(tmp_path / "file" / "lock", flag="cache_dir"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("output_dir", "parent"), [("runs/a", "runs"), ("runs/a/", "runs"), ("a", "."), (".", "..")]
+)
+def test_the_cache_stands_beside_the_run(output_dir: str, parent: str) -> None:
+    assert cache_folder(output_dir) == pathlib.Path(parent, "bert_tf_cache")
 
 
 def test_the_encoding_that_is_suggested(tmp_path: pathlib.Path) -> None:

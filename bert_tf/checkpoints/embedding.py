@@ -19,6 +19,7 @@ DECODER = "denoiser/"
 # In the order in which sentence-transformers puts several together.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 ACTIVATIONS = ("tanh", "linear", "relu", "gelu_exact", "sigmoid")
+MOST_PIECES = 256  # Of a text, where the model does not say.
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 

@@ -51,7 +51,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         logging.warning("No --init_checkpoint: all weights are initialized at random.")
         model = configs.model
         if training.bert_config_file:
-            model = ModelConfig.read(training.bert_config_file, others=model)
+            model = config_flags.read_model(training.bert_config_file, model)
         vocab = read_vocab(data.vocab_file)
         check_kind(vocab, given, data.vocab_file)
         model = with_vocabulary(dataclasses.replace(model, vocab_size=len(vocab)), vocab)

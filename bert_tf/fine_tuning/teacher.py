@@ -16,7 +16,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.data.row_batches import evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets
-from bert_tf.files import atomic_write
+from bert_tf.files import atomic_write, cache_folder
 from bert_tf.fine_tuning.program import Configs
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.distribution import any_worker, is_chief
@@ -80,7 +80,7 @@ def teacher_outputs(
     embedding = getattr(model, "embedding", None)
     parts = digest, rows.fingerprint(), embedding, sorted(teacher.config.to_dict().items())
     key = hashlib.sha256(repr(parts).encode()).hexdigest()
-    path = folder.parent / "bert_tf_cache" / f"teacher-{key[:16]}.npy"
+    path = cache_folder(folder) / f"teacher-{key[:16]}.npy"
 
     def compute_or_read() -> np.ndarray:
         found = _read(path, rows.num_pieces if has_pieces(model) else len(rows))

@@ -25,10 +25,12 @@ def gelu_tanh(x: Any) -> Any:
 
 @part
 def _gelu_tanh(x: Any) -> tuple[Any, Any]:
-    scale, square = math.sqrt(2.0 / math.pi), 0.044715 * x * x
-    tanh = ops.tanh(scale * x * (1.0 + square))
+    # Of larger numbers the tanh is 1 or -1 anyway, but squares overflow.
+    near = ops.clip(x, -100.0, 100.0) if x.dtype == "float16" else x
+    scale, square = math.sqrt(2.0 / math.pi), 0.044715 * near * near
+    tanh = ops.tanh(scale * near * (1.0 + square))
     share = 0.5 * (1.0 + tanh)
-    slope = share + 0.5 * x * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * square)
+    slope = share + 0.5 * near * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * square)
     return x * share, slope
 
 

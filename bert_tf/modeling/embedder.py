@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
+from bert_tf.checkpoints.embedding import DECODER, MOST_PIECES, EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import read_texts
@@ -41,7 +41,8 @@ class BertEmbedder(FromPretrained, keras.Model):
       embedding: the layers on top of the encoder; None: the mean of the pieces.
       vocab: vocabulary for `encode`; None: `encode` is not available.
       use_pooler: whether the encoder has a pooler, which is not used here but is kept.
-      recompute, unpad: see `BertEncoder`.
+      recompute: see `BertEncoder`.
+      unpad: see `BertEncoder`; None: yes with a vocabulary, unless XLA compiles the model.
 
     Call arguments:
       inputs: dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B], the number
@@ -62,7 +63,7 @@ class BertEmbedder(FromPretrained, keras.Model):
         vocab: AnyVocab | None = None,
         use_pooler: bool = False,
         recompute: bool = False,
-        unpad: bool = False,
+        unpad: bool | None = None,
         name: str = "bert_embedder",
         **kwargs: Any,
     ) -> None:
@@ -76,7 +77,7 @@ class BertEmbedder(FromPretrained, keras.Model):
                 f"{config.longest_row} positions; give that or less."
             )
         self.autocast = False  # See `BertEncoder`.
-        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
+        self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
         with keras.name_scope("cls"), keras.name_scope("embedding"):
             for index, step in enumerate(self.embedding.dense):
                 is_sigmoid = step.activation == "sigmoid"
@@ -91,6 +92,8 @@ class BertEmbedder(FromPretrained, keras.Model):
                 layer.build((None, step.in_features))
                 setattr(self, f"dense_{index}", layer)
         self.built = True
+        if unpad is None:
+            self.bert.leave_out_padding(vocab is not None and not self.jit_compile)
         self._compute: Any = None
 
     @property
@@ -205,7 +208,7 @@ class BertEmbedder(FromPretrained, keras.Model):
         given = {name: arguments.pop(name) for name in names & set(arguments)}
         if isinstance(given.get("pooling"), str):
             given["pooling"] = (given["pooling"],)
-        default = EmbeddingConfig(max_seq_length=min(128, checkpoint.config.longest_row))
+        default = EmbeddingConfig(max_seq_length=min(MOST_PIECES, checkpoint.config.longest_row))
         own = arguments.pop("embedding", None) or checkpoint.embedding or default
         arguments["embedding"] = dataclasses.replace(own, **given)
         return super().from_checkpoint(checkpoint, may_miss, **arguments)

@@ -1,7 +1,6 @@
 """An encoder with its tokenizer: computes the encoder's vectors of texts."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -129,49 +128,6 @@ class TextModel:
         return by_length([len(row.ids) for row in rows], self.batch_size, compute)
 
 
-class TextEmbedder(TextModel):
-    """Embeds texts: the last layer, pooled over the pieces.
-
-        embedder = TextEmbedder.from_pretrained("all-MiniLM-L6-v2", "mean", normalize=True)
-        similarities = embedder.embed(questions) @ embedder.embed(answers).T
-
-    Args:
-      encoder: see `TextModel`.
-      tokenizer: see `TextModel`.
-      pooling: `cls`, `mean` or `max`; see `pool_tokens`.
-      normalize: whether each vector is divided by its length.
-      sizes: max_seq_length and batch_size of `TextModel`.
-    """
-
-    def __init__(
-        self,
-        encoder: BertEncoder,
-        tokenizer: Tokenizer,
-        pooling: str = "mean",
-        normalize: bool = False,
-        **sizes: int,
-    ) -> None:
-        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
-            vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]
-            return l2_normalize(vectors) if normalize else vectors
-
-        super().__init__(encoder, tokenizer, select, **sizes)
-
-    @classmethod
-    def from_pretrained(cls, path: str | pathlib.Path, *arguments: Any, **keywords: Any) -> Self:
-        """Reads a checkpoint in any form; the arguments are those after the tokenizer."""
-        checkpoint = read_checkpoint(path)
-        checkpoint.check()
-        return cls.from_checkpoint(checkpoint, *arguments, **keywords)
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the vectors of texts, float32 [B, D], B their number."""
-        if isinstance(texts, str):
-            raise ValueError(f"texts: received the string {texts[:40]!r}, expected a list of them.")
-        vectors = self.run([self.pack(text) for text in texts])
-        return np.reshape(vectors, (-1, self.encoder.config.hidden_size))  # [B, D]
-
-
 class OwnEmbedder(TextModel):
     """Embeds texts as the model says: poolings, dense layers, normalization, default prompt.
 
@@ -223,5 +179,15 @@ def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
     def select(outputs: dict[str, Any], _: Any) -> Any:
         hidden = outputs["encoder_outputs"][1:]
         return ops.stack([hidden[layer] for layer in layers], axis=2)  # [B, T, layers, D]
+
+    return select
+
+
+def pooled(pooling: str, normalize: bool) -> Callable[[dict[str, Any], Any], Any]:
+    """Returns what selects float [B, D], the last layer pooled; see `pool_tokens`."""
+
+    def select(outputs: dict[str, Any], input_mask: Any) -> Any:
+        vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]
+        return l2_normalize(vectors) if normalize else vectors
 
     return select

@@ -1,7 +1,8 @@
-"""BM25: documents found by their words. Needs the extra: pip install 'bert_tf[search]'.
+"""BM25: documents found by their words. Needs the extra `search`.
 
 The words are bm25s': runs of two and more letters or digits, in lower case, without 33 English stop
-words and stemmed by Porter's English stemmer (PyStemmer). Other programs split, stem and weight
+words and stemmed by Porter's English stemmer (PyStemmer); of Chinese, Japanese and Thai, without
+spaces between words, the pairs of neighbouring characters. Other programs split, stem and weight
 words in other ways, and their scores differ by that.
 
 Reference: Robertson and Zaragoza 2009, "The probabilistic relevance framework"; bm25s' `lucene`.
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.search.index import best
+from bert_tf.search.words import with_pairs
 
 K1, B = 0.9, 0.4  # Anserini's
 # Lucene's list, which Anserini removes.
@@ -46,7 +48,7 @@ class Bm25:
             "stemmer": stemmer,
             "show_progress": False,
         }
-        tokens = self._library.tokenize(list(texts), **self._tokens)
+        tokens = self._library.tokenize(list(map(with_pairs, texts)), **self._tokens)
         self._index = self._library.BM25(k1=k1, b=b, method="lucene")
         self._has_words = bool(tokens.vocab)
         if self._has_words:
@@ -68,7 +70,8 @@ class Bm25:
         """
         if not 1 <= k <= self._count:
             raise ValueError(f"k is {k}, but there are {self._count} documents; give fewer.")
-        words = self._library.tokenize(list(queries), return_ids=False, **self._tokens)
+        pairs = list(map(with_pairs, queries))
+        words = self._library.tokenize(pairs, return_ids=False, **self._tokens)
         scores, places = np.empty([len(queries), k], np.float32), np.empty([len(queries), k], int)
         rows = np.arange(self._count)[None]
         for index, own in enumerate(words):  # One after the other: all need [Q, N] numbers.
@@ -84,8 +87,6 @@ def _libraries() -> tuple[types.ModuleType, Any]:
         import bm25s
         import Stemmer
     except ImportError as error:
-        raise ValueError(
-            f"BM25 needs {error.name}: pip install 'bert_tf[search]', or bm25s and PyStemmer."
-        ) from None
+        raise ValueError(f"BM25 needs {error.name}: pip install bm25s PyStemmer.") from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of each step
     return bm25s, Stemmer.Stemmer("english")

@@ -2,8 +2,9 @@
 
 .jsonl .json .csv .tsv   a row is a document: its text, before it its title, and its id from the
                          columns `text`, `title`, `_id` or `id`; without ids FILE:ROW
-others                   plain text, cut at blank lines into passages of about 100 words; the id is
-                         FILE:LINE, of what begins later in a long line FILE:LINE.2 and so on
+others                   plain text, cut at blank lines into passages of about 100 words (or
+                         characters, of Chinese, Japanese and Thai); the id is FILE:LINE, of what
+                         begins later in a long line FILE:LINE.2 and so on
 """
 
 import pathlib
@@ -17,6 +18,7 @@ from bert_tf.data.sentences import split_sentences
 from bert_tf.data.tables import list_tables, read_rows
 from bert_tf.data.text_lines import numbered_lines
 from bert_tf.files import not_utf8
+from bert_tf.search.words import word_spans
 
 TABLES = (".jsonl", ".json", ".csv", ".tsv")
 COMPRESSED = (".gz", ".xz", ".bz2")
@@ -105,7 +107,7 @@ def _passages(path: str, name: str) -> Iterator[tuple[str, Document]]:
         return f"{path} line {first}", Document(key, " ".join(held))
 
     for number, paragraph in _paragraphs(path):
-        count = len(paragraph.split())
+        count = len(word_spans(paragraph))
         if held and words + count > PASSAGE_WORDS:
             yield passage()
             held, words = [], 0
@@ -139,7 +141,8 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                     f"{path} begins as JSON Lines do; rename it to end in .jsonl if its rows are "
                     "documents, or leave it out."
                 )
-            if len(text.split()) > PASSAGE_WORDS:
+            count = len(word_spans(text))
+            if count > PASSAGE_WORDS:
                 if lines:
                     yield first, " ".join(lines)
                     lines = []
@@ -147,7 +150,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
                 continue
             if text:
                 first = first if lines else number
-                words = len(text.split()) + (words if lines else 0)
+                words = count + (words if lines else 0)
                 lines.append(text)
             if lines and (not text or words >= PASSAGE_WORDS):
                 yield first, " ".join(lines)
@@ -159,6 +162,7 @@ def _paragraphs(path: str) -> Iterator[tuple[int, str]]:
 def _runs(line: str) -> Iterator[str]:
     """Yields the sentences of a line, those of more than PASSAGE_WORDS words in several runs."""
     for sentence in split_sentences(line):
-        words = sentence.split()
+        words = word_spans(sentence)
         for start in range(0, len(words), PASSAGE_WORDS):
-            yield " ".join(words[start : start + PASSAGE_WORDS])
+            run = words[start : start + PASSAGE_WORDS]
+            yield " ".join(sentence[run[0][0] : run[-1][1]].split())

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
+from bert_tf.checkpoints.embedding import HEAD, MOST_PIECES, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.modeling.embedder import BertEmbedder
-
-MOST_PIECES = 256  # of a text, where the model does not say
 
 
 class SearchEmbedder:

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from bert_tf.checkpoints.embedding import MOST_PIECES
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.modeling.splade import BertSplade
@@ -72,7 +73,7 @@ class SparseEncoder(TextModel):
     def __init__(
         self, model: BertSplade, tokenizer: Tokenizer, max_seq_length: int = 0, batch_size: int = 16
     ) -> None:
-        length = max_seq_length or min(256, model.config.longest_row)
+        length = max_seq_length or min(MOST_PIECES, model.config.longest_row)
         super().__init__(model, tokenizer, lambda weights, _: weights, length, batch_size)
         self.model = model
 

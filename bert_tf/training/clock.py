@@ -13,6 +13,7 @@ takes the same steps as an uninterrupted one, as long as the machine keeps its s
 """
 
 import bisect
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -86,12 +87,13 @@ class Clock:
         """Starts counting; in a resumed run after the first lap, so that recompiling is free."""
         self._last, self._skips_lap = self._now(), skips_compilation
 
-    def lap(self, expected: float) -> float:
+    def lap(self, expected: float, most: float = math.inf) -> float:
         """Counts the seconds since the last lap and returns them.
 
         Args:
           expected: how long it should have taken. If it took far longer, the process was suspended,
             and only this time is counted. 0: unknown.
+          most: more is not counted: it was spent on compiling again.
         """
         now = self._now()
         seconds, self._last = now - self._last, now
@@ -105,6 +107,7 @@ class Clock:
                 *(seconds, expected),
             )
             seconds = expected
+        seconds = min(seconds, most)
         self.used += seconds
         return seconds
 

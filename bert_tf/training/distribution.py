@@ -22,23 +22,31 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
 
     `mirrored` takes the machine's GPUs, or, where there are none, `num_devices` logical CPU
     devices. `multi_worker` reads TF_CONFIG. `tpu` connects to `tpu_name` (empty: the local TPU).
+    A single device needs no strategy but the default one, whatever was asked for.
 
     Raises:
       ValueError: if more devices are asked for than the machine has, if TF_CONFIG names no hosts,
         or if no TPU answers.
     """
     kind = "tpu" if config.use_tpu else config.distribution
-    if kind == "mirrored":
-        return tf.distribute.MirroredStrategy(_local_devices(config.num_devices))
-    if kind == "multi_worker":
-        return _multi_worker_strategy()
     if kind == "tpu":
         return _tpu_strategy(config)
+    gpus = tf.config.list_physical_devices("GPU")
+    if kind == "mirrored" and len(devices := _local_devices(config.num_devices)) > 1:
+        return tf.distribute.MirroredStrategy(devices)
+    if kind == "multi_worker":
+        hosts, _ = read_tf_config()
+        if len(hosts) > 1 or len(gpus) > 1:
+            return _multi_worker_strategy()
+    elif kind == "one_device" and (len(gpus) > 1 or config.num_devices > 1):
+        logging.warning(
+            "Uses one device%s: --distribution=mirrored uses all, or --num_devices of them.",
+            f" of {len(gpus)} GPUs" if gpus else "",
+        )
     return tf.distribute.get_strategy()
 
 
 def _multi_worker_strategy() -> tf.distribute.Strategy:
-    read_tf_config()  # Says what is wrong with it.
     tf.get_logger().setLevel("WARNING")  # TensorFlow announces each reduction that it builds.
     # RING works on CPU and GPU alike; NCCL is chosen by TensorFlow where all hosts have GPUs.
     gpus = tf.config.list_physical_devices("GPU")
@@ -109,17 +117,16 @@ def _logical_cpus(count: int) -> list[str]:
 def check_batch_sizes(training: TrainingConfig, replicas: int) -> None:
     """Raises ValueError if a batch cannot be split over replicas and micro-batches, or grow."""
     check_ramp(training)
-    parts = {
-        "train_batch_size": replicas * max(1, training.gradient_accumulation_steps),
-        "batch_ramp_start": replicas,
-        "eval_batch_size": replicas,
-    }
+    micro = training.gradient_accumulation_steps
+    parts = {"train_batch_size": replicas * max(1, micro), "batch_ramp_start": replicas}
+    if training.do_eval or training.eval_steps or not training.do_train:
+        parts["eval_batch_size"] = replicas
     for name, divisor in parts.items():
         size = getattr(training, name)
         if size % divisor:
+            of_micro = f", gradient_accumulation_steps {micro}" if divisor > replicas else ""
             raise ValueError(
-                f"--{name}={size} is not a multiple of {divisor} (replicas {replicas}, "
-                f"gradient_accumulation_steps {training.gradient_accumulation_steps})."
+                f"--{name}={size} is not a multiple of {divisor} (replicas {replicas}{of_micro})."
             )
 
 
@@ -211,8 +218,7 @@ def check_same_data(strategy: tf.distribute.Strategy, fingerprint: str) -> None:
 
 def _is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
     """True on every host if all hosts passed the same number, which is below 2 ** 24."""
-    total, squares, count = _sum(strategy, [float(number), float(number) ** 2, 1.0])
-    return count * squares == total**2  # Only if all are equal (Cauchy and Schwarz).
+    return not any_worker(strategy, number != from_chief(strategy, number)[0])
 
 
 def _sum(strategy: tf.distribute.Strategy, values: list[float]) -> list[float]:

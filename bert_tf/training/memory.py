@@ -61,15 +61,18 @@ def choose_micro_batches(
       training: the configuration.
       bytes_per_example: see `activation_bytes`.
       replicas: number of replicas that share a batch.
-      before: the number that the run began with, because dropout masks depend on it; 0 for a new
-        run, which takes the smallest that fits in memory.
+      before: the number that the run began with, because dropout masks depend on it: kept, unless
+        it needs more memory than these devices have; 0 for a new run, which takes the smallest that
+        fits.
     """
     if training.gradient_accumulation_steps:
         return training
     batch_size = training.train_batch_size // replicas
     count = micro_batches(batch_size, bytes_per_example, device_bytes())
-    if before and batch_size % before == 0:  # Else it ran on fewer devices.
+    if before >= count and batch_size % before == 0:
         count = before
+    elif before:
+        logging.info("The run had %d micro-batches a step, on other devices.", before)
     if count > 1:
         logging.info("A step takes %d micro-batches of %d.", count, batch_size // count)
     training = dataclasses.replace(training, gradient_accumulation_steps=count)

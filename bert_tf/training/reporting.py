@@ -125,12 +125,12 @@ class Progress:
                 parts.append(f"{label} {values[key]:.4g}")
         rates = self.rates()
         if rates:
-            left = (self.total_steps - step) * self.step_seconds
             parts.append(f"{rates['examples_per_second']:.3g} examples/s")
             parts.append(f"{rates['tokens_per_second']:.4g} tokens/s")
             if "share_of_peak" in rates:
                 parts.append(f"{rates['share_of_peak']:.0%} of peak")
-            parts.append(f"{duration(left)} left")
+            if self.total_steps:
+                parts.append(f"{duration((self.total_steps - step) * self.step_seconds)} left")
         else:
             parts.append(f"first step took {self.compile_seconds:.0f} s, compilation included")
         logging.info("%s", "  ".join(parts))

@@ -262,11 +262,12 @@ class TrainStep:
         """
         total = tf.add_n([tf.reduce_sum(g) for g in map(self._local, gradients)])
         is_finite = is_good = tf.math.is_finite(total)
-        refused = tf.zeros([]) if self.loss_scale else tf.where(is_finite, 0.0, total)
+        # Overflows that a smaller loss scale prevents are no fault of the step.
+        is_scaled = self.loss_scale.scale > 1.0 if self.loss_scale else tf.constant(False)
+        refused = tf.where(is_finite | is_scaled, 0.0, total)
         judged = []
         if self.guard:
-            # The loss scale expects overflows: they are no fault of the step.
-            accepted, limit = self.guard.judge(self._loss(sums), is_finite | bool(self.loss_scale))
+            accepted, limit = self.guard.judge(self._loss(sums), is_finite | is_scaled)
             is_good &= accepted
             judged = [limit, tf.cast(accepted, tf.float32)]
         norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: refused)

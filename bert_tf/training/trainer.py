@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import math
 import pathlib
 import signal
 import time
@@ -21,7 +22,7 @@ from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.bad_steps import BadSteps, LossGuard
 from bert_tf.training.batch_ramp import Stage, stage_of
 from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
-from bert_tf.training.clock import Clock
+from bert_tf.training.clock import FAR_AWAY, Clock
 from bert_tf.training.distribution import (
     any_worker,
     check_same_data,
@@ -135,6 +136,7 @@ class Trainer:
         self.step = 0
         self.last_evaluation: tuple[int, dict[str, float]] | None = None
         self._evaluation_seconds = 0.0
+        self._compiles_evaluation_again = False
         self._loop_state: dict[str, Any] = {}
         self._stop: StopRequest | None = None
 
@@ -153,6 +155,11 @@ class Trainer:
         if self.clock:
             self.clock.restore(self._loop_state.get("clock", {}))
             measured = self._loop_state.get("evaluation_seconds", 0.0)
+            evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
+            is_resumed = not self._evaluation_seconds  # Otherwise steps are taken back.
+            self._compiles_evaluation_again = is_resumed and self.step >= min(
+                evaluated, default=math.inf
+            )
             self._evaluation_seconds = self._evaluation_seconds or measured
             self.num_train_steps = self.clock.plan.last_step
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
@@ -375,7 +382,8 @@ class Trainer:
         own = self.clock.used, self.progress.step_seconds, self._evaluation_seconds_or_guess()
         self.clock.used, seconds, evaluation = from_chief(self.strategy, *own)
         last = self.clock.last_step(self.step, self._next_batch, seconds, evaluation)
-        self.num_train_steps = self.progress.total_steps = last
+        self.num_train_steps = last
+        self.progress.total_steps = last if last < FAR_AWAY else 0
 
     def _evaluation_seconds_or_guess(self) -> float:
         """Returns the seconds that an evaluation takes; 0 if there is none."""
@@ -468,7 +476,9 @@ class Trainer:
         with self.progress.timed("evaluation_seconds"):
             results = self.evaluate()
         if self.clock:
-            self._evaluation_seconds = self.clock.lap(0.0)
+            most = self._evaluation_seconds if self._compiles_evaluation_again else math.inf
+            self._evaluation_seconds = self.clock.lap(0.0, most)
+            self._compiles_evaluation_again = False
         self.last_evaluation = self.step, results
         if self.is_chief and scalars is not None:
             self.directory.mark_best(self.step, self.task.score(results))

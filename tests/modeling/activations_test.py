@@ -51,3 +51,13 @@ def test_other_functions_are_their_own_form_for_inference():
 def test_unknown_name():
     with pytest.raises(ValueError, match="'gelu', expected one of"):
         activation("gelu")
+
+
+@pytest.mark.parametrize("name", ["gelu_tanh", "gelu_exact"])
+def test_slopes_of_large_float16_numbers(name):
+    x = tf.constant([-30000, -800, -300, 300, 800, 30000], tf.float16)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = activation(name)(x)
+    np.testing.assert_array_equal(value, np.maximum(x, 0))
+    np.testing.assert_array_equal(tape.gradient(value, x), [0, 0, 0, 1, 1, 1])

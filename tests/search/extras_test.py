@@ -10,6 +10,7 @@ import pytest
 from bert_tf.search.bm25 import Bm25
 from bert_tf.search.faiss_index import FaissIndex, build_faiss
 from bert_tf.search.index import Batch, Index, add_to_index, build_index
+from bert_tf.search.words import with_pairs
 
 
 def make_index(folder: pathlib.Path, count: int, dtype: str = "float32") -> Index:
@@ -25,7 +26,6 @@ def make_index(folder: pathlib.Path, count: int, dtype: str = "float32") -> Inde
 def test_faiss_finds_what_exact_search_finds(
     tmp_path: pathlib.Path, kind: str, dtype: str, least: float
 ) -> None:
-    pytest.importorskip("faiss")
     index = make_index(tmp_path / "index", 1000, dtype)
     queries = np.random.default_rng(1).normal(size=[20, 16])
     _, exact = index.search(queries, 10)
@@ -40,7 +40,6 @@ def test_faiss_finds_what_exact_search_finds(
 
 
 def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("faiss")
     index = make_index(tmp_path / "index", 20)
     with pytest.raises(ValueError, match="faiss-flat.bin is missing"):
         FaissIndex(index, "flat")
@@ -56,7 +55,6 @@ def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_bm25_by_its_formula() -> None:
-    pytest.importorskip("bm25s")
     texts = ["A clock strikes.", "The clocks of the tower: clock after clock", "water"]
     scores, rows = Bm25(texts, k1=0.9, b=0.4).search(["The clock"], 3)
     # Lengths without stop words: clock strike; clock tower clock after clock; water.
@@ -70,8 +68,19 @@ def test_bm25_by_its_formula() -> None:
     assert scores[0] == pytest.approx([expected(3, 5), expected(1, 2), 0], abs=1e-6)
 
 
+def test_bm25_finds_words_that_no_spaces_divide() -> None:
+    found = Bm25(["東京都の天気は晴れです。", "大阪の天気は雨です。", "clock 東京"])
+    scores, rows = found.search(["東京", "雨です", "clock"], 3)
+    assert [row[:n] for row, n in zip(rows.tolist(), (2, 2, 1), strict=True)] == [
+        [2, 0],
+        [1, 0],
+        [2],
+    ]
+    assert (scores > 0).sum(1).tolist() == [2, 2, 1]
+    assert with_pairs("in 東京都 (水)").split() == ["in", "東京", "京都", "(", "水", ")"]
+
+
 def test_bm25_without_shared_words_and_with_too_few_documents() -> None:
-    pytest.importorskip("bm25s")
     found = Bm25(["one", "two"])
     assert found.search(["", "three the"], 2)[0].tolist() == [[0, 0], [0, 0]]
     with pytest.raises(ValueError, match="k is 3, but there are 2"):

@@ -55,6 +55,11 @@ def test_passages_of_text_files(tmp_path: pathlib.Path) -> None:
     found = list(read_documents(str(tmp_path / "*.txt")))
     assert [document.id for document in found] == [f"{name}:{part}" for part in (1, 2, "2.2")]
     assert [document.text.count(".") for document in found] == [3, 2, 3]
+    # A sentence of 60 ideographs and its mark, five of them in a line without any space.
+    (tmp_path / "a.txt").write_text(("山" * 60 + "。") * 5 + "\n" + "川" * 250 + "\n")
+    found = list(read_documents(str(tmp_path / "*.txt")))
+    assert [len(document.text) for document in found] == [61] * 5 + [100, 100, 50]
+    assert found[1] == (f"{name}:1.2", "山" * 60 + "。")
     (tmp_path / "a.txt").write_text('{"text": "a"}\n')
     with pytest.raises(ValueError, match=r"a.txt begins as JSON Lines do; .* \.jsonl"):
         list(read_documents(str(tmp_path / "*.txt")))

@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
+from bert_tf.hosts import tf_config
+from bert_tf.training import distribution
 from bert_tf.training.distribution import (
     any_worker,
     check_batch_sizes,
@@ -18,6 +20,8 @@ from bert_tf.training.distribution import (
     place,
     worker_of,
 )
+
+ONE = tf.distribute.get_strategy()
 
 
 def config(**options):
@@ -35,6 +39,30 @@ def test_one_device_reads_the_dataset_itself():
     assert worker_of(strategy) == (0, 1) and is_chief(strategy)
     rows = [batch["x"].numpy().tolist() for batch in distribute(strategy, numbers)]
     assert rows == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+
+
+def test_a_single_device_has_the_default_strategy(monkeypatch):
+    """MirroredStrategy's merge_call cannot be used in the function that one device compiles."""
+    assert make_strategy(config(distribution="mirrored", num_devices=1)) is ONE
+    monkeypatch.setenv("TF_CONFIG", tf_config(["localhost:1"], 0))
+    assert make_strategy(config(distribution="multi_worker")) is ONE
+
+
+def test_equal_numbers_of_many_replicas_are_equal(monkeypatch):
+    def sums(_, values):
+        return np.add.accumulate(np.full([48, len(values)], values), axis=0)[-1].tolist()
+
+    monkeypatch.setattr(distribution, "_sum", sums)
+    numbers = np.random.default_rng(0).integers(1 << 24, size=100)
+    assert all(distribution._is_same(ONE, int(number)) for number in numbers)
+
+
+def test_the_size_of_an_evaluations_batch_matters_only_with_evaluations():
+    sizes = {"train_batch_size": 32, "eval_batch_size": 8}
+    check_batch_sizes(config(do_train=True, **sizes), 16)
+    for wanted in ({"do_train": True, "do_eval": True}, {"do_train": True, "eval_steps": 5}, {}):
+        with pytest.raises(ValueError, match=r"eval_batch_size=8 .* of 16 \(replicas 16\)"):
+            check_batch_sizes(config(**wanted, **sizes), 16)
 
 
 def test_replicas_get_their_rows_of_one_batch():

@@ -44,7 +44,8 @@ def test_device_has_memory():
     [
         (0, 1, 0, 4),  # 32 examples of 100 MB, 1 GB for activations: 4 times 8
         (0, 2, 0, 2),  # a replica has 16 of them
-        (0, 1, 2, 2),  # the run began on a larger machine
+        (0, 1, 2, 4),  # the run began on a larger machine,
+        (0, 1, 8, 8),  # on a smaller one,
         (0, 2, 32, 2),  # or on one device, whose micro-batches had one example each
         (8, 1, 2, 8),
         (1, 1, 0, 1),

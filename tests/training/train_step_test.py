@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import keras
 import numpy as np
@@ -251,6 +252,20 @@ def test_float16_recovers_from_overflows_by_itself():
     assert losses(columns)[-5:].mean() < losses(columns)[:10].mean() - 0.1
     with optimizer.averaged_weights():
         assert all(np.isfinite(v.numpy()).all() for v in task.model.trainable_variables)
+
+
+@pytest.mark.parametrize(("scale", "norm"), [(2.0, 0.0), (1.0, math.inf)])
+def test_float16_gradients_that_no_scale_helps_are_reported(scale, norm):
+    task, loss_scale = ToyTask(ONE_LAYER), LossScale()
+    optimizer = build_optimizer(OptimizerConfig(num_warmup_steps=0))
+    optimizer.build(task.model.trainable_variables)
+    step = TrainStep(
+        task, optimizer, tf.distribute.get_strategy(), random_seed=1, loss_scale=loss_scale
+    )
+    loss_scale.scale.assign(scale)
+    sums = tf.ones([2 * len(task.sum_names)])
+    assert float(step._apply_if_good([tf.constant([math.inf])], sums, step._update)[0]) == norm
+    assert float(loss_scale.scale) == 1.0
 
 
 def half_gradients(task, batch, half):

@@ -114,8 +114,9 @@ def help_text(module: str) -> str:
 
 
 def known_flags(module: str) -> set[str]:
-    """Returns the flags of a program, absl's and argparse's spelling of --help alike."""
-    names = re.findall(r"^\s*(?:-\w, ?)?--(?:\[no\])?([\w-]+)", help_text(module), re.MULTILINE)
+    """Returns the flags of a program, of absl's help, argparse's, and the latter's usage alike."""
+    text = help_text(module)
+    names = re.findall(r"(?:^\s*(?:-\w, ?)?|\[)--(?:\[no\])?([\w-]+)", text, re.MULTILINE)
     return set(names) | {"helpshort", "helpfull", "flagfile"}
 
 

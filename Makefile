@@ -1,4 +1,4 @@
-# A fresh machine needs Python 3.11, make and git; everything else comes from the package registry.
+# A fresh machine needs Python 3.11 to 3.13, make and git; all else comes from the package registry.
 #
 #   make quickstart   pre-trains a small BERT on text that came with Python; shows what it learned
 #   make test         runs the tests, but for those marked slow
@@ -11,7 +11,7 @@
 # TEST=tests/text the tests, WORKERS=4 the processes they run in.
 
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
-	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
+	$$python -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2> /dev/null \
 	&& echo $$python && break; done)
 TEST ?= tests
 WORKERS ?= 2
@@ -52,7 +52,7 @@ docs: install
 install: $(VENV)/installed
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 with ensurepip found; set PYTHON=..."; exit 1; }
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.13 with ensurepip found; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # The lock has all packages with their hashes: what was changed on the way is not installed.

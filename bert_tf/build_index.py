@@ -1,6 +1,6 @@
 """Embeds documents and writes an index to search them with `python -m bert_tf.search`.
 
-    python -m bert_tf.build_index --init_checkpoint=all-MiniLM-L6-v2 \\
+    python -m bert_tf.build_index --init_checkpoint=hf://sentence-transformers/all-MiniLM-L6-v2 \\
         --input_file='notes/*.txt' --output_dir=notes.index
 
 Documents are rows of JSONL, CSV or TSV files (a BEIR corpus.jsonl is one), or passages of text
@@ -32,7 +32,8 @@ DTYPE = flags.DEFINE_enum(
     "dtype",
     "float32",
     ["float32", "float16", "int8"],
-    "Format of the vectors; int8 takes a quarter of the memory and rescores the best exactly.",
+    "Format of the vectors; int8 reads a quarter of the bytes per search and scores the best "
+    "exactly; on disk it takes a quarter more than float32.",
 )
 SIMILARITY = flags.DEFINE_enum(
     "similarity", "", ["", "cosine", "dot"], "How vectors are compared; empty: the model's choice."

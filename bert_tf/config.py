@@ -667,8 +667,9 @@ class OptimizerConfig(Config):
     )
     warmup_proportion: float = share(
         0.1,
-        "Share of the run in which the learning rate rises, if num_warmup_steps is not given; in "
-        "pre-training by steps only if this flag is given, else there are 10,000.",
+        "Share of the run in which the learning rate rises, if num_warmup_steps is not given. "
+        "Pre-training for a number of steps uses it only if it is given; otherwise the warm-up is "
+        "10,000 steps.",
     )
     cooldown_proportion: float = share(
         0.0,
@@ -835,7 +836,9 @@ class TrainingConfig(Config):
         "a short test, else float32.",
         choices=PRECISIONS,
     )
-    jit_compile: bool = changeable(True, "Compile the step with XLA.")
+    jit_compile: bool = changeable(
+        True, "Compile the step with XLA; in fine-tuning by default only with a GPU or TPU."
+    )
     pack_rows: bool = changeable(
         False, "Put several short texts in one row: less padding, same losses."
     )

@@ -1,6 +1,6 @@
 """Embeds many documents, in shards that a killed run leaves whole, on one machine or on many.
 
-    python -m bert_tf.embed_texts --init_checkpoint=all-MiniLM-L6-v2 \\
+    python -m bert_tf.embed_texts --init_checkpoint=hf://sentence-transformers/all-MiniLM-L6-v2 \\
         --input_file='corpus/*.jsonl.gz' --output_dir=vectors --index_dir=corpus.index
 
 Documents are those of `bert_tf.build_index`. The same command takes up what a killed run has
@@ -62,7 +62,11 @@ SIMILARITY = flags.DEFINE_enum(
 )
 TEXTS = flags.DEFINE_bool("keep_texts", True, "Keep the texts in the index, and in Qdrant.")
 QDRANT = flags.DEFINE_string("qdrant", "", "Qdrant to write to: URL of a server, or a folder.")
-COLLECTION = flags.DEFINE_string("collection", "documents", "What is searched in Qdrant.")
+COLLECTION = flags.DEFINE_string(
+    "collection",
+    "documents",
+    "Name to search in Qdrant: an alias of the collection that is written.",
+)
 SECONDS_BETWEEN_LINES = 10.0
 
 

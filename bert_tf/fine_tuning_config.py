@@ -268,8 +268,8 @@ class RerankerConfig(Config):
     )
     list_size: int = option(
         8,
-        "Maximum number of documents per query in training, the relevant ones first; with bce and "
-        "mse of a BEIR folder, whose candidates they are.",
+        "Maximum number of documents per query in training, relevant ones first. With bce and mse "
+        "it limits only the candidates from a BEIR folder.",
         lower=1,
     )
     train_run_file: str = option(

@@ -34,6 +34,16 @@ def has_checkpoints(folder: pathlib.Path) -> bool:
     return any(re.fullmatch(r"model\.ckpt-\d+\.index", name) for name in names)
 
 
+def check_seeds(folder: pathlib.Path) -> None:
+    """Raises ValueError for the folder of a run of several seeds, naming the runs in it."""
+    seeds = [path for path in sorted(folder.glob("seed-*")) if has_checkpoints(path)]
+    if seeds:
+        raise ValueError(
+            f"{folder} has a run for each of several seeds; give one of them: "
+            f"{', '.join(map(str, seeds[:10]))}."
+        )
+
+
 def check_same_run(output_dir: str, *configs: Config) -> None:
     """Refuses a run directory that another configuration made; `auto` goes on with what it found.
 

@@ -1,6 +1,6 @@
 """Shows a trained model on a web page of this machine, to try it with texts of one's own.
 
-    pip install 'bert_tf[demo]'
+    pip install '.[demo]'
     python -m export.demo --model_dir=runs/sst2
     python -m export.demo --model_dir=runs/base --kind=embeddings --port=8001 --open
     python -m export.demo --index=notes.index
@@ -20,6 +20,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import Config, option
+from bert_tf.extras import install_hint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +30,11 @@ class DemoConfig(Config):
     model_dir: str = option("", "Run directory, or checkpoint in any form.")
     index: str = option("", "Index of bert_tf.build_index, to search it on the page.")
     rerank: str = option("", "A cross-encoder that orders what is found in --index.")
-    kind: str = option("", "What it is shown as, as of saved_model; empty: told by its heads.")
+    kind: str = option(
+        "", "Kind to show, as in export.saved_model; empty: determined by the heads."
+    )
     max_seq_length: int = option(
-        0, "Most pieces of a row; 0: as in training, or all positions.", lower=0
+        0, "Maximum length of a row; 0: as in training, or all positions.", lower=0
     )
     port: int = option(8000, "Port of the page; 0: a free one.", lower=0, upper=65535)
     host: str = option("127.0.0.1", "Address to listen at; another may let others in.")
@@ -60,7 +63,7 @@ def show(config: DemoConfig) -> None:
     try:
         from export.page import server
     except ModuleNotFoundError as error:
-        raise ValueError(f"The page needs {error.name}: pip install 'bert_tf[demo]'") from None
+        raise ValueError(f"The page needs {error.name}; {install_hint('demo')}.") from None
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends it as Ctrl-C does.
     with listen(config.host, config.port) as listener:

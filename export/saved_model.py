@@ -35,7 +35,8 @@ flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind to serve; empty: determined by
 flags.DEFINE_integer(
     "max_seq_length",
     0,
-    "Maximum length of a row; 0: as in training, or all positions.",
+    "Maximum length of a row; 0: as in training, or as the folder of an embedder or reranker "
+    "states, or all positions (embedders: 256).",
     lower_bound=0,
 )
 flags.DEFINE_enum(
@@ -46,9 +47,18 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_bool("pair", None, "Whether requests hold two texts; default: as in training.")
 flags.DEFINE_integer("top_k", 5, "Pieces for each mask, of fill_mask.", lower_bound=1)
-flags.DEFINE_integer("rounds", 10, "Of mask-predict, of fill_mask.", lower_bound=1)
-flags.DEFINE_enum("pooling", "mean", ["cls", "mean", "max"], "Pooling of embeddings.")
-flags.DEFINE_bool("normalize", False, "Divide embeddings by their length.")
+flags.DEFINE_integer("rounds", 10, "Rounds of mask-predict, for kind fill_mask.", lower_bound=1)
+flags.DEFINE_enum(
+    "pooling",
+    "",
+    ["", "cls", "mean", "max"],
+    "Pooling of embeddings; empty: as the model states, else mean.",
+)
+flags.DEFINE_bool(
+    "normalize",
+    None,
+    "Divide embeddings by their length; default: as the model states, else not.",
+)
 flags.DEFINE_string("index", "", "Directory of bert_tf.build_index, which --kind=search searches.")
 flags.DEFINE_string("rerank", "", "A cross-encoder that orders what --kind=search finds.")
 flags.DEFINE_integer("rerank_k", 50, "Documents that --rerank reads.", lower_bound=1)
@@ -110,7 +120,7 @@ def given_options(kind: str) -> dict[str, Any]:
         "pair": ("classifier", "multi_label", "regression"),
     }
     for name, kinds in of_kind.items():
-        if not FLAGS[name].present:
+        if not FLAGS[name].present or FLAGS[name].value == "":
             continue
         if kind and kind not in kinds:
             raise ValueError(f"--{name} is for {', '.join(kinds)}, not for --kind={kind}.")

@@ -29,6 +29,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import Config, option
+from bert_tf.extras import install_hint
 from bert_tf.files import atomic_write
 from export.client.protocol import (
     ServingError,
@@ -208,8 +209,7 @@ def _grpc_transport() -> Any:
         from export.client.grpc_transport import GrpcTransport
     except ImportError as error:
         raise ValueError(
-            f"--grpc needs tensorflow-serving-api ({error}); install it with "
-            "`pip install '.[serving]'` in the folder of the project."
+            f"--grpc needs tensorflow-serving-api ({error}); {install_hint('serving')}."
         ) from None
     return GrpcTransport
 

@@ -32,7 +32,8 @@ flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind of answers; empty: determined 
 flags.DEFINE_integer(
     "max_seq_length",
     0,
-    "Maximum length of a row; 0: as in training, or all positions.",
+    "Maximum length of a row; 0: as in training, or as the folder of an embedder states, or all "
+    "positions (embedders: 256).",
     lower_bound=0,
 )
 flags.DEFINE_string("eval_file", "", "Labelled examples to score on; empty: the run's dev set.")

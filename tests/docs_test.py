@@ -6,6 +6,7 @@ import itertools
 import pathlib
 import re
 import shlex
+import tomllib
 
 from tests.programs import run
 
@@ -14,6 +15,20 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("
 # Places that only a run makes, and patterns of places.
 MADE_BY_RUNS = ("runs/", ".venv/", "http://", "https://", "bert_tf_cache")
 PACKAGES = ("bert_tf", "export", "benchmarks")
+# The flags without which a program does nothing; `run_...` need --output_dir.
+NEEDED = {
+    "bert_tf.build_index": "output_dir",
+    "bert_tf.build_vocab": "input_file vocab_file",
+    "bert_tf.convert_checkpoint": "input output",
+    "bert_tf.create_pretraining_data": "input_file output_file vocab_file",
+    "bert_tf.embed_texts": "init_checkpoint input_file output_dir",
+    "bert_tf.extract_features": "init_checkpoint input_file output_file",
+    "bert_tf.mine_negatives": "init_checkpoint output_file",
+    "bert_tf.search": "index",
+    "bert_tf.show_examples": "input_file vocab_file",
+    "export.saved_model": "output_dir",
+    "export.tflite": "model_dir output_file",
+}
 
 
 def name_of(path: pathlib.Path) -> str:
@@ -25,6 +40,18 @@ def shell_lines(text: str) -> list[str]:
     blocks = re.findall(r"```(?:sh|bash|shell|console)\n(.*?)```", text, re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     return [line.strip().removeprefix("$ ") for line in lines if line.strip()]
+
+
+def inline_lines(text: str) -> list[str]:
+    """Returns the commands in a document's running text and tables, and those indented as code.
+
+    >>> inline_lines("| serve | `python -m export.saved_model` |\\n\\n    python -m export.check a")
+    ['python -m export.saved_model', 'python -m export.check a']
+    """
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    quoted = re.findall(r"`((?:\w+=\S+ )*python\s+-m\s[^`]+)`", text)
+    indented = re.findall(r"^    (python -m .*)", text.replace("\\\n", " "), re.MULTILINE)
+    return [" ".join(line.split()) for line in [*quoted, *indented]]
 
 
 def docstring_lines(path: pathlib.Path) -> list[str]:
@@ -67,7 +94,12 @@ def programs(line: str) -> list[list[str]]:
 
 def documented_programs() -> list[tuple[str, list[str]]]:
     """Returns (place, command) of every program that documents, docstrings and flagfiles name."""
-    lines = [(path, line) for path in DOCUMENTS for line in shell_lines(path.read_text("utf8"))]
+    lines = [
+        (path, line)
+        for path in DOCUMENTS
+        for find in (shell_lines, inline_lines)
+        for line in find(path.read_text("utf8"))
+    ]
     for folder in PACKAGES:
         lines += [(p, line) for p in (ROOT / folder).rglob("*.py") for line in docstring_lines(p)]
     lines += [(p, line) for p in ROOT.glob("configs/*.flags") for line in flagfile_lines(p)]
@@ -82,8 +114,9 @@ def help_text(module: str) -> str:
 
 
 def known_flags(module: str) -> set[str]:
-    """Returns the flags of a program, absl's and argparse's spelling of --help alike."""
-    names = re.findall(r"^\s*(?:-\w, ?)?--(?:\[no\])?([\w-]+)", help_text(module), re.MULTILINE)
+    """Returns the flags of a program, of absl's help, argparse's, and the latter's usage alike."""
+    text = help_text(module)
+    names = re.findall(r"(?:^\s*(?:-\w, ?)?|\[)--(?:\[no\])?([\w-]+)", text, re.MULTILINE)
     return set(names) | {"helpshort", "helpfull", "flagfile"}
 
 
@@ -98,15 +131,20 @@ def flags_in(path: pathlib.Path) -> list[str]:
     return names
 
 
-def unknown_flags(words: list[str]) -> list[str]:
-    """Returns the flags of a command that its program does not know."""
+def flags_of(words: list[str]) -> list[str]:
+    """Returns the flags that a command sets, by itself and by its flagfiles."""
     names = []
     for word in words[1:]:
         if word.startswith("--flagfile=") and "runs/" not in word:
             names += flags_in(ROOT / word.removeprefix("--flagfile="))
         elif word.startswith("--"):
             names.append(word[2:].split("=")[0])
-    known = known_flags(words[0])
+    return names
+
+
+def unknown_flags(words: list[str]) -> list[str]:
+    """Returns the flags of a command that its program does not know."""
+    names, known = flags_of(words), known_flags(words[0])
     return [name for name in names if name not in known and name.removeprefix("no") not in known]
 
 
@@ -115,6 +153,29 @@ def test_documented_commands_have_the_flags_they_name() -> None:
     assert len({words[0] for _, words in commands}) > 12
     unknown = {f"{place}: {' '.join(words)}": unknown_flags(words) for place, words in commands}
     assert {command: names for command, names in unknown.items() if names} == {}
+
+
+def test_documented_commands_give_what_their_programs_need() -> None:
+    lacking = {}
+    for place, words in documented_programs():
+        names = flags_of(words)  # None: it is the program that is spoken of.
+        missing = [name for name in needed(words[0]) if name not in names]
+        if names and missing and "flagfile" not in names:  # That of a run has all it needs.
+            lacking[f"{place}: {' '.join(words)}"] = missing
+    assert lacking == {}
+
+
+def needed(module: str) -> list[str]:
+    """Returns the flags without which a program does nothing."""
+    return NEEDED.get(module, "output_dir" if module.startswith("bert_tf.run_") else "").split()
+
+
+def test_pythons_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    assert project["requires-python"] == ">=3.11,<3.14"
+    assert "not (3, 11) <= sys.version_info < (3, 14)" in (ROOT / "Makefile").read_text("utf8")
+    for name in ("README.md", "CONTRIBUTING.md", "docs/index.md"):
+        assert "Python 3.11 to 3.13" in (ROOT / name).read_text(encoding="utf8")
 
 
 def test_make_targets_exist() -> None:

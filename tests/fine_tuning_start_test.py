@@ -1,5 +1,6 @@
-"""The optimizer that fine-tuning starts with."""
+"""What fine-tuning starts with: the optimizer, and a run of several seeds."""
 
+import re
 import shutil
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+import bert_tf
 from bert_tf.fine_tuning.program import read_configs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.run_record import recorded
 from bert_tf.training.metrics_log import read_metrics
-from tests.fine_tune import FLAGS, fine_tune, write_folder
+from tests.fine_tune import FLAGS, fine_tune, refuse, write_folder
 
 NO_FLAGS = "--nodo_eval"  # With an argument, those that all runs of the tests share do not count.
 GOOGLE = "--flagfile=configs/google_fine_tuning.flags"
@@ -58,3 +60,14 @@ def test_several_seeds_go_on_with_the_optimizer_of_the_first(google, folder):
     with flagsaver.flagsaver():
         flags.FLAGS(["", "--do_train", "--num_seeds=2", f"--output_dir={path.parent}"])
         assert read_configs(ClassifierConfig).optimizer.optimizer == "adam_weight_decay"
+
+
+def test_a_folder_of_several_seeds_names_its_runs(google, folder):
+    for seed in (12345, 12346):
+        shutil.copytree(google["output_dir"], folder / f"five/seed-{seed}")
+    (folder / "five/seed-12347").mkdir()  # Stopped before its first checkpoint.
+    given = {"do_predict": "true", "predict_file": folder / "train.csv"}
+    runs = f"give one of them: {folder / 'five/seed-12345'}, {folder / 'five/seed-12346'}."
+    assert refuse("run_classifier", output_dir=folder / "five", **given).endswith(runs)
+    with pytest.raises(ValueError, match=re.escape(runs)):
+        bert_tf.load(folder / "five")

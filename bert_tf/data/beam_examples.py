@@ -27,6 +27,7 @@ from bert_tf.data.duplicates import key_file, write_keys
 from bert_tf.data.example_files import ExampleJob
 from bert_tf.data.example_shards import ShardTask, write_shard
 from bert_tf.data.token_store import tokenize_part
+from bert_tf.extras import install_hint
 from bert_tf.processes import count_workers
 
 # Not DirectRunner, which first tries to fetch another runner from the network.
@@ -83,8 +84,8 @@ def new_pipeline(beam_options: str, num_workers: int) -> Any:
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ValueError(
-            f"--runner=beam needs Apache Beam ({error}); pip install 'bert_tf[beam]', in a "
-            f"separate environment."
+            f"--runner=beam needs Apache Beam ({error}); {install_hint('beam')}, in a separate "
+            "environment."
         ) from None
     if not beam_options:
         beam_options = f"{ONE_MACHINE} --direct_num_workers={count_workers(num_workers)}"

@@ -19,7 +19,9 @@ def summary(diagnoses: Sequence[Diagnosis]) -> str:
     found = [finding.severity for diagnosis in diagnoses for finding in diagnosis.findings]
     if not found:
         return "No problems found."
-    counts = [f"{found.count(s)} {word.lower()}" for s, word in WORDS.items() if s in found]
+    serious, warnings = map(found.count, WORDS)
+    counts = [f"{serious} serious"] * (serious > 0)
+    counts += [f"{warnings} warning{'s' * (warnings > 1)}"] * (warnings > 0)
     return f"{len(found)} finding{'s' * (len(found) > 1)}: {', '.join(counts)}."
 
 

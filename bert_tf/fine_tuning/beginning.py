@@ -13,6 +13,7 @@ from bert_tf.checkpoints.google import read_labels
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.fine_tuning.program import Configs, Program, has_own_weights
+from bert_tf.run_record import check_seeds
 from bert_tf.text.kinds import check_kind, read_vocabulary_in, with_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 
@@ -44,6 +45,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
         labels = read_labels(folder)
         return Beginning(config, read_vocabulary_in(folder), labels, len(labels), None)
     if not named and not training.do_train:
+        check_seeds(folder)
         raise ValueError(
             f"{folder} holds no checkpoint; train it first, or give weights as --init_checkpoint."
         )

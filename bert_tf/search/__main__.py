@@ -24,11 +24,18 @@ config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
 QUERY = flags.DEFINE_multi_string("query", [], "What to search; may be given several times.")
 K = flags.DEFINE_integer("k", 10, "Documents of each query; with --data_dir 100.", 1)
-MODE = flags.DEFINE_enum("mode", "vectors", ["vectors", "words", "hybrid"], "What is compared.")
+MODE = flags.DEFINE_enum(
+    "mode",
+    "vectors",
+    ["vectors", "words", "hybrid"],
+    "Search by vectors, by words (BM25), or both.",
+)
 FAISS = flags.DEFINE_enum(
     "faiss", "", ["", "flat", "ivf_pq", "hnsw"], "Search by the FAISS index of this kind."
 )
-FUSION = flags.DEFINE_enum("fusion", "ranks", ["ranks", "weights"], "How --mode=hybrid joins.")
+FUSION = flags.DEFINE_enum(
+    "fusion", "ranks", ["ranks", "weights"], "How --mode=hybrid combines the two rankings."
+)
 WEIGHT = flags.DEFINE_float("vector_weight", 0.5, "Weight of vectors in --mode=hybrid.", 0.0, 1.0)
 RERANK = flags.DEFINE_string("rerank", "", "A cross-encoder that orders the first --rerank_k anew.")
 RERANK_K = flags.DEFINE_integer("rerank_k", 100, "Documents that --rerank reads.", 1)

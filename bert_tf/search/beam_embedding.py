@@ -1,4 +1,4 @@
-"""Vectors in Apache Beam pipelines of one's own. Needs the extra: pip install 'bert_tf[beam]'.
+"""Vectors in Apache Beam pipelines of one's own. Needs the extra: pip install '.[beam]'.
 
     texts | RunInference(SavedModelHandler("serving/mine/1"))  # vectors [D]
     embeddings = SavedModelEmbeddings("serving/mine/1", columns=["text"])

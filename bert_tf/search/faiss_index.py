@@ -1,5 +1,5 @@
 """FAISS for indexes that are too large to compare every document. Needs the extra:
-pip install 'bert_tf[faiss]'.
+pip install '.[faiss]'.
 
 kind     size of a vector     a search reads
 flat     4 D bytes            every vector, as `Index.search`
@@ -17,6 +17,7 @@ import types
 import numpy as np
 
 from bert_tf.data.checksums import file_crc
+from bert_tf.extras import install_hint
 from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.index import RESCORED, Index
 
@@ -134,6 +135,6 @@ def _library() -> types.ModuleType:
         import faiss
     except ImportError:
         raise ValueError(
-            "FAISS is not installed: pip install 'bert_tf[faiss]', or faiss-cpu."
+            f"FAISS is not installed; {install_hint('faiss')}, or with `pip install faiss-cpu`."
         ) from None
     return faiss

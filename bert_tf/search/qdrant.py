@@ -1,4 +1,4 @@
-"""Writes vectors into Qdrant. Needs the extra: pip install 'bert_tf[qdrant]'.
+"""Writes vectors into Qdrant. Needs the extra: pip install '.[qdrant]'.
 
 The documents go into a collection of their own, and the name that is searched is an alias, which
 changes when all of them are there: until then it shows what it showed.
@@ -10,6 +10,8 @@ import typing
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from bert_tf.extras import install_hint
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.index import Batch
@@ -111,7 +113,8 @@ def qdrant_client() -> types.ModuleType:
         import qdrant_client
     except ImportError:
         raise ValueError(
-            "Qdrant's client is not installed: pip install 'bert_tf[qdrant]', or qdrant-client."
+            f"Qdrant's client is not installed; {install_hint('qdrant')}, or with "
+            "`pip install qdrant-client`."
         ) from None
     return qdrant_client
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.data.beam_examples import new_pipeline, raise_input_fault
+from bert_tf.extras import install_hint
 from bert_tf.processes import count_workers, map_in_processes
 from bert_tf.search.bulk import Job, embed_shard
 
@@ -107,7 +108,7 @@ def by_spark(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ValueError(
-            f"--runner=spark needs Spark ({error}); pip install 'bert_tf[spark]', and Java 17."
+            f"--runner=spark needs Spark ({error}) and Java 17; {install_hint('spark')}."
         ) from None
     pairs = [pair.partition("=") for pair in shlex.split(options)]
     if wrong := [name for name, is_pair, _ in pairs if not is_pair]:

@@ -123,7 +123,7 @@ def test_the_text_of_a_remote_error_is_found():
 
 def test_without_beam_the_command_to_install_it_is_named(corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ValueError, match=r"pip install 'bert_tf\[beam\]'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[beam\]'"):
         write(corpus, tmp_path / "out", beam_options="")
 
 

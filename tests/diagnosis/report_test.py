@@ -41,7 +41,7 @@ def test_the_screen_shows_the_worst_first():
     places = [text.index(title) for title in ("large", "number 0", "number 6", "2 more in")]
     assert places == sorted(places) and "number 7" not in text
     assert "3 <of> 4; expected below 1 %" in text and "-> Do & say." in text
-    assert text.endswith("10 findings: 1 serious, 9 warning.")
+    assert text.endswith("10 findings: 1 serious, 9 warnings.")
     assert all(len(line) <= 100 for line in text.splitlines())
     assert screen([Diagnosis("x", "corpus")]).endswith("No problems found.")
 

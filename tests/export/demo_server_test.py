@@ -221,7 +221,7 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch, run) -> None:
     monkeypatch.delattr("export.page.server")
     monkeypatch.delitem(sys.modules, "export.page.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ValueError, match=r"uvicorn.*pip install 'bert_tf\[demo\]'"):
+    with pytest.raises(ValueError, match=r"uvicorn; .*pip install '\.\[demo\]'"):
         run()
 
 

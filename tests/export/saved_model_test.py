@@ -18,6 +18,7 @@ from tests.programs import fail, run
         ({"kind": "tagger", "index": "i"}, "--index is for search, not for"),
         ({"model_dir": "", "index": "i"}, "i is no index"),
         ({"kind": "search", "index": "i", "rerank_k": 5}, "--rerank_k needs --rerank."),
+        ({"kind": "classifier", "pooling": ""}, "m does not exist"),  # As if it were not given.
         ({"version": 3}, "3 exists already, and a version never changes"),
     ],
 )

@@ -456,7 +456,7 @@ def test_rows_of_jsonl_and_what_is_wrong_with_them(connect, stand_in, tmp_path, 
 def test_grpc_without_its_package(monkeypatch):
     monkeypatch.delitem(sys.modules, "export.client.grpc_transport", raising=False)
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    with pytest.raises(ValueError, match=r"pip install '.\[serving\]"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[serving\]'"):
         ServingClient("127.0.0.1:8500", "toy", grpc=True)
 
 

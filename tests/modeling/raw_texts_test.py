@@ -205,7 +205,7 @@ def test_datasets_of_texts(folder, is_pair):
 
 @pytest.mark.slow
 def test_numbers_start_at_their_mean(folder):
-    model = start_model(folder, labels=None, num_labels=1, may_miss=["cls/"])
+    model = start_model(folder, labels=None, num_labels=1)
     values = np.array([float("good" in text) + 3.0 for text in TEXTS])
     logits = model.predict(TEXTS, verbose=0)[:, 0] + values.mean()
     loss = losses(model, TEXTS, values)
@@ -338,6 +338,14 @@ def test_replicas_learn_from_texts(folder):
 
 
 # Heads --------------------------------------------------------------------------------------------
+
+
+def test_a_head_of_one_number_is_made_where_there_is_none(folder, tmp_path):
+    model = start_model(folder, labels=None, num_labels=1)
+    assert model.label_kind == "number" and len(model.score(["good a b"])) == 1
+    write_checkpoint(make_checkpoint("classifier"), tmp_path / "m", "huggingface")
+    with pytest.raises(ValueError, match=r"output_bias \[3\] instead of \[1\]"):
+        BertClassifier.from_pretrained(tmp_path / "m", num_labels=1)
 
 
 def test_a_head_of_other_labels_is_refused_or_made_anew(tmp_path):

@@ -205,7 +205,7 @@ def test_flags_without_effect_are_named(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("runner", ["beam", "spark"])
 def test_an_engine_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, runner: str) -> None:
     monkeypatch.setitem(sys.modules, NEEDS[runner][0], None)
-    with pytest.raises(ValueError, match=rf"pip install 'bert_tf\[{runner}\]'"):
+    with pytest.raises(ValueError, match=rf"pip install '\.\[{runner}\]'"):
         list(run(runner, print, None, [1]))  # type: ignore[arg-type]
 
 
@@ -214,7 +214,7 @@ def test_qdrant_that_is_missing_is_named_at_once(
 ) -> None:
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
     flags = {"init_checkpoint": "m", "output_dir": tmp_path / "x", "input_file": "a"}
-    assert "pip install 'bert_tf[qdrant]'" in fail(run_program("embed_texts", **flags, qdrant="q"))
+    assert "pip install '.[qdrant]'" in fail(run_program("embed_texts", **flags, qdrant="q"))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_missing_libraries_are_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(ValueError, match="pip install 'bert_tf.faiss.'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[faiss\]'"):
         build_faiss(make_index(tmp_path / "index", 3), "flat")
     with pytest.raises(ValueError, match="pip install 'bert_tf.search.'"):
         Bm25(["a"])

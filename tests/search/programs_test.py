@@ -144,7 +144,7 @@ def test_what_is_wrong_is_found_before_the_model_is_read(
     assert "ivf_pq needs 256 documents, but there are 3" in found
     monkeypatch.setitem(sys.modules, "faiss", None)
     found = fail(run("build_index", **given, **new, faiss="flat"))
-    assert "pip install 'bert_tf[faiss]'" in found
+    assert "pip install '.[faiss]'" in found
     path.write_text(path.read_text() * 2)
     assert "line 4 has the id 'a'" in fail(run("build_index", **given, **new))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "old"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.extras import install_hint
 from bert_tf.search.index import best
 from bert_tf.search.words import with_pairs
 
@@ -87,6 +88,9 @@ def _libraries() -> tuple[types.ModuleType, Any]:
         import bm25s
         import Stemmer
     except ImportError as error:
-        raise ValueError(f"BM25 needs {error.name}: pip install bm25s PyStemmer.") from None
+        raise ValueError(
+            f"BM25 needs {error.name}; {install_hint('search')}, or with `pip install bm25s "
+            "PyStemmer`."
+        ) from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of each step
     return bm25s, Stemmer.Stemmer("english")

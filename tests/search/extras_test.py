@@ -97,5 +97,5 @@ def test_missing_libraries_are_named(
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ValueError, match=r"pip install '\.\[faiss\]'"):
         build_faiss(make_index(tmp_path / "index", 3), "flat")
-    with pytest.raises(ValueError, match="pip install 'bert_tf.search.'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[search\]'"):
         Bm25(["a"])

@@ -28,10 +28,13 @@ def main(_: list[str]) -> None:
     data, model = config_flags.from_flags(DataConfig), config_flags.from_flags(ModelConfig)
     if not data.vocab_file:
         raise ValueError("--vocab_file is empty; expected the name of the vocabulary to write.")
-    if pathlib.Path(data.vocab_file).exists():  # models may have been trained with it
+    target = pathlib.Path(data.vocab_file).expanduser()
+    if target.exists():  # models may have been trained with it
         raise ValueError(f"--vocab_file {data.vocab_file} exists; delete it or name another file.")
     is_bpe = model.tokenizer == BYTE_BPE
-    if (pathlib.Path(data.vocab_file).suffix == ".json") != is_bpe:  # as `read_vocab` tells them
+    if is_bpe:
+        refuse_flags_of_wordpiece()
+    if (target.suffix == ".json") != is_bpe:  # as `read_vocab` tells them
         raise ValueError(
             f"--vocab_file {data.vocab_file} with --tokenizer={model.tokenizer} could not be read "
             "again: the names of byte_bpe's vocabularies end in .json, those of wordpiece's do "
@@ -48,8 +51,20 @@ def main(_: list[str]) -> None:
         vocab = train_vocabulary(
             parts, model.vocab_size, model.tokenizer, model.do_lower_case, data.num_workers
         )
-    vocab.write(data.vocab_file)
-    logging.info("Wrote %d rows to %s.", len(vocab), data.vocab_file)
+    vocab.write(target)
+    logging.info("Wrote %d rows to %s.", len(vocab), target)
+
+
+def refuse_flags_of_wordpiece() -> None:
+    """Raises ValueError for a given flag that byte-level BPE does not use."""
+    given = config_flags.given(DataConfig) | config_flags.given(ModelConfig)
+    # That it does not lower-case is true, and stands in its flagfiles.
+    wrong = [name for name in ("do_lower_case", "num_workers") if given.get(name)]
+    if wrong:
+        raise ValueError(
+            f"--{wrong[0]}={str(given[wrong[0]]).lower()} has no effect with --tokenizer=byte_bpe, "
+            "which keeps all letters and is trained in one process; leave it out."
+        )
 
 
 if __name__ == "__main__":

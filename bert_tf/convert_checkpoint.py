@@ -20,6 +20,7 @@ config_flags.define_flags(
     TrainingConfig,
     only=(
         "max_position_embeddings",
+        "do_lower_case",
         "vocab_file",
         "added_words_file",
         "bert_config_file",
@@ -46,6 +47,7 @@ def main(_: list[str]) -> None:
 
     data = config_flags.from_flags(DataConfig)
     training = config_flags.from_flags(TrainingConfig)
+    given = config_flags.given(ModelConfig)
     written = convert(
         INPUT.value,
         OUTPUT.value,
@@ -53,9 +55,10 @@ def main(_: list[str]) -> None:
         config_file=training.bert_config_file,
         tower=TOWER.value or "",
         may_ignore=training.may_ignore,
-        positions=config_flags.given(ModelConfig).get("max_position_embeddings", 0),
+        positions=given.get("max_position_embeddings", 0),
         vocab_file=data.vocab_file,
         added_words_file=data.added_words_file,
+        do_lower_case=given.get("do_lower_case"),
     )
     if TO.value == "huggingface":
         from bert_tf.checkpoints.hub import local_path

@@ -13,6 +13,7 @@ import re
 from typing import Any, NamedTuple
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.embedding import FILE_NAME, EmbeddingConfig
 from bert_tf.checkpoints.google import google_refusal
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.huggingface import family_and_heads
@@ -312,10 +313,23 @@ def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
         "With transformers (PyTorch):",
         f"```python\n{_transformers_code(name, kind, inputs)}\n```",
     ]
+    if kind == "embeddings" and checkpoint.embedding:
+        parts.append(_pooling(checkpoint.embedding))
     family, _ = family_and_heads(checkpoint)
     if family.model_type == KERAS_HUB_TYPE and not google_refusal(checkpoint):
         parts += _keras_hub_usage(name, checkpoint, purpose)
     return "\n\n".join(parts)
+
+
+def _pooling(embedding: EmbeddingConfig) -> str:
+    """Returns how an embedding is made of what transformers' pipeline gives."""
+    made = f"pooling {' and '.join(embedding.pooling)}"
+    made += ", scaled to length 1" if embedding.normalize else ""
+    return (
+        f"The pipeline gives a vector of each piece; bert_tf makes one of them as `{FILE_NAME}` "
+        f"says: {made}. `convert_checkpoint --to=sentence_transformers` writes a folder with which "
+        "that library does the same."
+    )
 
 
 def _transformers_code(name: str, kind: str, inputs: str) -> str:
@@ -361,6 +375,8 @@ def _keras_hub_usage(name: str, checkpoint: Checkpoint, purpose: _Purpose) -> li
 def _limits(checkpoint: Checkpoint, kind: str) -> str:
     config = checkpoint.config
     length = min(config.longest_row, config.max_position_embeddings)
+    if kind == "embeddings" and checkpoint.embedding:
+        length = min(length, checkpoint.embedding.max_seq_length)
     cut = (
         "longer texts are split into windows"
         if kind in WINDOWED

@@ -236,7 +236,8 @@ def fit_to_vocabulary(configs: PretrainingConfigs) -> PretrainingConfigs:
       ValueError: if it is of another kind than --tokenizer.
     """
     given = configs.data.vocab_file
-    path = pathlib.Path(given) if given else find_vocabulary(configs.training.output_dir)
+    own = find_vocabulary(configs.training.output_dir)
+    path = pathlib.Path(given).expanduser() if given else own
     if path and path.is_file():
         vocab = read_vocab(path)
         check_kind(vocab, config_flags.given(ModelConfig), path)

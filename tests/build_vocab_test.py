@@ -3,6 +3,7 @@
 import pathlib
 import random
 
+from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.programs import fail, finish, run
@@ -49,6 +50,15 @@ def test_bad_input_is_one_clear_line(tmp_path) -> None:
             "--tokenizer=byte_bpe",
             f"--vocab_file={tmp_path}/v.txt",
         ): "name it tokenizer.json",
+        **{
+            ("--input_file=none", "--tokenizer=byte_bpe", "--vocab_file=v.json", flag): message
+            for flag, message in (
+                ("--do_lower_case", "--do_lower_case=true has no effect with --tokenizer=byte_bpe"),
+                ("--num_workers=2", "--num_workers=2 has no effect with --tokenizer=byte_bpe"),
+                # What is so may be said.
+                ("--nodo_lower_case", "none"),
+            )
+        },
     }
     for arguments, message in cases.items():
         assert message in fail(run("build_vocab", *arguments))
@@ -63,3 +73,14 @@ def test_an_existing_vocabulary_is_not_overwritten(tmp_path) -> None:
     message = f"ERROR: --vocab_file {tmp_path}/v.txt exists; delete it or name another file."
     assert printed.splitlines()[-1] == message
     assert (tmp_path / "v.txt").read_text() == "mine\n"
+
+
+def test_the_home_folder_is_meant_by_its_sign(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "corpus.txt")
+    files = {"input_file": tmp_path / "corpus.txt", "vocab_file": "~/v.txt"}
+    finish(run("build_vocab", **files, vocab_size=80, num_workers=1))
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "v.txt"}
+    assert read_vocab("~/v.txt") == Vocab.read(tmp_path / "v.txt")
+    assert "exists; delete it" in fail(run("build_vocab", **files))

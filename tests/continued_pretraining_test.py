@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -12,6 +13,7 @@ from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.conftest import CORPUS, tiny_tokens
 from tests.programs import fail, finish, run
+from tests.tiny_model import write_tiny_model
 
 FLAGS = {
     "do_train": "true",
@@ -164,3 +166,20 @@ def test_conversion_prints_its_report(folder):
         assert line in printed, printed
     printed = fail(run("convert_checkpoint", input=folder / "theirs", output=folder / "converted"))
     assert "converted exists already" in printed
+
+
+def test_the_casing_is_stated_where_the_files_do_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = write_tiny_model(tmp_path / "theirs", num_hidden_layers=1)
+    config = json.loads((made / "bert_config.json").read_text())
+    del config["do_lower_case"]
+    (made / "bert_config.json").write_text(json.dumps(config))
+    assert read_checkpoint(made).config.do_lower_case  # By its pieces.
+    flags = {"input": made, "to": "huggingface"}
+    printed = finish(run("convert_checkpoint", "--nodo_lower_case", **flags, output="~/cased"))
+    assert "pieces, cased" in printed and f"wrote {tmp_path}/cased: " in printed
+    assert not read_checkpoint(tmp_path / "cased").config.do_lower_case
+    assert not pathlib.Path("~").exists()
+    flags = {"input": tmp_path / "cased", "output": tmp_path / "uncased"}
+    printed = fail(run("convert_checkpoint", "--do_lower_case", **flags))
+    assert "--do_lower_case=True, but the checkpoint has False" in printed

@@ -1,5 +1,6 @@
 """The model card beside Hugging Face's files, read by huggingface_hub's own parser."""
 
+import dataclasses
 import pathlib
 import re
 
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
+from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.model_card import base_model, read_results, write_model_card
+from bert_tf.search.embedding import embedding_of
 from tests import programs
 from tests.export.made_models import write_model
 
@@ -82,6 +85,18 @@ def test_a_card_of_a_bare_checkpoint_is_one_too(tmp_path):
     assert card.data.eval_results is None and card.data.pipeline_tag == "token-classification"
     assert "## Results" not in card.text and "## Training" not in card.text
     assert "are split into windows" in card.text
+
+
+def test_a_card_of_an_embedder_says_how_it_embeds(tmp_path):
+    embedding = EmbeddingConfig(("cls",), normalize=True, max_seq_length=24)
+    made = read_checkpoint(write_model(tmp_path / "run", "embeddings"))
+    made = dataclasses.replace(made, embedding=embedding)
+    written = write_checkpoint(made, tmp_path / "mine", "huggingface")
+    write_model_card(tmp_path / "mine", written, str(tmp_path / "run"))
+    text = (tmp_path / "mine" / "README.md").read_text()
+    assert 'bert_tf.load("mine", "embeddings")' in text and "at most 24 pieces" in text
+    assert "`embedder.json` says: pooling cls, scaled to length 1." in text
+    assert embedding_of(read_checkpoint(tmp_path / "mine")) == embedding
 
 
 def test_what_a_model_comes_from():

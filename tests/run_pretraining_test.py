@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.text.vocab import Vocab
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run, start
+from tests.tiny_model import tiny_words
 
 VOCAB_SIZE = SMALL_BERT["vocab_size"]
 FLAGS = {
@@ -414,3 +416,11 @@ def test_ctrl_c_while_data_are_made_ends_in_one_line(folder):
     printed = interrupt_at("training a vocabulary", process)
     assert printed.splitlines()[-1] == "Interrupted. Finished work is kept."
     assert "Traceback" not in printed
+
+
+def test_a_vocabulary_in_the_home_folder_is_looked_at_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Vocab(tiny_words()).write(tmp_path / "vocab.txt")
+    flags = {"input_file": "none", "output_dir": tmp_path / "run", "vocab_file": "~/vocab.txt"}
+    printed = fail(run("run_pretraining", "--do_train", tokenizer="byte_bpe", **flags))
+    assert "vocab.txt is a wordpiece vocabulary, but --tokenizer=byte_bpe" in printed

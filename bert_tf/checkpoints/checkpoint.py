@@ -65,6 +65,10 @@ HEADS = {
     "embedding": HEAD,
 }
 LABEL_HEADS = ("classifier", "tagger")
+# What to do about weights that are missing or unknown.
+MAY_MISS = "list weights that may be missing in may_miss (--may_miss)."
+MAY_IGNORE = "list weights that may be left out in may_ignore (--may_ignore)."
+BY_CONVERSION = "to leave them out, convert the model: convert_checkpoint --may_ignore."
 JOINT_WIDTH = 512  # of the hidden layers of the joint head; finetune/qa/qa_tasks.py
 
 
@@ -113,12 +117,15 @@ class Checkpoint:
         """Rows of the classification or tagging head; 0 without one."""
         return num_labels(self.weights)
 
-    def check(self, may_ignore: Sequence[str] = (), may_miss: Sequence[str] = ()) -> None:
+    def check(
+        self, may_ignore: Sequence[str] | None = None, may_miss: Sequence[str] | None = None
+    ) -> None:
         """Checks that the weights are complete, finite, of the right shapes and all known.
 
         Args:
-          may_ignore: prefixes of names in the files that may be left out.
-          may_miss: prefixes of names of weights that may be missing.
+          may_ignore: prefixes of names in the files that may be left out; None: none, and the
+            caller has no option for them.
+          may_miss: prefixes of names of weights that may be missing; None likewise.
 
         Raises:
           ValueError: with every name that is missing, unused, or has another shape.
@@ -128,14 +135,15 @@ class Checkpoint:
             expected |= head_shapes(self.config, head, self.num_labels)
         if self.embedding:
             expected |= self.embedding.shapes()
-        missing = unnamed(sorted(set(expected) - set(self.weights)), may_miss)
+        missing = unnamed(sorted(set(expected) - set(self.weights)), may_miss or ())
         mismatched = shape_differences(self.weights, expected)
-        unused = unnamed(self.unused, may_ignore)
+        unused = unnamed(self.unused, may_ignore or ())
         if missing or mismatched or unused:
+            has_miss, has_ignore = may_miss is not None, may_ignore is not None
             remedies = {
                 "configuration and weights belong to different models.": mismatched,
-                "list weights that may be missing in may_miss (--may_miss).": missing,
-                "list weights that may be left out in may_ignore (--may_ignore).": unused,
+                MAY_MISS if has_miss else "give a model that has them.": missing,
+                MAY_IGNORE if has_ignore else BY_CONVERSION: unused,
             }
             remedy = next(text for text, names in remedies.items() if names)
             raise ValueError(

@@ -1,6 +1,6 @@
 """How an encoder's vectors become one embedding per text, and the file that stores this.
 
-    embedder.json    beside the weights of a run directory or a checkpoint of ours
+    embedder.json    beside the weights of a run directory, and of what we write in any format
 
 Pooling comes first, then these steps in order: dense layers and normalization to length 1. The
 weights of dense layers are named cls/embedding/dense_0/{kernel [in, out],bias} and so on.

@@ -155,9 +155,10 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
 
 
 def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
-    """Raises ValueError unless every weight was read back with the same bits."""
+    """Raises ValueError unless weights are read back with the same bits, and it embeds alike."""
     written.check()
-    gone = tuple(HEADS[head] for head in left_out(checkpoint, form))
+    heads = left_out(checkpoint, form)
+    gone = tuple(HEADS[head] for head in heads)
     for name, value in checkpoint.weights.items():
         if name.startswith(gone):
             continue
@@ -167,6 +168,15 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
                 f"are "
                 f"{', '.join(checkpoint.heads)}."
             )
+    expected = None if "embedding" in heads else checkpoint.embedding
+    if expected and form == "sentence_transformers":  # It states no length that rows cannot have.
+        length = min(expected.max_seq_length, written.config.longest_row)
+        expected = dataclasses.replace(expected, max_seq_length=length)
+    if written.embedding != expected:
+        raise ValueError(
+            f"{form} cannot hold this model: it embeds as {expected}, but is read back as "
+            f"{written.embedding}."
+        )
 
 
 def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
@@ -178,7 +188,11 @@ def left_out(checkpoint: Checkpoint, form: str) -> tuple[str, ...]:
         return tuple(head for head in checkpoint.heads if head not in held)
     if form == "keras_hub" and is_electra(checkpoint):  # It has the backbone alone.
         return checkpoint.heads
-    lacking = HEADS_WITHOUT_COUNTERPART if form == "keras_hub" else ()
+    if form != "keras_hub":
+        return ()
+    lacking: tuple[str, ...] = HEADS_WITHOUT_COUNTERPART
+    if "classifier" in checkpoint.heads:  # Of a task with another head: it has one each.
+        lacking = (*lacking, "masked_lm")
     return tuple(head for head in checkpoint.heads if head in lacking)
 
 

@@ -2,10 +2,10 @@
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
-Ours also hold labels.txt and label_kind.txt, and name the heads of fine-tuned models under cls/.
-The bert_config.json of a run directory states the exact GELU form and the casing; Google's states
-neither. ELECTRA's names are in `electra_towers`; generator_config.json is the generator's where
-both towers are there.
+Ours also hold labels.txt, label_kind.txt and embedder.json, and name the heads of fine-tuned models
+under cls/. The bert_config.json of a run directory states the exact GELU form and the casing;
+Google's states neither. ELECTRA's names are in `electra_towers`; generator_config.json is the
+generator's where both towers are there.
 """
 
 import dataclasses
@@ -226,8 +226,6 @@ def write_label_kind(folder: pathlib.Path, kind: str) -> None:
 def write_bert_tf(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes our own format into a folder."""
     (folder / CONFIG_NAME).write_text(checkpoint.config.to_json(), encoding="utf8")
-    if checkpoint.embedding:
-        write_embedding(folder, checkpoint.embedding)
     _write(checkpoint, checkpoint.weights, folder)
 
 
@@ -290,6 +288,8 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
         checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
     write_label_kind(folder, checkpoint.label_kind)
+    if checkpoint.embedding:
+        write_embedding(folder, checkpoint.embedding)
     tensors = {name: tf.constant(value) for name, value in weights.items()}
     write_bundle(str(folder / BUNDLE_NAME), tensors)
     (folder / "checkpoint").write_text(

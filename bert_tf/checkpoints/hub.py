@@ -33,8 +33,8 @@ SMALL_FILES = (
     *("config.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("sentence_*_config.json", "bert_config.json", "labels.txt", "label_kind.txt"),
-    *("run.flags", "best_checkpoint.json"),
+    *("sentence_*_config.json", "bert_config.json", "generator_config.json"),
+    *("embedder.json", "labels.txt", "label_kind.txt", "run.flags", "best_checkpoint.json"),
     *("metadata.json", "task.json", "preprocessor.json", "assets/tokenizer/*"),
 )
 MODULE_FOLDER = re.compile(r"(\d+_\w+/)?")

@@ -22,6 +22,7 @@ from bert_tf.checkpoints.checkpoint import (
     table_rows,
     weight_names,
 )
+from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families.family import Family, expect
@@ -109,6 +110,9 @@ def from_names(
     theirs = _untie(theirs, family, prefix, folder)
     theirs = _without_constants(theirs, family.constants(config), prefix, folder)
     purpose = _purpose(family, values, theirs, folder / "config.json")
+    if idle := [name for name in theirs if name.startswith(family.idle.get(purpose, ()))]:
+        theirs = {name: value for name, value in theirs.items() if name not in idle}
+        notes += (f"Left out, as a {family.title} {purpose} does not use them: {', '.join(idle)}.",)
     # Of a weight that the configuration denies, a bias say, nothing may be taken.
     possible = weight_names(config)
     rows = [
@@ -132,6 +136,7 @@ def from_names(
         unused=unused,
         notes=(*notes, *tokenizer.notes),
         family=family.title,
+        embedding=read_embedding(folder),
         label_kind=_label_kind(values, weights),
     )
 
@@ -302,6 +307,9 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if checkpoint.vocab is not None:
         write_tokenizer(folder, checkpoint.vocab, config)
+    # There is no place for the weights of dense layers, without which it would embed otherwise.
+    if checkpoint.embedding and not checkpoint.embedding.dense:
+        write_embedding(folder, checkpoint.embedding)
 
 
 def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:

@@ -24,6 +24,7 @@ from bert_tf.checkpoints.checkpoint import (
     head_shapes,
     table_rows,
 )
+from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import (
     CONFIG_NAME,
@@ -34,7 +35,12 @@ from bert_tf.checkpoints.google import (
     write_label_kind,
     write_labels,
 )
-from bert_tf.checkpoints.tokenizer_files import KERAS_HUB_VOCAB, read_keras_hub_tokenizer
+from bert_tf.checkpoints.tokenizer_files import (
+    KERAS_HUB_SIZES,
+    KERAS_HUB_VOCAB,
+    keras_hub_class,
+    read_keras_hub_tokenizer,
+)
 from bert_tf.checkpoints.weight_names import Row, from_theirs, to_theirs
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json
@@ -119,12 +125,10 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     if path.is_file():
         return _read_weights_file(path)
     values = read_json(path / "config.json")
-    class_name = values.get("class_name")
-    if class_name not in ("BertBackbone", "ElectraBackbone"):
-        raise ValueError(f"{path}: a {class_name}, expected a BertBackbone or an ElectraBackbone.")
+    class_name = keras_hub_class(values, path)
     of_electra = class_name == "ElectraBackbone"
     notes = [ELECTRA_NOTE] if of_electra else []
-    config = _read_config(json_field(values, "config", dict, path) or {}, path, of_electra)
+    config = _read_config(json_field(values, "config", dict, path) or {}, path, class_name)
     theirs: Weights = {}
     for file in sorted(path.glob("model*.weights.h5")):
         theirs |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
@@ -158,6 +162,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         unused=unused,
         notes=tuple(notes),
         family=ELECTRA.title if of_electra else "BERT",
+        embedding=read_embedding(path),
         label_kind=read_label_kind(path, weights),
     )
 
@@ -167,10 +172,11 @@ def without_pooler(weights: Weights) -> Weights:
     return {name: v for name, v in weights.items() if not name.startswith(HEADS["pooler"])}
 
 
-def _read_config(values: dict[str, Any], path: pathlib.Path, of_electra: bool) -> ModelConfig:
+def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) -> ModelConfig:
     """Returns our configuration; keras-hub has one dropout rate for both of ours."""
+    of_electra = class_name == "ElectraBackbone"
     names = {
-        "vocab_size" if of_electra else "vocabulary_size": "vocab_size",
+        KERAS_HUB_SIZES[class_name]: "vocab_size",
         "num_layers": "num_hidden_layers",
         "num_heads": "num_attention_heads",
         "hidden_dim": "hidden_size",
@@ -294,6 +300,10 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
         raise ValueError(f"keras_hub cannot hold this model: {reason}. Write it as bert_tf.")
     if not config.hidden_act.startswith("gelu_"):
         raise ValueError(f"keras-hub has no model with hidden_act {config.hidden_act}.")
+    if "classifier" in checkpoint.heads:  # keras-hub's classifier has no other head beside it.
+        start = HEADS["masked_lm"]
+        weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith(start)}
+        checkpoint = dataclasses.replace(checkpoint, weights=weights)
     task = _make_task(checkpoint)
     task.save_to_preset(str(folder))
     has_projection = config.table_width != config.hidden_size
@@ -311,6 +321,8 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     if "classifier" in checkpoint.heads:
         write_labels(folder, checkpoint.labels)
         write_label_kind(folder, checkpoint.label_kind)
+    if checkpoint.embedding:
+        write_embedding(folder, checkpoint.embedding)
 
 
 def known_presets() -> dict[str, str]:

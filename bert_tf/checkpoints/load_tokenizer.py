@@ -6,8 +6,10 @@ import typing
 
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.tokenizer_files import (
+    KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,
     check_casing,
+    keras_hub_class,
     read_keras_hub_tokenizer,
     read_tokenizer,
 )
@@ -62,9 +64,10 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
 
 def _load_keras_hub_tokenizer(folder: pathlib.Path) -> TextTokenizer:
     file = folder / "config.json"
-    values = json_field(read_json(file), "config", dict, file) or {}
-    size = json_field(values, "vocabulary_size", int, file)
+    values = read_json(file)
+    key = KERAS_HUB_SIZES[keras_hub_class(values, file)]
+    size = json_field(json_field(values, "config", dict, file) or {}, key, int, file)
     if size is None:
-        raise ValueError(f"{file} has no vocabulary_size; expected that of a keras-hub preset.")
+        raise ValueError(f"{file} has no {key}; expected that of a keras-hub preset.")
     found = read_keras_hub_tokenizer(folder, size)
     return TextTokenizer(typing.cast(Vocab, found.vocab), bool(found.do_lower_case))

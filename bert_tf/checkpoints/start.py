@@ -75,7 +75,7 @@ def read_start(
     """
     tower = tower or ("generator" if "masked_lm" in heads else "discriminator")
     checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
-    checkpoint.check(may_ignore, may_miss or ())
+    checkpoint.check(may_ignore, may_miss)
     if layers:
         checkpoint = keep_layers(checkpoint, layers)
     if checkpoint.vocab is None:  # What is attached says it.

@@ -37,6 +37,8 @@ from bert_tf.text.vocab import (
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS, split_words
 
 KERAS_HUB_VOCAB = pathlib.PurePath("assets", "tokenizer", "vocabulary.txt")
+# By the class of a preset: the field of its config.json with the number of pieces.
+KERAS_HUB_SIZES = {"BertBackbone": "vocabulary_size", "ElectraBackbone": "vocab_size"}
 AnyT = TypeVar("AnyT", bound=AnyVocab)
 
 # Of a cased English vocabulary 30 % of the pieces hold capitals or accents; of an uncased one none.
@@ -341,6 +343,18 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
                 "every word with one would be [UNK]. Correct the file."
             )
     return stated
+
+
+def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:
+    """Returns the class that the config.json of a keras-hub preset names, of `KERAS_HUB_SIZES`.
+
+    Raises:
+      ValueError: if it is another one.
+    """
+    name = values.get("class_name")
+    if name not in tuple(KERAS_HUB_SIZES):
+        raise ValueError(f"{path}: a {name}, expected a BertBackbone or an ElectraBackbone.")
+    return str(name)
 
 
 def read_keras_hub_tokenizer(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.checkpoints.adapt import adapt
+from bert_tf.checkpoints.adapt import adapt, state_casing
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.families import find_family
@@ -19,7 +19,7 @@ from bert_tf.checkpoints.formats import (
     read_checkpoint,
     write_checkpoint,
 )
-from bert_tf.checkpoints.start import starts_of_names
+from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.config import ModelConfig
 from bert_tf.modeling import models
 from bert_tf.modeling.encoder import BertEncoder
@@ -37,11 +37,13 @@ def convert(
     positions: int,
     vocab_file: str,
     added_words_file: str,
+    do_lower_case: bool | None = None,
 ) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
 
     Of ELECTRA's towers `tower` is converted; "": both if the form holds both in one file, else the
-    discriminator. The other arguments are those of `read_checkpoint` and `adapt`.
+    discriminator. `do_lower_case` is the casing where the files state none; None: that of the
+    vocabulary's pieces. The other arguments are those of `read_checkpoint` and `adapt`.
 
     Returns:
       The checkpoint that was written.
@@ -49,27 +51,43 @@ def convert(
     Raises:
       ValueError: if it cannot be read, or cannot be written in that format.
     """
+    output = str(pathlib.Path(output).expanduser())  # A shell leaves --output=~/x as it is.
     source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
     check_tower(source, tower)
     source.check(starts_of_names(may_ignore))
     tables = positions, vocab_file, added_words_file
-    checkpoint = adapt(source, *tables)
+    checkpoint = adapt(with_casing(source, do_lower_case), *tables)
     if source.generator:
         source.generator.check(starts_of_names(may_ignore))
-        generator = adapt(source.generator, *tables)
+        generator = adapt(with_casing(source.generator, do_lower_case), *tables)
         checkpoint = dataclasses.replace(checkpoint, generator=generator)
     logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
     print(describe(checkpoint))
     if checkpoint.generator:
         print(describe(checkpoint.generator))
     for head in left_out(checkpoint, form):
-        print(f"left out: {head}: {form} has no such head")
+        is_second = (form, head) == ("keras_hub", "masked_lm") and "classifier" in checkpoint.heads
+        where = " beside a classifier" if is_second else ""
+        print(f"left out: {head}: {form} has no such head{where}")
     written = write_checkpoint(checkpoint, output, form)
     print(f"read back: {len(written.weights)} weights, the same to the bit")
     print(compare_outputs(checkpoint, written, form))
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
     print(f"wrote {output}: {', '.join(names)}")
     return written
+
+
+def with_casing(source: Checkpoint, do_lower_case: bool | None) -> Checkpoint:
+    """Returns a checkpoint with the casing that the user gives, if any.
+
+    Raises:
+      ValueError: if the files state the other one, or the vocabulary contradicts it.
+    """
+    if do_lower_case is None:
+        return source
+    is_free = source.stated_casing is None
+    merge(source.config, {"do_lower_case": do_lower_case}, source.source, is_free)
+    return state_casing(source, do_lower_case)
 
 
 def check_tower(source: Checkpoint, tower: str) -> None:

@@ -4,7 +4,6 @@ The answers are those of `bert_tf.served`, of which every class makes its output
 the file computes probabilities or logits of rows, and the rest is done as the programs do.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from bert_tf.tasks.squad_features import (
 from bert_tf.tasks.tagging_features import make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.text.packing import PackedText, by_length, pad_batch
-from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.words import word_places
 
 Row = dict[str, Any]
@@ -82,7 +80,7 @@ class LiteTexts:
         return [self._labels[i] for i in order if probabilities[i] > 0.5]
 
     def _tag_texts(self, texts: Sequence[str]) -> list[Row]:
-        places = [_words(text, self._lite.tokenizer) for text in texts]
+        places = [word_places(text, self._lite.tokenizer) for text in texts]
         words = [
             [text[start:end] for start, end in found]
             for text, found in zip(texts, places, strict=True)
@@ -139,12 +137,3 @@ class LiteTexts:
             ]
 
         return by_length([len(row.ids) for row in rows], MAX_ROWS, compute)
-
-
-def _words(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Returns first character and end of each word; marks that stand alone are none."""
-    return [
-        (start, end)
-        for start, end in word_places(text, tokenizer)
-        if any(unicodedata.category(char) != "Mn" for char in text[start:end])
-    ]

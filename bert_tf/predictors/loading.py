@@ -38,7 +38,8 @@ def load(
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
       kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
         question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
-        for; a pre-trained model fills masks, a model without heads embeds.
+        for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run embeds by
+        its discriminator; with "fill_mask" its generator fills masks.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
       batch_size: maximum number of rows per batch.
@@ -91,7 +92,8 @@ def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> Te
     card = model.card
     was = {**card, "pair": len(card["inputs"]) == 2}
     for name, value in given.items():
-        if value not in ("", 0, None) and value != was[name]:
+        is_given = value is not None if name == "pair" else bool(value)
+        if is_given and value != was[name]:
             raise ValueError(
                 f"{path} was exported with {name} {was[name]}, not {value}; export it again, or "
                 f"load the original model."

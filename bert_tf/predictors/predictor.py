@@ -269,7 +269,7 @@ class Predictor:
         """Fills in [MASK].
 
         Args:
-          texts: texts, each with at least one [MASK].
+          texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
           top_k: pieces per mask.
 
         Returns:
@@ -285,8 +285,10 @@ class Predictor:
         if top_k < 1 or (most and top_k > most):
             raise ValueError(f"top_k is {top_k}, expected 1 .. {most or 'what was exported'}.")
         texts = text_column(texts)
+        names = {MASK, self._model.card.get("mask", MASK)}  # Byte-level BPE has a name of its own.
         found = []
         for index, (text, row) in enumerate(zip(texts, self._rows([texts]), strict=True)):
+            count = sum(map(text.count, names))
             masks = [
                 [
                     {"piece": _text(piece), "score": float(score)}
@@ -299,9 +301,9 @@ class Predictor:
                 raise ValueError(
                     f"top_k is {top_k}; this model was exported with {len(row['pieces'][0])}."
                 )
-            if not masks or len(masks) < text.count(MASK):
+            if not masks or len(masks) < count:
                 raise ValueError(
-                    f"texts[{index}] has {text.count(MASK)} {MASK}, {len(masks)} of them among the "
+                    f"texts[{index}] has {count} {MASK}, {len(masks)} of them among the "
                     f"{self.max_seq_length} pieces that are read; write {MASK} where a word should "
                     f"be filled in."
                 )

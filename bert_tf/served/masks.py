@@ -52,6 +52,9 @@ class ServedMaskFiller(Served):
         self.top_k = min(top_k, len(self.vocab) - len(self.vocab.special_ids))
         self.rounds = rounds
 
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "mask": self.vocab.mask}
+
     def _find_masks(self, ids: tf.Tensor) -> Masks:
         is_mask = ids == self.vocab.mask_id  # [B, T]
         counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)

@@ -12,7 +12,7 @@ from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import Vocab
 
 NOWHERE = -1
-# White space, and marks that belong to the letter before them.
+# White space, and marks, which belong to what stands before them or stand alone.
 NO_WORD = rf"[{SPACES}\p{{Mn}}]*"
 
 
@@ -43,31 +43,16 @@ class ServedTagger(Served):
         return self._best_tags(self.call_model(batch))
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
-        if not isinstance(self.vocab, Vocab):
-            return self._from_texts_of_bpe(texts[0])
-        columns = self.tokenizer.tokenize_with_offsets(check_utf8(texts[0]))
-        ids, first_bytes, end_bytes = columns  # [B, (W), (pieces)]
-        tags = self.tag_words(ids.values, ids.row_splits)
-        firsts, ends = ids.values.row_splits[:-1], ids.values.row_splits[1:] - 1
-        words = tf.RaggedTensor.from_row_splits(firsts, ids.row_splits)  # [B, (W)]
-        characters = Characters(texts[0])
-        starts = words.with_values(tf.gather(first_bytes.flat_values, firsts))
-        starts = characters.before(starts)
-        stops = words.with_values(tf.gather(end_bytes.flat_values, ends))
-        stops = characters.after_marks(characters.before(stops))
-        return _outputs(characters.texts(starts, stops), tags, starts, stops)
+        """Tags the words of texts, `bert_tf.text.words.word_places`, as those of split sentences.
 
-    def _from_texts_of_bpe(self, texts: tf.Tensor) -> Outputs:
-        """Tags the words that byte-level BPE splits texts into, each as one of a split sentence.
-
-        That is what the tagger was trained on: every word has a space before it, also "." behind
-        another. White space is no word.
+        That is what the tagger was trained on. With byte-level BPE every word has a space before
+        it, also "." behind another; with cased WordPiece marks behind punctuation are pieces.
         """
-        _, first_bytes, end_bytes = self.tokenizer.tokenize_with_offsets(check_utf8(texts))
+        _, first_bytes, end_bytes = self.tokenizer.tokenize_with_offsets(check_utf8(texts[0]))
         rows, pieces = first_bytes.row_splits, first_bytes.values.row_splits
         firsts = tf.gather(first_bytes.flat_values, pieces[:-1])  # [W]
         lasts = tf.gather(end_bytes.flat_values, pieces[1:] - 1)
-        characters = Characters(texts)
+        characters = Characters(texts[0])
         starts = characters.before(tf.RaggedTensor.from_row_splits(firsts, rows))  # [B, (W)]
         ends = characters.before(tf.RaggedTensor.from_row_splits(lasts, rows))
         is_word = ~tf.strings.regex_full_match(characters.texts(starts, ends).values, NO_WORD)
@@ -80,11 +65,17 @@ class ServedTagger(Served):
         return _outputs(words, tags, starts, ends)
 
     def _word_pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the pieces of words of split sentences, as `Tokenizer.encode_word` does."""
+        """Returns the pieces of words of split sentences, as `Tokenizer.encode_word` does.
+
+        A word of nothing, or of control characters alone, is the unknown piece.
+        """
         if not isinstance(self.vocab, Vocab):
             has_space = tf.strings.regex_full_match(words, "(?s) .*")
             words = tf.where(has_space, words, tf.strings.join([" ", words]))
-        return self.tokenizer.tokenize(words).merge_dims(1, 2)
+        pieces = self.tokenizer.tokenize(words).merge_dims(1, 2)
+        is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(is_empty)], self.vocab.unk_id)
+        return tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
 
     def from_words(self, words: tf.Tensor) -> Outputs:
         """Returns the tags of words, string [B, W] with "" behind the last of a row."""
@@ -92,10 +83,6 @@ class ServedTagger(Served):
         counts = tf.reduce_max(tf.where(words != "", places, 0), axis=1)  # [B]
         given = tf.RaggedTensor.from_tensor(words, lengths=tf.maximum(counts, 0))
         pieces = self._word_pieces(check_utf8(given.values))
-        # A word of nothing, or of control characters alone, keeps its place.
-        is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
-        unknown = tf.fill([tf.reduce_sum(is_empty)], self.vocab.unk_id)
-        pieces = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
         tags = self.tag_words(pieces, given.row_splits)
         shape = tf.shape(words, tf.int64)
         return {

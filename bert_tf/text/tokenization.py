@@ -43,12 +43,13 @@ def read_vocab(path: str | os.PathLike) -> AnyVocab:
     """Reads the vocabulary of either tokenizer: JSON is byte-level BPE's, text WordPiece's.
 
     Args:
-      path: a vocab.txt; a tokenizer.json; or a vocab.json or merges.txt, beside the other.
+      path: a vocab.txt; a tokenizer.json; or a vocab.json or merges.txt, beside the other. ~ is
+        expanded.
 
     Raises:
       ValueError: see `Vocab` and `BpeVocab`.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).expanduser()  # A shell leaves --vocab_file=~/x as it is.
     if path.suffix == ".json" or path.name == "merges.txt":
         return BpeVocab.read(path)
     return Vocab.read(path)

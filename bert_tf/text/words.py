@@ -10,8 +10,9 @@ from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 def word_places(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
     """Returns first character and end of each word: text[start:end].
 
-    A word is what the tokenizer parts at white space and punctuation. Marks after a letter belong
-    to its word, also where the uncased rules dropped them.
+    A word is what the tokenizer parts at white space and punctuation. Marks after a character
+    belong to its word, also where the uncased rules dropped them or the cased rules part them from
+    punctuation; marks that stand alone are no word.
 
     Example: "In Oslo, Ada." has the words In, Oslo, the comma, Ada and the full stop.
     """
@@ -32,10 +33,18 @@ def word_places(text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
             first += len(word)
             if start < end:
                 found.append((start, end))
-    return [(start, _after_marks(text, end)) for start, end in found]
+    return [
+        (start, _after_marks(text, end))
+        for start, end in found
+        if not all(map(_is_mark, text[start:end]))
+    ]
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.category(char) == "Mn"
 
 
 def _after_marks(text: str, end: int) -> int:
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
+    while end < len(text) and _is_mark(text[end]):
         end += 1
     return end

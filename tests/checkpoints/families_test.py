@@ -459,3 +459,24 @@ def test_a_vocabulary_is_attached_to_weights_alone(tmp_path):
     vocab_file = str(golden_folder("roberta/masked_lm") / "tokenizer.json")
     start = read_start(str(folder), {"tokenizer": "byte_bpe"}, (), vocab_file=vocab_file)
     assert start.config == read_checkpoint(golden_folder("roberta/masked_lm")).config
+
+
+def test_a_pooler_beside_robertas_classifier_is_left_out(tmp_path):
+    """Files of older releases hold one, which the class does not compute with."""
+    name = "roberta/sequence_classification"
+    folder, expected = copy_of(name, tmp_path), read_checkpoint(golden_folder(name))
+    size = expected.config.hidden_size
+    pooler = {
+        "roberta.pooler.dense.weight": np.ones((size, size), np.float32),
+        "roberta.pooler.dense.bias": np.ones(size, np.float32),
+    }
+    rewrite(folder, lambda weights: {**weights, **pooler})
+    received = read_checkpoint(folder)
+    received.check()
+    assert any("roberta.pooler.dense.weight" in note for note in received.notes)
+    assert received.weights.keys() == expected.weights.keys()
+    for weight, value in expected.weights.items():
+        np.testing.assert_array_equal(received.weights[weight], value)
+    rewrite(folder, lambda weights: {**weights, "roberta.adapter.bias": pooler.popitem()[1]})
+    with pytest.raises(ValueError, match=r"not understood \(1\): roberta.adapter.bias"):
+        read_checkpoint(folder).check()

@@ -14,6 +14,7 @@ import pytest
 
 from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.checkpoint import head_shapes, without_task_heads
+from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import as_computed, left_out, read_checkpoint, write_checkpoint
 from bert_tf.modeling.models import BertClassifier, BertPretrainer
 from bert_tf.modeling.pretrained import assign_checkpoint
@@ -81,6 +82,41 @@ def test_the_kind_of_labels_of_a_run(tmp_path, flags, labels, kind):
     write_checkpoint(made, tmp_path / "run", "bert_tf")
     (tmp_path / "run" / "run.flags").write_text(flags)
     assert read_checkpoint(tmp_path / "run").label_kind == kind
+
+
+EMBEDDING = EmbeddingConfig(
+    *(("cls", "max"), (), True, 7, {"query": "é: "}, "query", False, "dot", True)
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_how_a_model_embeds_is_kept(tmp_path, monkeypatch, form):
+    made = make_checkpoint("encoder", num_hidden_layers=1)
+    made = dataclasses.replace(made, embedding=EMBEDDING)
+    written = write_checkpoint(made, tmp_path / "model", form)
+    assert written.embedding == read_checkpoint(tmp_path / "model").embedding == EMBEDDING
+
+    def forget(checkpoint, folder):
+        shutil.copytree(tmp_path / "model", folder, dirs_exist_ok=True)
+        (folder / "embedder.json").unlink()
+
+    monkeypatch.setitem(formats.WRITERS, form, forget)
+    with pytest.raises(ValueError, match=f"{form} cannot hold this model: it embeds as .*'cls'"):
+        write_checkpoint(made, tmp_path / "other", form)
+
+
+def test_dense_layers_of_an_embedding_are_left_out_or_refused(tmp_path):
+    made = make_checkpoint("encoder", num_hidden_layers=1)
+    dense = (DenseStep(made.config.hidden_size, 3),)
+    embedding = EmbeddingConfig(dense=dense, max_seq_length=7)
+    weights = {name: np.ones(shape, np.float32) for name, shape in embedding.shapes().items()}
+    made = dataclasses.replace(made, weights={**made.weights, **weights}, embedding=embedding)
+    assert left_out(made, "huggingface") == ("embedding",)
+    written = write_checkpoint(made, tmp_path / "theirs", "huggingface")
+    assert written.embedding is None and not (tmp_path / "theirs" / "embedder.json").exists()
+    for form in ("google", "keras_hub"):
+        with pytest.raises(ValueError, match="it has dense layers that make embeddings"):
+            write_checkpoint(made, tmp_path / form, form)
 
 
 def test_an_unknown_kind_of_labels_is_named(tmp_path):
@@ -227,6 +263,17 @@ def test_wrong_shapes_missing_and_unknown_weights_are_named():
     assert "not understood (1): bert/adapter/kernel" in str(error.value)
     unknown = dataclasses.replace(made, unused=("bert/adapter/kernel",))
     unknown.check(may_ignore=["bert/adapter/"])
+    with pytest.raises(ValueError, match=r"in may_ignore \(--may_ignore\)\.$"):
+        unknown.check(may_ignore=())
+    # Of who has no such option.
+    with pytest.raises(ValueError, match=r"convert the model: convert_checkpoint --may_ignore\.$"):
+        unknown.check()
+    del weights["cls/predictions/output_bias"]
+    lacking = dataclasses.replace(made, weights=weights)
+    with pytest.raises(ValueError, match=r"in may_miss \(--may_miss\)\.$"):
+        lacking.check(may_miss=())
+    with pytest.raises(ValueError, match=r"missing \(2\): .* give a model that has them\.$"):
+        lacking.check()
 
 
 def test_other_programs_have_one_gelu_and_one_epsilon():

@@ -1,5 +1,6 @@
 """Models by their names on hubs, against a server of this process that speaks the protocol."""
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -10,13 +11,16 @@ import pytest
 from huggingface_hub import constants
 
 from bert_tf.checkpoints import hub, keras_hub
+from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.modeling.models import BertClassifier
-from bert_tf.served.models import load
+from bert_tf.served.models import find_kind, find_length, load, recorded_options
 from tests import programs
 from tests.checkpoints.hub_server import REVISION, HubServer, serve
+from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import write_model
+from tests.shared_data import shared_data
 from tests.tiny_model import write_tiny_model
 
 OTHER = "f" * 40
@@ -192,6 +196,48 @@ assets/tokenizer/vocabulary.txt config.json metadata.json model.weights.h5 task.
 )
 def test_only_what_is_read_is_fetched(needed, others):
     assert hub.needed_files([*needed, *others]) == sorted(needed)
+
+
+def test_whatever_the_readers_look_for_is_fetched(tmp_path, monkeypatch):
+    """Their methods of paths are watched; what a folder lacks is looked for, too."""
+    forms = ("bert_tf", "google", "huggingface", "keras_hub", "sentence_transformers")
+    embedder = make_checkpoint("encoder", num_hidden_layers=1)
+    embedder = dataclasses.replace(embedder, embedding=EmbeddingConfig(max_seq_length=7))
+    for form in forms:
+        write_checkpoint(embedder, tmp_path / form, form)
+    generator = read_checkpoint(shared_data("fixtures", "families", "electra", "generator"))
+    write_checkpoint(generator, tmp_path / "electra", "google")
+    asked = set()
+
+    def watch(name):
+        method = getattr(pathlib.Path, name)
+
+        def watched(path, *arguments, **options):
+            asked.update([path] if path.is_relative_to(tmp_path) else [])
+            return method(path, *arguments, **options)
+
+        monkeypatch.setattr(pathlib.Path, name, watched)
+
+    for name in ("exists", "is_file", "open"):
+        watch(name)
+    for form in (*forms, "electra"):
+        folder = tmp_path / form
+        checkpoint = read_checkpoint(folder, tower="generator" if form == "electra" else "")
+        assert form == "electra" or checkpoint.embedding
+        if checkpoint.vocab:
+            load_tokenizer(folder)
+        kind = find_kind(checkpoint, str(folder))
+        recorded_options(checkpoint, kind, str(folder))
+        find_length(checkpoint, str(folder), 0, kind)
+    names = {"/".join(path.relative_to(tmp_path).parts[1:]) for path in asked} - {""}
+    assert {"embedder.json", "generator_config.json", "run.flags", "vocab.txt"} <= names
+    fetched = {
+        name
+        for name in names
+        for group in hub.WEIGHTS
+        if name in hub.needed_files([name, group[0]])
+    }
+    assert names - fetched == {"bert_tf.json"}  # Of exported models, which are not on hubs.
 
 
 def test_a_preset_of_keras_hub_is_read_by_its_name(tiny, tmp_path, monkeypatch):

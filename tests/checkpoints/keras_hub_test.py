@@ -8,10 +8,22 @@ import keras_hub
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.formats import as_computed, read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.formats import (
+    as_computed,
+    left_out,
+    read_checkpoint,
+    write_checkpoint,
+)
+from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import BertClassifier, BertPretrainer
-from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
+from tests.checkpoints.made_checkpoint import (
+    assert_same,
+    make_batch,
+    make_checkpoint,
+    make_vocab,
+    make_weights,
+)
 from tests.shared_data import shared_data
 
 
@@ -129,6 +141,14 @@ def test_the_weights_file_of_a_preset_is_that_preset(tmp_path):
     assert_same(read_checkpoint(tmp_path / "preset" / "model.weights.h5"), made)
 
 
+def test_the_mlm_head_beside_a_classifier_is_left_out(tmp_path):
+    made = make_checkpoint("classifier", num_hidden_layers=1)
+    head = make_weights(made.config, ("masked_lm",), np.random.default_rng(1))
+    both = dataclasses.replace(made, weights={**head, **made.weights})
+    assert left_out(both, "keras_hub") == ("masked_lm",)
+    assert_same(write_checkpoint(both, tmp_path / "preset", "keras_hub"), made)
+
+
 @pytest.mark.parametrize("tower", ["discriminator", "generator"])
 def test_electras_backbone_is_written_and_computes_the_same(tmp_path, tower):
     """The golden ELECTRAs; keras-hub has BERT's GELU instead of theirs, and no head of theirs."""
@@ -148,6 +168,20 @@ def test_electras_backbone_is_written_and_computes_the_same(tmp_path, tower):
     assert_close(BertEncoder.from_checkpoint(theirs)(batch)["sequence_output"], expected, batch)
     real = batch["input_mask"].astype(bool)
     assert 1e-4 < np.abs(np.asarray(exact) - np.asarray(expected))[real].max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("class_name", "key"), [("BertBackbone", "vocabulary_size"), ("ElectraBackbone", "vocab_size")]
+)
+def test_the_tokenizer_of_a_preset(tmp_path, class_name, key):
+    vocab = make_vocab(60, True)
+    vocab.write(tmp_path / "assets" / "tokenizer" / "vocabulary.txt")
+    config = {"class_name": class_name, "config": {key: 60}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert load_tokenizer(tmp_path).vocab == vocab
+    (tmp_path / "config.json").write_text(json.dumps({**config, "config": {}}))
+    with pytest.raises(ValueError, match=f"config.json has no {key}; expected"):
+        load_tokenizer(tmp_path)
 
 
 def without_heads(checkpoint):
@@ -222,8 +256,9 @@ def test_files_that_are_no_bert(tmp_path):
     path = tmp_path / "preset" / "config.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, "class_name": "RobertaBackbone"}))
-    with pytest.raises(ValueError, match="a RobertaBackbone, expected a BertBackbone or"):
-        read_checkpoint(folder)
+    for read in (read_checkpoint, load_tokenizer):
+        with pytest.raises(ValueError, match="a RobertaBackbone, expected a BertBackbone or"):
+            read(folder)
     path.write_text(json.dumps({**values, "config": {"num_layers": 2}}))
     with pytest.raises(ValueError, match="config.json lacks .*'hidden_dim'"):
         read_checkpoint(folder)

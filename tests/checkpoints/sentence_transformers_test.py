@@ -217,6 +217,12 @@ def test_what_a_folder_says_goes_there_and_back(tmp_path):
     ]
 
 
+def test_no_length_above_the_models_is_written(tmp_path):
+    checkpoint = dataclasses.replace(made_checkpoint(), embedding=EmbeddingConfig())
+    written = write_checkpoint(checkpoint, tmp_path / "new", "sentence_transformers")
+    assert written.embedding == EmbeddingConfig(max_seq_length=40)
+
+
 def test_folders_that_cannot_be_computed_are_refused(tmp_path):
     folder, _, _ = golden("mean_dense_tanh")
     path = copy(folder, tmp_path / "new")

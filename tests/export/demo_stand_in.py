@@ -23,6 +23,7 @@ INPUTS = {
 }
 MORE = {
     "embeddings": {"prompt": "", "lower_case_texts": False},
+    "fill_mask": {"mask": "[MASK]"},
     "question_answering": {
         "version_2": True,
         "null_score_diff_threshold": 0.0,

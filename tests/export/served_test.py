@@ -394,6 +394,7 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     made = dataclasses.replace(made, vocab=vocab, config=config, stated_casing=None)
     write_checkpoint(made, tmp_path / "m", "bert_tf")
     served = load(str(tmp_path / "m"), max_seq_length=LENGTH, top_k=3)
+    assert served.card()["mask"] == "<mask>"
     texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c", "no mask", ""]
     found = answers(served, texts)
     model = BertPretrainer.from_pretrained(

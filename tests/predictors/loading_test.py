@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.predictors.graphs import GraphModel
 from bert_tf.predictors.lite import LiteTexts
+from bert_tf.predictors.loading import _as_asked
 from bert_tf.predictors.predictor import Predictor
 from bert_tf.served import models
 from bert_tf.served.lite_model import LiteModel
@@ -24,6 +26,8 @@ from tests.export.made_models import PURPOSE_OF_KIND, SHAPE, TEXTS, write_model
 from tests.tiny_bpe import tiny_bpe_vocab
 
 CONTEXTS = ["the river a b c " * 30, "w40 w41 w42, the étè\u0301 don't", "", "the", " \u200b "]
+# Cased rules part marks from punctuation.
+CONTEXTS += ["Wow\u203c\ufe0f a\u2028 \u2028 b\u203c\ufe0fc", "\ufe0f a \u0301"]
 RUNS = {
     "classifier": {"task_name": "mnli"},
     "multi_label": {"label_kind": "several"},
@@ -117,12 +121,30 @@ def in_python(folder: pathlib.Path) -> Predictor:
     return Predictor(GraphModel(served.card(), functions, ""))
 
 
+@pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("kind", ["tagger", "question_answering", "multi_label"])
-def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind):
-    folder = make_model(tmp_path, kind, max_position_embeddings=24)
+def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind, lower):
+    folder = make_model(tmp_path, kind, max_position_embeddings=24, do_lower_case=lower)
     expected = answers(in_python(folder))
     lite = AsLite(models.load(str(folder)))
     assert_same(answers(Predictor(LiteTexts(lite))), expected)
+
+
+def test_words_of_a_model_are_those_of_what_serves_it(tmp_path):
+    folder = make_model(tmp_path, "tagger", do_lower_case=False)
+    found = bert_tf.BertTokenClassifier.from_pretrained(folder).tag(CONTEXTS[5:])
+    assert_same(found, in_python(folder).tag(CONTEXTS[5:]))
+    assert [word["word"] for word in found[0]][:2] == ["Wow", "\u203c\ufe0f"]
+
+
+def test_a_false_that_is_given_is_compared():
+    card = {"kind": "classifier", "max_seq_length": 9, "inputs": ["text", "text_b"]}
+    model = types.SimpleNamespace(card=card)
+    given = {"kind": "", "max_seq_length": 0, "pair": None}
+    for pair in (None, True):
+        assert _as_asked(model, pathlib.Path("m"), {**given, "pair": pair}) is model
+    with pytest.raises(ValueError, match="m was exported with pair True, not False"):
+        _as_asked(model, pathlib.Path("m"), {**given, "pair": False})
 
 
 @pytest.mark.slow

@@ -117,6 +117,14 @@ def test_masks():
         Predictor(MadeUpModel("fill_mask", fill, top_k=2)).fill_mask(["A [MASK]."], top_k=3)
 
 
+def test_masks_by_the_vocabularys_own_name_count_too():
+    row = {"pieces": np.array([[b"cat"]] * 2), "probabilities": np.array([[0.5]] * 2)}
+    predictor = Predictor(MadeUpModel("fill_mask", lambda text: row, mask="<mask>"))
+    assert len(predictor.fill_mask(["A <mask> and a [MASK]."], top_k=1)[0]) == 2
+    with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 of them among the 9 pieces"):
+        predictor.fill_mask(["A <mask> and a [MASK], so long that a <mask> is cut off."], top_k=1)
+
+
 def test_embeddings_are_one_array():
     predictor = Predictor(
         MadeUpModel("embeddings", lambda text: {"embedding": np.full(4, len(text), np.float32)})

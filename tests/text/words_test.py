@@ -27,6 +27,14 @@ def test_words_of_wordpiece(text, words):
     assert [text[start:end] for start, end in word_places(text, tokenizer)] == words
 
 
+def test_marks_that_stand_alone_are_no_words():
+    """The cased rules part them from punctuation."""
+    text = "Wow\u203c\ufe0f \u0301 x"
+    tokenizer = WordPiece(Vocab(tiny_words()), False)
+    words = [text[start:end] for start, end in word_places(text, tokenizer)]
+    assert words == ["Wow", "\u203c\ufe0f", "x"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -39,6 +39,8 @@ class Family:
       refusal: returns why it cannot hold a configuration with these heads; "" if it can.
       constants: tensors in its files that follow from the configuration.
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
+      idle: starts of names, by purpose, of weights that the class of that purpose does not compute
+        with; some files hold them.
     """
 
     title: str
@@ -52,6 +54,7 @@ class Family:
     refusal: Callable[[ModelConfig, tuple[str, ...]], str]
     constants: Callable[[ModelConfig], Weights] = lambda _: {}
     pretrains_pooler: bool = False
+    idle: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def task_classes(start: str) -> dict[str, str]:

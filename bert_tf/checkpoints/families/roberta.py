@@ -76,4 +76,5 @@ ROBERTA = Family(
         "lm_head.decoder.bias": "lm_head.bias",
     },
     refusal=refusal,
+    idle={"classifier": "roberta.pooler."},
 )

@@ -837,7 +837,9 @@ class TrainingConfig(Config):
         choices=PRECISIONS,
     )
     jit_compile: bool = changeable(
-        True, "Compile the step with XLA; in fine-tuning by default only with a GPU or TPU."
+        True,
+        "Compile the step with XLA; in fine-tuning by default only with a GPU or TPU. The "
+        "optimizer's update on one device is always compiled.",
     )
     pack_rows: bool = changeable(
         False, "Put several short texts in one row: less padding, same losses."

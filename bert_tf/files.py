@@ -121,7 +121,7 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
       ValueError: if it is not JSON, or not an object.
     """
     try:
-        values = json.loads(pathlib.Path(path).read_text(encoding="utf8"))
+        values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     if not isinstance(values, dict):
@@ -158,7 +158,7 @@ def read_lines(path: str | os.PathLike) -> list[str]:
     Raises:
       ValueError: if it is not UTF-8.
     """
-    content = pathlib.Path(path).read_bytes()
+    content = pathlib.Path(path).expanduser().read_bytes()
     try:
         text = content.decode("utf8")
     except UnicodeDecodeError as error:

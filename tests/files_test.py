@@ -157,3 +157,10 @@ def test_json_holds_names_that_are_not_utf8(tmp_path):
         assert read_json(tmp_path / "a.json") == values
     write_json(tmp_path / "a.json", {"größe": 1})
     assert "größe" in (tmp_path / "a.json").read_text(encoding="utf8")
+
+
+def test_the_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.json").write_text('{"one": 1}')
+    assert read_json("~/a.json") == {"one": 1}
+    assert read_lines("~/a.json") == ['{"one": 1}']

@@ -136,8 +136,8 @@ def test_flags_that_do_not_exist(program):
         ({"do_predict": "true"}, "--predict_file is empty"),
         ({"do_train": "false", "init_checkpoint": ""}, "Nothing to start from"),
         (
-            {"distribution": "mirrored", "num_devices": 2, "predict_batch_size": 7},
-            "--predict_batch_size=7 is not a multiple of the 2 replicas",
+            {"distribution": "mirrored", "num_devices": 2, "eval_batch_size": 7, "do_eval": "true"},
+            "--eval_batch_size=7 is not a multiple of the 2 replicas",
         ),
     ],
 )

@@ -43,6 +43,7 @@ from bert_tf.checkpoints.sentence_transformers import (
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
 from bert_tf.files import place_for
+from bert_tf.run_record import check_seeds
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
@@ -97,6 +98,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
             return read(path)
     prefix = bundle_prefix(path)
     if prefix is None:
+        check_seeds(path)
         raise ValueError(_not_recognised(path))
     if is_model_garden(bundle_names(prefix)):
         return read_model_garden(prefix, config_file)

@@ -43,12 +43,13 @@ def with_sizes(
     if "jit_compile" not in given:
         training = dataclasses.replace(training, jit_compile=has_accelerator())
     replicas = strategy.num_replicas_in_sync
+    evaluates = training.do_eval or training.eval_steps or training.early_stopping_evaluations
     sizes = {
-        "eval_batch_size": training.eval_batch_size,
-        "predict_batch_size": tuning.predict_batch_size,
+        "eval_batch_size": (training.eval_batch_size, evaluates),
+        "predict_batch_size": (tuning.predict_batch_size, tuning.do_predict),
     }
-    for name, size in sizes.items():
-        if size % replicas:
+    for name, (size, is_used) in sizes.items():
+        if is_used and size % replicas:
             raise ValueError(f"--{name}={size} is not a multiple of the {replicas} replicas.")
     if not training.do_train:
         training = dataclasses.replace(training, gradient_accumulation_steps=1)

@@ -35,7 +35,7 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
-from bert_tf.run_record import check_seeds, recorded
+from bert_tf.run_record import recorded
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index, Manifest
 from bert_tf.served.answers import ServedAnswerer, ServedJointAnswerer
@@ -120,11 +120,7 @@ def load(
     folder = str(path if path.is_dir() else path.parent)
     check_is_finished(folder)
     is_masked_lm = HEADS.get(kind) == "masked_lm"
-    try:
-        checkpoint = read_checkpoint(path, tower="generator" if is_masked_lm else "")
-    except ValueError:
-        check_seeds(path)
-        raise
+    checkpoint = read_checkpoint(path, tower="generator" if is_masked_lm else "")
     if is_masked_lm:
         refuse_discriminator(checkpoint)
     checkpoint.check()

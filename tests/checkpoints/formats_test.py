@@ -141,6 +141,14 @@ def test_a_run_directory_and_a_checkpoint_in_it(tmp_path):
         assert_same(received, made)
 
 
+def test_the_runs_of_several_seeds_are_named(tmp_path):
+    for seed in ("seed-1", "seed-2"):
+        (tmp_path / seed).mkdir()
+        (tmp_path / seed / "model.ckpt-7.index").touch()
+    with pytest.raises(ValueError, match="run for each of several seeds.*seed-1, .*seed-2"):
+        read_checkpoint(tmp_path)
+
+
 def archive_of(folder, path, prefix):
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w") as archive:

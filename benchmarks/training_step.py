@@ -31,11 +31,13 @@ D, F, L, N = 512, 2048, 4, 8
 MATRIX = 2048  # the plain product is [2048, 2048] x [2048, 2048]
 
 
-def step_flops() -> float:
+def step_flops(
+    b: int = B, t: int = T, p: int = P, d: int = D, f: int = F, layers: int = L
+) -> float:
     """Counts the products of forward and backward: three times the forward's."""
-    layer = 2 * B * T * (4 * D * D + 2 * D * F) + 4 * B * T * T * D
-    heads = 2 * B * P * D * (D + V) + 2 * B * D * D
-    return 3.0 * (L * layer + heads)
+    layer = 2 * b * t * (4 * d * d + 2 * d * f) + 4 * b * t * t * d
+    heads = 2 * b * p * d * (d + V) + 2 * b * d * d
+    return 3.0 * (layers * layer + heads)
 
 
 def make_batch(b: int = B, t: int = T, p: int = P) -> dict[str, np.ndarray]:
@@ -190,9 +192,8 @@ STEPS = {
 PRODUCTS = {"numpy": numpy_product, "tensorflow": tensorflow_product}
 
 
-def work(name: str) -> None:
+def work(make_step: Callable[[], Callable[[], Any]]) -> None:
     """Runs one contestant: warms up, then makes a step for every line read."""
-    make_step = {**STEPS, **PRODUCTS}[name]
     reply, sys.stdout = sys.stdout, sys.stderr
     step = make_step()
     for _ in range(2):
@@ -207,10 +208,10 @@ def work(name: str) -> None:
 class Contestant:
     """A process that makes a step on request; `seconds` collects the times."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(self, name: str, command: list[str]) -> None:
         self.name, self.seconds = name, list[float]()
         self.process = subprocess.Popen(
-            [python, __file__, f"--worker={name}"],
+            [*command, f"--worker={name}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -231,11 +232,11 @@ class Contestant:
         return lines[-1] if lines else ""
 
 
-def compete(pythons: dict[str, str], rounds: int) -> dict[str, float]:
+def compete(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
     """Starts the contestants and returns the median seconds of each that works."""
     contestants = []
-    for name, python in pythons.items():
-        contestant = Contestant(name, python)
+    for name, command in commands.items():
+        contestant = Contestant(name, command)
         if contestant.is_ready:
             contestants.append(contestant)
         else:
@@ -255,11 +256,11 @@ def main() -> None:
     parser.add_argument("--worker", default="", help="Used by this program itself.")
     flags = parser.parse_args()
     if flags.worker:
-        work(flags.worker)
+        work({**STEPS, **PRODUCTS}[flags.worker])
         return
-    pythons = {name: sys.executable for name in (*STEPS, *PRODUCTS)}
-    pythons["garden"] = flags.garden_python or sys.executable
-    medians = compete(pythons, flags.rounds)
+    commands = {name: [sys.executable, __file__] for name in (*STEPS, *PRODUCTS)}
+    commands["garden"] = [flags.garden_python or sys.executable, __file__]
+    medians = compete(commands, flags.rounds)
     rates = {name: 2 * MATRIX**3 / medians[name] / 1e9 for name in PRODUCTS if name in medians}
     best = max(rates.values())
     print(

@@ -18,7 +18,7 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import TrainingConfig
-from bert_tf.files import typed_lines
+from bert_tf.files import check_writable, typed_lines
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
@@ -132,6 +132,8 @@ def check_flags() -> None:
             raise ValueError(f"--{name} is for vectors, which --mode=words does not use.")
     if DATA_DIR.value and QUERY.value:
         raise ValueError("--query and --data_dir exclude each other.")
+    if OUTPUT.value:
+        check_writable(OUTPUT.value, "output_file")
 
 
 def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:

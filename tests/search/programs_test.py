@@ -94,6 +94,11 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ("search", {}, "--index"),
         ("search", {"index": tmp_path}, "is no index"),
         ("search", {"index": tmp_path, "output_file": "x"}, "--output_file needs --data_dir"),
+        (
+            "search",
+            {"index": tmp_path, "data_dir": "d", "output_file": tmp_path},
+            f"--output_file={tmp_path} is a folder; name a file",
+        ),
         ("search", {"index": tmp_path, "rerank_k": 5}, "--rerank_k needs --rerank"),
         ("search", {"index": tmp_path, "fusion": "ranks"}, "--fusion needs --mode=hybrid"),
         *(

@@ -139,6 +139,8 @@ def check_flags() -> None:
 def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:
     """Prints the documents found for a query."""
     print(query)
+    if not ids:
+        print("      No document shares a word with it.")
     for place, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
         shown = text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
         print(f"{place:4}  {score:.4f}  {name}" + (f"\n      {shown}" if shown else ""))

@@ -173,6 +173,15 @@ def test_an_index_in_a_home_folder_that_no_shell_has_expanded(
     assert not (tmp_path / "~").exists()
 
 
+def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("bm25s")
+    pytest.importorskip("Stemmer")
+    batch = Batch(list(TEXTS), np.ones([3, 2]), list(TEXTS.values()))
+    build_index(tmp_path / "index", [batch], model="m")
+    done = run("search", index=tmp_path / "index", query="zebra", mode="words")
+    assert done.stdout.splitlines() == ["zebra", "      No document shares a word with it."]
+
+
 def test_what_is_left_when_the_end_fails(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ import dataclasses
 import errno
 import glob
 import logging as python_logging
+import os
 import pathlib
+import re
 import sys
 import traceback
 import typing
@@ -27,6 +29,7 @@ FILE_FLAGS = (
     "model",
     "teacher",
 )  # how names of flags with paths end
+CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # what NumPy says on a full disk
 
 # A program's --help shows the flags of its own module: those defined here belong to the caller.
 flags.disclaim_key_flags()
@@ -83,7 +86,10 @@ def from_flags(cls: type[ConfigType]) -> ConfigType:
       ValueError: for a value out of range, or a given flag without effect.
     """
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
-    made = cls.from_dict({name: flags.FLAGS[name].value for name in names})
+    values = {name: flags.FLAGS[name].value for name in names}
+    if "output_dir" in values:  # No shell expands --output_dir=~/run.
+        values["output_dir"] = os.path.expanduser(str(values["output_dir"]))  # noqa: PTH111
+    made = cls.from_dict(values)
     made.check_needs(given(cls))
     return made
 
@@ -157,9 +163,12 @@ def error_line(error: Exception) -> str | None:
     reason = (str(error).splitlines() or [""])[0]
     # TensorFlow's error by its name: a program without TensorFlow must not load it here.
     is_exhausted = type(error).__name__ == "ResourceExhaustedError"
-    # A file's own write says no more than "No space left on device".
-    if getattr(error, "errno", None) == errno.ENOSPC or is_exhausted and "No space" in reason:
-        return f"{error}. Free some space and run the same command again."
+    # A file's own write says no more than "No space left on device", that of an array less.
+    is_cut = isinstance(error, OSError) and CUT_ARRAY.fullmatch(reason) is not None
+    is_full = is_cut or getattr(error, "errno", None) == errno.ENOSPC
+    if is_full or is_exhausted and "No space" in reason:
+        what = "A file could not be written whole: " if is_cut else ""
+        return f"{what}{error}. Free some space and run the same command again."
     if isinstance(error, MemoryError) or is_exhausted:
         return (
             f"Out of memory ({reason or 'an allocation failed'}); use smaller batches (to train a "

@@ -106,10 +106,11 @@ def main(_: list[str]) -> None:
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
     with open_decompressed(FLAGS.input_file) as texts:
         num_texts = sum(1 for _ in texts)
-    with atomic_write(FLAGS.output_file) as file:
+    target = pathlib.Path(FLAGS.output_file).expanduser()
+    with atomic_write(target) as file:
         for line in json_lines(model, rows, num_texts, to_line):
             file.write(line + "\n")
-    size = pathlib.Path(FLAGS.output_file).stat().st_size
+    size = target.stat().st_size
     logging.info("Wrote %s, %.1f MB.", FLAGS.output_file, size / 1e6)
 
 
@@ -122,7 +123,7 @@ def check_flags() -> None:
         raise ValueError(
             f"--input_file {FLAGS.input_file} is not a file; give a file with one text per line."
         )
-    if pathlib.Path(FLAGS.output_file).exists():
+    if pathlib.Path(FLAGS.output_file).expanduser().exists():
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
     if FLAGS.pooling and FLAGS["layers"].present:
         raise ValueError("--pooling uses the last layer; leave --layers or --pooling out.")

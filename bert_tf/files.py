@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from typing import IO, Any
@@ -54,6 +55,24 @@ def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> p
             f"{path} is a mount point, where no folder can appear whole; name a new folder in it."
         )
     return path
+
+
+def check_writable(path: str | os.PathLike, flag: str) -> None:
+    """Finds out whether a file can be written, before the hours that make its content.
+
+    Raises:
+      ValueError: naming the flag, if it is a folder, or its folder cannot be written.
+    """
+    path = pathlib.Path(path).expanduser()
+    reason = "is a folder"
+    if not path.is_dir():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                return
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror})"
+    raise ValueError(f"--{flag}={path} {reason}; name a file in a writable folder.")
 
 
 def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:

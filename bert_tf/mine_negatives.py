@@ -22,6 +22,7 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.files import check_writable
 from bert_tf.fine_tuning_config import FineTuningConfig, RetrieverConfig
 
 FLAGS = flags.FLAGS
@@ -81,7 +82,7 @@ def main(_: list[str]) -> None:
 
     mining.mine(
         FLAGS.init_checkpoint,
-        FLAGS.output_file,
+        str(pathlib.Path(FLAGS.output_file).expanduser()),
         mining.Collection.read(
             FLAGS.data_dir,
             FLAGS.train_split,
@@ -111,8 +112,9 @@ def check_flags() -> None:
     for name in ("init_checkpoint", "output_file"):
         if not FLAGS[name].value:
             raise ValueError(f"--{name} is empty; give a model and a new file.")
-    if pathlib.Path(FLAGS.output_file).exists():
+    if pathlib.Path(FLAGS.output_file).expanduser().exists():
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
+    check_writable(FLAGS.output_file, "output_file")
     if bool(FLAGS.data_dir) == bool(FLAGS.train_file):
         raise ValueError("Give either a BEIR folder as --data_dir, or pairs as --train_file.")
     if FLAGS.range_max <= FLAGS.range_min:

@@ -71,13 +71,13 @@ flags.DEFINE_float(
 
 
 def main(_: list[str]) -> None:
-    if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
-        raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
     kind = FLAGS.kind or ("search" if FLAGS.index else "")
     if kind == "search" and FLAGS.precision != "float32":
         raise ValueError("--precision is not for --kind=search; --store makes its vectors smaller.")
     if kind == "search" and not FLAGS.index:
         raise ValueError("--kind=search needs the index of the documents; give --index.")
+    if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
+        raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
     output = pathlib.Path(FLAGS.output_dir).expanduser()
     version = FLAGS.version or next_version(output)
     check_new(output, version)

@@ -42,6 +42,9 @@ def test_errors_of_input_and_machine_are_one_line() -> None:
     )
     for error in full:
         assert "No space left on device. Free some space" in said(fail, error)
+    cut = OSError("9600 requested and 4064 written")  # NumPy's, of an array
+    assert said(fail, cut).startswith("A file could not be written whole: 9600 requested and 4064")
+    assert said(fail, cut).endswith("written. Free some space and run the same command again.")
     assert "nested too deeply" in said(json.loads, "[" * 100_000)
     assert said(fail, TypeError("a fault of the program")) is None
 
@@ -61,6 +64,13 @@ def test_the_flag_of_a_missing_file_is_named(tmp_path) -> None:
         assert said(Vocab.read, missing).endswith(f" (--eval_file={missing})")
         assert "--" not in said(Vocab.read, there)  # is there, and not UTF-8
         assert said(fail, ValueError(f"--eval_file={missing}: none")).count("eval_file") == 1
+
+
+def test_the_home_folder_of_an_output_dir(monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    with flagsaver.flagsaver():
+        flags.FLAGS(["program", "--output_dir=~/run"])
+        assert config_flags.from_flags(TrainingConfig).output_dir == "/home/ada/run"
 
 
 def test_given_flags_without_effect_are_refused_recorded_ones_are_not() -> None:

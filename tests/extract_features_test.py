@@ -111,7 +111,7 @@ def extract(folder, output, *arguments, **flags) -> tuple[int, str]:
     return done.returncode, done.printed
 
 
-def test_program_writes_features_in_the_layout_of_the_original(folder):
+def test_program_writes_features_in_the_layout_of_the_original(folder, monkeypatch):
     layers = [-1, 0, -3]
     status, printed = extract(folder, "features.jsonl", "--layers=-1,0,-3", batch_size=3)
     assert status == 0, printed
@@ -132,7 +132,8 @@ def test_program_writes_features_in_the_layout_of_the_original(folder):
             assert [layer["index"] for layer in feature["layers"]] == layers
             values = np.array([layer["values"] for layer in feature["layers"]])
             np.testing.assert_allclose(values, hidden[layers, position], rtol=0, atol=1e-5)
-    status, printed = extract(folder, "features.jsonl")
+    monkeypatch.setenv("HOME", str(folder))
+    status, printed = extract(folder, "features.jsonl", output_file="~/features.jsonl")
     assert status == 1 and "features.jsonl exists; delete it or name another." in printed
 
 

@@ -11,6 +11,7 @@ from bert_tf.search.reranker import Reranker
 from bert_tf.tasks.embedding_examples import read_embedding_examples
 from bert_tf.tasks.mining import Collection, Rules, mine
 from tests.programs import fail, run
+from tests.tasks.beir_test import write
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")
@@ -76,6 +77,27 @@ def test_a_rerankers_scores_decide(model, tmp_path):
     assert not any(text.endswith("mice") for text in lines[0]["negatives"])
 
 
+def test_negatives_are_texts_and_differ(model, tmp_path):
+    """A corpus may hold documents without text, and a text twice."""
+    corpus = ["the owl eats mice", "", "the bee", "the bee", "the owl eats mice", "the fox"]
+    corpus = [{"_id": str(place), "text": text} for place, text in enumerate(corpus)]
+    queries = [{"_id": name, "text": name} for name in ("the owl", "the fox")]
+    write(tmp_path, corpus, queries, "the owl\t0\t1\nthe owl\t1\t1\nthe fox\t1\t1\n")
+    found = Collection.read(str(tmp_path), "test", "", ("", ""))
+    assert found.queries == ["the owl"] and found.positives == [[0]]
+    mine(str(model), str(tmp_path / "mined.jsonl"), found, Rules())
+    line = json.loads((tmp_path / "mined.jsonl").read_text())
+    assert sorted(line["negatives"]) == ["the bee", "the fox"]
+
+
+def test_a_reranker_that_cannot_be_read_ends_before_texts_are_embedded(model, tmp_path):
+    with (
+        mock.patch.object(BertEmbedder, "encode_document", side_effect=AssertionError),
+        pytest.raises(ValueError, match="not a cross-encoder"),
+    ):
+        lines_of(model, tmp_path, Rules(), reranker=str(model))
+
+
 def test_rules():
     ranked, scores = [5, 3, 8, 1], {5: 0.9, 3: 0.8, 8: 0.5, 1: 0.2}
 
@@ -103,10 +125,14 @@ def refuse(**values):
     return fail(run("mine_negatives", **values))
 
 
-def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path):
+def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     good = {"init_checkpoint": "m", "output_file": tmp_path / "o", "data_dir": "d"}
     assert "--output_file is empty" in refuse(**{**good, "output_file": ""})
     assert "either a BEIR folder" in refuse(**{**good, "data_dir": ""})
     assert "make it larger" in refuse(**good, range_min=5, range_max=5)
     (tmp_path / "o").write_text("")
     assert "exists" in refuse(**good)
+    assert "exists" in refuse(**{**good, "output_file": "~/o"})
+    within = {**good, "output_file": tmp_path / "o" / "mined.jsonl"}
+    assert "mined.jsonl cannot be written (File exists); name a file" in refuse(**within)

@@ -138,9 +138,12 @@ class BertEmbedder(FromPretrained, keras.Model):
           float32 [N, D].
 
         Raises:
-          ValueError: if the model has no vocabulary, no prompt with that name, or `texts` is a
-            single string, or holds something else, which is named with its index.
+          ValueError: if the model has no vocabulary, no prompt with that name, `texts` is a
+            single string, or holds something else, which is named with its index, or `batch_size`
+            is below 1.
         """
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
         if isinstance(texts, Iterator):
             texts = list(texts)
         if isinstance(texts, str) or len(texts):

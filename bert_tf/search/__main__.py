@@ -18,7 +18,7 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import TrainingConfig
-from bert_tf.files import typed_lines
+from bert_tf.files import check_writable, typed_lines
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
@@ -132,11 +132,15 @@ def check_flags() -> None:
             raise ValueError(f"--{name} is for vectors, which --mode=words does not use.")
     if DATA_DIR.value and QUERY.value:
         raise ValueError("--query and --data_dir exclude each other.")
+    if OUTPUT.value:
+        check_writable(OUTPUT.value, "output_file")
 
 
 def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:
     """Prints the documents found for a query."""
     print(query)
+    if not ids:
+        print("      No document shares a word with it.")
     for place, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
         shown = text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
         print(f"{place:4}  {score:.4f}  {name}" + (f"\n      {shown}" if shown else ""))

@@ -70,7 +70,7 @@ class Bm25:
           ValueError: k above the number of documents.
         """
         if not 1 <= k <= self._count:
-            raise ValueError(f"k is {k}, but there are {self._count} documents; give fewer.")
+            raise ValueError(f"k is {k}, but there are {self._count} documents; give 1 to as many.")
         pairs = list(map(with_pairs, queries))
         words = self._library.tokenize(pairs, return_ids=False, **self._tokens)
         scores, places = np.empty([len(queries), k], np.float32), np.empty([len(queries), k], int)

@@ -186,17 +186,25 @@ class Index:
         return self.rescore(queries, rows, k) if self._exact else (scores, rows)
 
     def check_k(self, k: int) -> None:
-        """Raises ValueError if there are fewer documents."""
+        """Raises ValueError if it is below 1, or there are fewer documents."""
         if not 1 <= k <= len(self):
-            raise ValueError(f"k is {k}, but {self.folder} has {len(self)} documents; give fewer.")
+            raise ValueError(
+                f"k is {k}, but {self.folder} has {len(self)} documents; give 1 to as many."
+            )
 
     def as_queries(self, queries: np.ndarray) -> np.ndarray:
         """Returns queries as the index compares them, float32 [Q, D].
 
         Raises:
-          ValueError: if they are of another dimension.
+          ValueError: if they are of another dimension, or a single vector.
         """
-        if queries.ndim != 2 or queries.shape[1] != self.manifest.dimension:
+        queries = np.asarray(queries)
+        if queries.ndim != 2:
+            raise ValueError(
+                f"queries are of shape {queries.shape}; expected [Q, {self.manifest.dimension}], a "
+                "row for each."
+            )
+        if queries.shape[1] != self.manifest.dimension:
             raise ValueError(
                 f"queries are of shape {queries.shape}, but {self.folder} holds vectors of "
                 f"{self.manifest.dimension} numbers; both must come from one model."
@@ -305,14 +313,23 @@ def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: 
     with _locked(folder, folder / ".lock"):
         index = Index(folder, model)
         before = index.manifest
-        for path in folder.iterdir():  # of an addition that was killed
-            if path.suffix in (".npy", ".utf8") and path.name not in before.files:
-                path.unlink()
-        after = _write_segments(folder, before, batches, set(index.ids))
+        _remove_left(folder, before)  # of an addition that was killed
+        try:
+            after = _write_segments(folder, before, batches, set(index.ids))
+        except BaseException:
+            _remove_left(folder, before)  # A full disk would stay full.
+            raise
         if after.segments == before.segments:
             raise ValueError(f"There is no document to add to {folder}; the input is empty.")
         after.write(folder)
     return after
+
+
+def _remove_left(folder: pathlib.Path, manifest: Manifest) -> None:
+    """Deletes the files of segments that the manifest does not name."""
+    for path in folder.iterdir():
+        if path.suffix in (".npy", ".utf8") and path.name not in manifest.files:
+            path.unlink()
 
 
 @contextlib.contextmanager
@@ -352,6 +369,8 @@ def _write_segments(
     """Writes documents in segments after those that are there; returns the manifest with them."""
     held: list[Batch] = []
     for batch in batches:
+        if not len(batch.ids):
+            continue
         vectors = np.asarray(batch.vectors, np.float32)
         manifest = _checked(manifest, batch, vectors, seen)
         held.append(batch._replace(vectors=_prepared(vectors, manifest.similarity)))
@@ -377,7 +396,13 @@ def _checked(manifest: Manifest, batch: Batch, vectors: np.ndarray, seen: set[st
         raise ValueError(
             f"The index keeps {'' if manifest.has_texts else 'no '}texts; give documents alike."
         )
+    if batch.texts is not None and len(batch.texts) != len(batch.ids):
+        raise ValueError(
+            f"{len(batch.ids)} documents came with {len(batch.texts)} texts; give one each."
+        )
     for name, is_finite in zip(batch.ids, np.isfinite(vectors).all(axis=1), strict=True):
+        if not isinstance(name, str):
+            raise ValueError(f"A document id is {name!r}, expected a string; give str({name!r}).")
         if name in seen or not name:
             what = "comes twice" if name else "is empty"
             raise ValueError(f"The document id {name!r} {what}; every document has its own.")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
+from bert_tf.data.columns import read_texts
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.text_model import TextModel
 from bert_tf.text.packing import PackedText, pack_pair
@@ -72,5 +73,10 @@ class Reranker(TextModel):
         return 1 / (1 + np.exp(-logits)) if self.activation == "sigmoid" else logits
 
     def rank(self, query: str, documents: Sequence[str]) -> np.ndarray:
-        """Returns the places of the documents, the best first, int64 [N]; equal ones keep order."""
+        """Returns the places of the documents, the best first, int64 [N]; equal ones keep order.
+
+        Raises:
+          ValueError: if `documents` is a single string, or holds something else.
+        """
+        documents = read_texts(documents, "documents") if len(documents) else []
         return np.argsort(-self.logits([(query, text) for text in documents]), kind="stable")

@@ -8,11 +8,12 @@ import numpy as np
 
 from bert_tf.search.bm25 import Bm25
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.faiss_index import FaissIndex
+from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index, Manifest
 from bert_tf.search.reranker import Reranker
 
+MODES, FUSIONS = ("vectors", "words", "hybrid"), ("ranks", "weights")
 HYBRID_K = 100  # documents that each part of a hybrid search finds, if fewer are asked for
 
 
@@ -38,7 +39,8 @@ class Searcher:
       max_seq_length: pieces of a query; 0: what the model says.
 
     Raises:
-      ValueError: if the index is of another model or damaged, or lacks the texts that are needed.
+      ValueError: if the index is of another model or damaged, or lacks the texts that are needed;
+        or an argument is none of these.
     """
 
     def __init__(
@@ -54,6 +56,15 @@ class Searcher:
         rerank_k: int = 100,
         max_seq_length: int = 0,
     ) -> None:
+        given = {"mode": (mode, MODES), "fusion": (fusion, FUSIONS), "faiss": (faiss, ("", *KINDS))}
+        for name, (value, known) in given.items():
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}, expected one of {', '.join(known)}.")
+        if not 0 <= vector_weight <= 1 or rerank_k < 1:
+            raise ValueError(
+                f"vector_weight is {vector_weight} and rerank_k {rerank_k}; expected 0 to 1, and 1 "
+                "or more."
+            )
         manifest = Manifest.read(pathlib.Path(folder))
         fingerprint = ""
         if mode != "words":
@@ -92,8 +103,10 @@ class Searcher:
         logits. Documents behind those that the reranker reads have its lowest logit less 1, 2, ...
 
         Raises:
-          ValueError: k above the number of documents.
+          ValueError: k above the number of documents, or a single string.
         """
+        if isinstance(queries, str):
+            raise ValueError(f"queries is the string {queries!r:.80}, expected a list of them.")
         self.index.check_k(k)
         if self._reranker is None:
             return self._find(queries, k)

@@ -10,6 +10,7 @@ import numpy as np
 from bert_tf.checkpoints.embedding import MOST_PIECES
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.sentence_transformers import splade_length
+from bert_tf.data.columns import read_texts
 from bert_tf.modeling.splade import BertSplade
 from bert_tf.modeling.text_model import TextModel
 from bert_tf.modeling.with_preprocessor import folder_of
@@ -98,8 +99,12 @@ class SparseEncoder(TextModel):
         return cls(model, tokenizer, **sizes)
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:
-        """Returns the vectors of texts, in their order."""
-        packed = [self.pack(text) for text in texts]
+        """Returns the vectors of texts, in their order.
+
+        Raises:
+          ValueError: if `texts` is a single string, or holds something else.
+        """
+        packed = [self.pack(text) for text in (read_texts(texts) if len(texts) else [])]
         return SparseVectors.from_pieces(self.run(packed, sparse_row))
 
     def explain(
@@ -137,7 +142,7 @@ class SparseIndex:
           ValueError: k above the number of documents.
         """
         if not 1 <= k <= self._count:
-            raise ValueError(f"k is {k}, but there are {self._count} documents; give fewer.")
+            raise ValueError(f"k is {k}, but there are {self._count} documents; give 1 to as many.")
         scores, places = np.empty([len(queries), k], np.float32), np.empty([len(queries), k], int)
         rows = np.arange(self._count)[None]
         for index in range(len(queries)):  # One after the other: all need [Q, N] numbers.

@@ -4,7 +4,7 @@
   queries.jsonl     {"_id": "0", "text": "..."} a line
   qrels/SPLIT.tsv   query-id, corpus-id, score: a header, then a judgment a line
 
-The JSONL files may be compressed (.xz, .gz, .bz2). Reference: Thakur et al. 2021, "BEIR".
+The files may be compressed (.xz, .gz, .bz2). Reference: Thakur et al. 2021, "BEIR".
 """
 
 import os
@@ -41,13 +41,10 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
     folder = pathlib.Path(folder).expanduser()
     documents = dict(read_documents(find(folder, "corpus.jsonl")))
     queries = dict(read_queries(find(folder, "queries.jsonl")))
-    path = pathlib.Path(folder, "qrels", f"{split}.tsv")
-    if not path.is_file():
-        there = sorted(file.stem for file in path.parent.glob("*.tsv"))
-        raise ValueError(f"{path} is missing; the splits of {folder} are {there}.")
+    path = find_judgments(folder, split)
     qrels: dict[str, dict[str, int]] = {}
     first: dict[str, str] = {}  # where a query is first judged
-    for where, query, document, grade in _judgments(str(path)):
+    for where, query, document, grade in _judgments(path):
         for kind, name, known in (("query", query, queries), ("document", document, documents)):
             if name not in known:
                 file = "queries.jsonl" if kind == "query" else "corpus.jsonl"
@@ -59,6 +56,8 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
             raise ValueError(f"{where} judges document {document!r} of query {query!r} again.")
         qrels[query][document] = grade
         first.setdefault(query, where)
+    if not qrels:
+        raise ValueError(f"{path} has no judgment; expected lines of {', '.join(_HEADER)}.")
     for query, grades in qrels.items():
         if max(grades.values()) <= 0:
             raise ValueError(
@@ -82,6 +81,23 @@ def find(folder: str | os.PathLike, name: str) -> str:
     raise ValueError(
         f"{folder} has no {name} (nor {name}.xz, .gz, .bz2); a BEIR folder has corpus.jsonl, "
         "queries.jsonl and qrels/SPLIT.tsv."
+    )
+
+
+def find_judgments(folder: str | os.PathLike, split: str) -> str:
+    """Returns the path of the judgments of a split.
+
+    Raises:
+      ValueError: listing the splits, if there are none.
+    """
+    folder = pathlib.Path(folder, "qrels")
+    for ending in _ENDINGS:
+        path = pathlib.Path(folder, f"{split}.tsv{ending}")
+        if path.is_file():
+            return str(path)
+    there = {f.name.partition(".tsv")[0] for e in _ENDINGS for f in folder.glob(f"*.tsv{e}")}
+    raise ValueError(
+        f"{folder / split}.tsv is missing; the splits of {folder.parent} are {sorted(there)}."
     )
 
 

@@ -158,7 +158,7 @@ def make_scored_examples(
     """Packs scored pairs; both texts are taken as queries, since neither looks for the other.
 
     Raises:
-      ValueError: if there are no scores, or negatives.
+      ValueError: if there are no scores, or negatives, or all scores are equal.
     """
     for example in examples:
         if len(example.scores) != 1 or example.negatives:
@@ -166,6 +166,11 @@ def make_scored_examples(
                 f"{example.source}: expected a pair of texts with a score; give a collection of "
                 f"documents to search as --data_dir."
             )
+    if len({example.scores[0] for example in examples}) < 2:
+        raise ValueError(
+            f"{examples[0].source}: all {len(examples)} pairs have the score "
+            f"{examples[0].scores[0]:g}; a correlation needs two different ones."
+        )
     pairs = [[packer.add("query", text) for text in (e.query, e.positive)] for e in examples]
     scores = np.array([example.scores[0] for example in examples], np.float64)
     return ScoredExamples(packer.rows(), np.array(pairs, np.int64), scores, packer.num_cut)

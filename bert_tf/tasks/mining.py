@@ -34,12 +34,15 @@ class Collection(NamedTuple):
         if data_dir:
             beir = read_beir(data_dir, split)
             names = {name: place for place, name in enumerate(beir.documents)}
-            found = [
-                [names[name] for name, grade in grades.items() if grade > 0]
-                for grades in beir.qrels.values()
-            ]
-            queries = [beir.queries[name] for name in beir.qrels]
-            return cls(list(beir.documents.values()), queries, found)
+            found = []
+            for query, grades in beir.qrels.items():
+                # A document without title and text, as some collections have, answers nothing.
+                answers = [n for n, grade in grades.items() if grade > 0 and beir.documents[n]]
+                if answers:
+                    found.append((beir.queries[query], [names[name] for name in answers]))
+            if not found:
+                raise ValueError(f"{data_dir}: all relevant documents of {split} are empty.")
+            return cls(list(beir.documents.values()), *map(list, zip(*found, strict=True)))
         places: dict[str, int] = {}
         by_query: dict[str, list[int]] = {}
         for example in read_embedding_examples(train_file, "--train_file", *columns):
@@ -120,6 +123,7 @@ def mine(
     """
     given: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
     model = BertEmbedder.from_pretrained(path, **given)
+    judge = Reranker.from_pretrained(reranker, batch_size=batch_size) if reranker else None
     logging.info("Embedding %d documents.", len(collection.documents))
     documents = model.encode_document(collection.documents, batch_size=batch_size)
     queries = model.encode_query(collection.queries, batch_size=batch_size)
@@ -127,19 +131,18 @@ def mine(
     most = max(map(len, collection.positives))
     depth = min(len(documents), rules.range_max + most)
     _, rows = top_k(queries, documents, depth)
-    judge = Reranker.from_pretrained(reranker, batch_size=batch_size) if reranker else None
     num_lines = num_found = 0
     with atomic_write(output_file) as file:
         for number, (query, positives) in enumerate(
             zip(collection.queries, collection.positives, strict=True)
         ):
-            texts = {collection.documents[place] for place in positives}
-            ranked = [
-                int(row)
-                for row in rows[number]
-                # Nor another document of the same text, nor the query itself.
-                if collection.documents[row] not in texts and collection.documents[row] != query
-            ][: rules.range_max]
+            # No text twice, nor that of an answer, the query itself or none.
+            seen = {collection.documents[place] for place in positives} | {query, ""}
+            others: dict[str, int] = {}
+            for row in rows[number].tolist():
+                if (text := collection.documents[row]) not in seen:
+                    others.setdefault(text, row)
+            ranked = list(others.values())[: rules.range_max]
             looked_at = [*ranked, *positives]
             if judge:
                 pairs = [(query, collection.documents[place]) for place in looked_at]

@@ -146,6 +146,8 @@ def _documents(
                 f"{where} has {', '.join(map(str, row))}; expected query with positive and "
                 "negatives, with document and label, or with documents and labels."
             )
+        if both := next((text for text in negatives if text in positives), ""):
+            raise ValueError(f"{where}: {both!r:.80} is both a positive and a negative; keep one.")
         texts = positives + negatives
         labels = [1.0] * len(positives) + [0.0] * len(negatives)
         scores = _numbers(row["scores"], "scores", where) if row.get("scores") else []

@@ -170,7 +170,12 @@ def by_length(
 
     Returns:
       The results in the order of the rows.
+
+    Raises:
+      ValueError: if `batch_size` is below 1.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     results: dict[int, Result] = {}
     for start in range(0, len(order), batch_size):

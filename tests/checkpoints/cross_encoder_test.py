@@ -31,6 +31,9 @@ def test_equals_sentence_transformers(source: pathlib.Path) -> None:
     query, documents = pairs[0][0], [pair[1] for pair in pairs[:5]]
     logits = model.logits([(query, text) for text in documents])
     assert model.rank(query, documents).tolist() == np.argsort(-logits).tolist()
+    assert model.rank(query, []).shape == (0,)
+    with pytest.raises(ValueError, match="documents is the string 'abc', expected a list"):
+        model.rank(query, "abc")
 
 
 def test_there_and_back(source: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -172,6 +172,9 @@ def test_what_is_no_text_is_named_before_anything_is_computed():
     for texts, message in ((["a", None], r"texts\[1\] is None"), ("a b", "texts is the string")):
         with pytest.raises(ValueError, match=message):
             embedder.encode(texts)
+    for size in (0, -1):  # -1 would leave zeros.
+        with pytest.raises(ValueError, match=f"batch_size is {size}, expected 1 or more"):
+            embedder.encode(["a"], batch_size=size)
     assert embedder.encode([]).shape == (0, embedder.dimension)
     two = embedder.encode(["a", "b"])
     np.testing.assert_array_equal(embedder.encode(text for text in ("a", "b")), two)

@@ -13,6 +13,7 @@ from tests.programs import fail, run
         ({"model_dir": ""}, "Give a trained model as --model_dir"),
         ({"output_dir": ""}, "and a folder as --output_dir"),
         ({"kind": "search"}, "--kind=search needs the index"),
+        ({"kind": "search", "model_dir": ""}, "--kind=search needs the index"),
         ({"kind": "search", "index": "i", "precision": "bfloat16"}, "--precision is not for"),
         ({"kind": "classifier", "top_k": 3}, "--top_k is for fill_mask, not for"),
         ({"kind": "tagger", "index": "i"}, "--index is for search, not for"),

@@ -115,7 +115,10 @@ def test_an_addition_that_fails_changes_nothing(tmp_path: pathlib.Path) -> None:
         add_to_index(folder, [*batches(40, 80), *batches(29, 30)], model="m")
     assert (folder / "manifest.json").read_bytes() == before
     assert len(Index(folder)) == 30
-    add_to_index(folder, batches(100, 105), model="m")  # over the files of the failed one
+    there = {".lock", "manifest.json", *Index(folder).manifest.files}
+    assert {path.name for path in folder.iterdir()} <= there  # The failed one leaves no file.
+    (folder / "ids-00002.utf8").write_bytes(b"of one that was killed")
+    add_to_index(folder, batches(100, 105), model="m")
     assert Index(folder).ids[-1] == "d104"
 
 
@@ -131,6 +134,12 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
         build(Batch(["a"], np.ones([1, 3])), Batch(["b"], np.ones([1, 4])))
     with pytest.raises(ValueError, match="no document to put"):
         build()
+    with pytest.raises(ValueError, match="no document to put"):
+        build(Batch([], np.ones([0, 3])))
+    with pytest.raises(ValueError, match="2 documents came with 1 texts"):
+        build(Batch(["a", "b"], np.ones([2, 3]), ["text"]))
+    with pytest.raises(ValueError, match="id is 7, expected a string"):
+        build(Batch([7], np.ones([1, 3])))
     with pytest.raises(ValueError, match="too large for float16"):
         build(Batch(["a"], np.full([1, 3], 1e6)), dtype="float16", similarity="dot")
     assert not (tmp_path / "index").exists()
@@ -149,8 +158,11 @@ def test_an_index_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     found = Index(tmp_path / "index", "one")
     with pytest.raises(ValueError, match=r"shape \(1, 9\), but .* vectors of 8 numbers"):
         found.search(np.ones([1, 9]), 1)
-    with pytest.raises(ValueError, match="k is 6, but .* has 5 documents"):
-        found.search(np.ones([1, 8]), 6)
+    with pytest.raises(ValueError, match=r"shape \(8,\); expected \[Q, 8\]"):
+        found.search(np.ones([8]).tolist(), 1)
+    for k in (6, 0):
+        with pytest.raises(ValueError, match=f"k is {k}, but .* has 5 documents; give 1 to as"):
+            found.search(np.ones([1, 8]), k)
 
 
 @pytest.mark.parametrize("name", ["vectors-00000.npy", "ids-00000.utf8", "texts-00000.ends.npy"])

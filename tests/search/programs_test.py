@@ -94,6 +94,11 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
         ("search", {}, "--index"),
         ("search", {"index": tmp_path}, "is no index"),
         ("search", {"index": tmp_path, "output_file": "x"}, "--output_file needs --data_dir"),
+        (
+            "search",
+            {"index": tmp_path, "data_dir": "d", "output_file": tmp_path},
+            f"--output_file={tmp_path} is a folder; name a file",
+        ),
         ("search", {"index": tmp_path, "rerank_k": 5}, "--rerank_k needs --rerank"),
         ("search", {"index": tmp_path, "fusion": "ranks"}, "--fusion needs --mode=hybrid"),
         *(
@@ -166,6 +171,15 @@ def test_an_index_in_a_home_folder_that_no_shell_has_expanded(
     assert Embedder.lengths == [12, 12] and Index("~/index").manifest.max_seq_length == 12
     assert Index(tmp_path / "index").ids == ["a", "b"]
     assert not (tmp_path / "~").exists()
+
+
+def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("bm25s")
+    pytest.importorskip("Stemmer")
+    batch = Batch(list(TEXTS), np.ones([3, 2]), list(TEXTS.values()))
+    build_index(tmp_path / "index", [batch], model="m")
+    done = run("search", index=tmp_path / "index", query="zebra", mode="words")
+    assert done.stdout.splitlines() == ["zebra", "      No document shares a word with it."]
 
 
 def test_what_is_left_when_the_end_fails(

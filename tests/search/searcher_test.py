@@ -94,6 +94,26 @@ def test_documents_behind_those_that_a_reranker_reads_keep_their_order(folder):
     assert found(folder, mode="words", reranker="ce", rerank_k=2) == ([1.0, 0.0, -1.0], "bdc")
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"mode": "word"}, "mode is 'word', expected one of vectors, words, hybrid"),
+        ({"mode": "hybrid", "fusion": "rrf"}, "fusion is 'rrf', expected one of ranks, weights"),
+        ({"faiss": "ivf"}, "faiss is 'ivf', expected one of"),
+        ({"mode": "hybrid", "vector_weight": 3.0}, "vector_weight is 3.0"),
+        ({"reranker": "ce", "rerank_k": 0}, "rerank_k 0"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(folder, options, named):
+    with pytest.raises(ValueError, match=named):
+        Searcher(folder, **options)
+
+
+def test_a_single_string_is_no_list_of_queries(folder):
+    with pytest.raises(ValueError, match="queries is the string 'abcd', expected a list"):
+        Searcher(folder, mode="words").search("abcd", 1)
+
+
 def test_words_that_no_document_has_find_none_to_rerank(folder, monkeypatch):
     monkeypatch.setitem(globals(), "WORDS", np.zeros(4, np.float32))
     assert found(folder, mode="words", reranker="ce") == ([], "")

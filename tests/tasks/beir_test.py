@@ -41,11 +41,21 @@ def test_a_header_may_be_missing(tmp_path: pathlib.Path) -> None:
     assert read_beir(tmp_path, "test").qrels == {"q1": {"d1": 1}}
 
 
+def test_judgments_may_be_compressed(tmp_path: pathlib.Path) -> None:
+    write(tmp_path)
+    path = tmp_path / "qrels" / "test.tsv"
+    path.with_name("dev.tsv.xz").write_bytes(lzma.compress(path.read_bytes()))
+    assert read_beir(tmp_path, "dev") == read_beir(tmp_path, "test")
+    with pytest.raises(ValueError, match=r"train.tsv is missing; the splits .* \['dev', 'test'\]"):
+        read_beir(tmp_path, "train")
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
         ({"qrels": QRELS + "q9\td1\t1\n"}, "test.tsv line 4 names query 'q9'"),
         ({"qrels": QRELS + "q1\td9\t1\n"}, "test.tsv line 4 names document 'd9'"),
+        ({"qrels": "query-id\tcorpus-id\tscore\n"}, "test.tsv has no judgment; expected lines of"),
         ({"qrels": QRELS + "q2\td1\t1\n"}, "test.tsv line 4 judges document 'd1'"),
         ({"qrels": QRELS + "q1\td1\t0\n"}, "test.tsv line 4: query 'q1' has no relevant"),
         ({"qrels": QRELS + "q1\td1\tyes\n"}, "test.tsv line 4: the score is 'yes'"),

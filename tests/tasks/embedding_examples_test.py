@@ -2,10 +2,16 @@
 
 import gzip
 import json
+from unittest import mock
 
 import pytest
 
-from bert_tf.tasks.embedding_examples import read_beir_examples, read_embedding_examples
+from bert_tf.tasks.embedding import make_scored_examples
+from bert_tf.tasks.embedding_examples import (
+    EmbeddingExample,
+    read_beir_examples,
+    read_embedding_examples,
+)
 
 
 def write(path, *rows):
@@ -142,3 +148,14 @@ def test_beir_folder(tmp_path):
     (tmp_path / "qrels" / "train.tsv").write_text(lines)
     found = [tuple(e)[:4] for e in read_beir_examples(str(tmp_path), "train")]
     assert found == [("who", "T one", ("two",), ())]
+
+
+def test_equal_scores_have_no_correlation():
+    for count in (1, 2):
+        examples = [
+            EmbeddingExample("a", "b", (), (0.5,), f"dev.csv line {n}") for n in range(count)
+        ]
+        with pytest.raises(
+            ValueError, match=f"dev.csv line 0: all {count} pairs have the score 0.5"
+        ):
+            make_scored_examples(mock.Mock(), examples)

@@ -53,6 +53,7 @@ def test_numbered_negatives_stand_in_the_order_of_their_numbers(tmp_path: pathli
 @pytest.mark.parametrize(
     ("row", "named"),
     [
+        ({"query": "q", "positive": "a", "negatives": ["b", "a"]}, "'a' is both a positive and a"),
         ({"query": "q", "positive": " "}, "line 1: positive is ' '"),
         ({"positive": "a"}, "line 1: query is None"),
         ({"query": "q", "text": "a"}, "line 1 has query, text; expected"),

@@ -8,6 +8,7 @@ import pytest
 
 from bert_tf.text.packing import (
     PackedText,
+    by_length,
     pack,
     pack_pair,
     pack_windows,
@@ -188,3 +189,10 @@ def test_two_separators_by_hand():
     batch = pad_batch([pack(bpe, [5], [], 8), pack(bpe, [5, 6], [7], 8)], bpe.pad_id)
     assert batch["input_word_ids"][0].tolist() == [cls, 5, sep] + [bpe.pad_id] * 4
     assert batch["input_mask"].sum(axis=1).tolist() == [3, 7]
+
+
+def test_rows_by_length_need_a_batch_size() -> None:
+    assert by_length([1, 3, 2], 2, lambda rows: rows) == [0, 1, 2]
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"batch_size is {size}, expected 1 or more"):
+            by_length([1, 3, 2], size, lambda rows: rows)

@@ -82,3 +82,12 @@ def stage_of(training: TrainingConfig, batch: int) -> Stage:
     end = (index + 1) * length if index < doublings else None
     # The stages before: length * start * (1 + 2 + 4 + ...) examples.
     return Stage(size, index * length, end, length * start * (2**index - 1) // size)
+
+
+def batches_left(training: TrainingConfig, batch: int, end: int, size: int) -> float:
+    """Returns how many batches of `size` hold the examples from a batch to `end`."""
+    if not training.batch_ramp_steps:
+        return end - batch
+    stages = [(stage_of(training, number), number) for number in (batch, end)]
+    before, after = (stage.place(number) * stage.batch_size for stage, number in stages)
+    return (after - before) / size

@@ -115,8 +115,8 @@ class Progress:
         """True if nothing was logged for a while."""
         return time.monotonic() - self._last_line > self.PATIENCE_SECONDS
 
-    def show(self, step: int, values: dict[str, Any]) -> None:
-        """Prints one line."""
+    def show(self, step: int, values: dict[str, Any], steps_left: float) -> None:
+        """Prints one line; `steps_left` are steps as long as the present ones."""
         self._last_line = time.monotonic()
         # Of a run with a budget of minutes the total is known after some steps.
         parts = [f"step {step}/{self.total_steps}" if self.total_steps else f"step {step}"]
@@ -130,7 +130,7 @@ class Progress:
             if "share_of_peak" in rates:
                 parts.append(f"{rates['share_of_peak']:.0%} of peak")
             if self.total_steps:
-                parts.append(f"{duration((self.total_steps - step) * self.step_seconds)} left")
+                parts.append(f"{duration(steps_left * self.step_seconds)} left")
         else:
             parts.append(f"first step took {self.compile_seconds:.0f} s, compilation included")
         logging.info("%s", "  ".join(parts))

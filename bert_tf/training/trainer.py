@@ -20,7 +20,7 @@ from bert_tf.data.packed_rows import pack_batch
 from bert_tf.files import atomic_write
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.bad_steps import BadSteps, LossGuard
-from bert_tf.training.batch_ramp import Stage, stage_of
+from bert_tf.training.batch_ramp import Stage, batches_left, stage_of
 from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
 from bert_tf.training.clock import FAR_AWAY, Clock
 from bert_tf.training.distribution import (
@@ -366,11 +366,16 @@ class Trainer:
     def _report(self, row: dict[str, float], scalars: Scalars) -> None:
         line = self.log.add(self.step, row)
         if line:
-            self.progress.show(self.step, line)
+            self._show(line)
             rates = {**self.progress.rates(), **self.progress.spent()}
             scalars.write(self.step, {**line, **rates})
         elif self.progress.is_due():
-            self.progress.show(self.step, ratios(row, self.task.sum_names, self.task.loss_names))
+            self._show(ratios(row, self.task.sum_names, self.task.loss_names))
+
+    def _show(self, values: dict[str, float]) -> None:
+        end, size = self.progress.total_steps, self.progress.batch_size
+        left = batches_left(self.config, self.step, end, size) if end else 0
+        self.progress.show(self.step, values, left)
 
     def _plan(self) -> None:
         """Lets the clock decide which step is the last.

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TrainingConfig
-from bert_tf.training.batch_ramp import check_ramp, stage_of
+from bert_tf.training.batch_ramp import batches_left, check_ramp, stage_of
 from bert_tf.training.metrics_log import read_metrics
 from tests.training import trainer_test
 from tests.training.toy_task import TOY, ToyTask, toy_batch
@@ -39,6 +39,14 @@ def test_no_example_is_left_out_or_repeated(start, steps):
         assert stage.place(batch) * stage.batch_size == first
         first += stage.batch_size
     assert stage.batch_size == 1024
+
+
+def test_batches_of_one_size_that_are_left():
+    training = config(batch_ramp_start=256, batch_ramp_steps=16)
+    # From 4 to 20: four of 256, eight of 512, four of 1,024.
+    assert batches_left(training, 4, 20, 256) == 4 + 16 + 16
+    assert batches_left(training, 12, 20, 512) == 4 + 8
+    assert batches_left(config(), 4, 20, 64) == 16
 
 
 @pytest.mark.parametrize(

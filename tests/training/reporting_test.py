@@ -56,9 +56,9 @@ def test_line_has_losses_rate_and_time_left(caplog):
     progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=0.0)
     progress.add(30.0, 1)
     with caplog.at_level(logging.INFO, logger="absl"):
-        progress.show(1, {"loss": 7.5})
+        progress.show(1, {"loss": 7.5}, 99)
         progress.add(2.0, 1)
-        progress.show(40, {"loss": 7.25, "next_sentence_accuracy": 0.5})
+        progress.show(40, {"loss": 7.25, "next_sentence_accuracy": 0.5}, 60)
     first, second = [record.getMessage() for record in caplog.records]
     assert first == "step 1/100  loss 7.5  first step took 30 s, compilation included"
     assert second == (

@@ -142,7 +142,7 @@ class Clock:
                 f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
                 f"Give at least {(self.used + reserve) / 30:.1f} minutes."
             )
-        if not step_seconds:
+        if not step_seconds or step >= planned:  # More steps would have the rate of the end.
             return planned
         last = step + count
         if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):

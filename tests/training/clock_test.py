@@ -88,6 +88,14 @@ def test_growing_batches_are_reckoned_with():
     assert clock.plan.last_step == pytest.approx(80 + (58 - 3) / 0.1, abs=15)
 
 
+def test_compiling_for_larger_batches_is_reckoned_with():
+    """48 s are left: 38 steps of 0.025 s, 40 of 0.05 s, twice 10 s, and 250 steps of 0.1 s."""
+    ramp = TrainingConfig(train_batch_size=32, batch_ramp_start=8, batch_ramp_steps=80)
+    clock = Clock(1.0, build_schedule(OPTIMIZER), ramp, Hands())
+    clock.used = 10.0
+    assert clock.last_step(2, 2, 0.025, 1.0, compilation=10.0) == 80 + 250
+
+
 def test_a_process_that_slept_goes_on_as_if_it_had_not():
     clock, rates, seconds = simulate(lambda step: 5000.0 if step == 100 else 0.1)
     assert seconds > 5000

@@ -734,6 +734,11 @@ class OptimizerConfig(Config):
         self.check_needs(self.names())
         if not self.num_train_steps and not self.train_minutes:
             raise ValueError("num_train_steps is 0; give a number of steps, or --train_minutes.")
+        if self.end_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"end_learning_rate {self.end_learning_rate:g} is above learning_rate "
+                f"{self.learning_rate:g}, the peak; give a smaller one."
+            )
 
     def check_lengths(self) -> None:
         """Raises ValueError if warm-up and cooldown do not fit in the run.

@@ -47,7 +47,8 @@ def check_seeds(folder: pathlib.Path) -> None:
 def check_same_run(output_dir: str, *configs: Config) -> None:
     """Refuses a run directory that another configuration made; `auto` goes on with what it found.
 
-    The same files in another spelling are the same.
+    The same files in another spelling are the same. A run that has no checkpoint yet may be given
+    more minutes, as the error of one that had too few says.
 
     Raises:
       ValueError: with every field that differs and both its values.
@@ -57,6 +58,9 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
         return
     before = read_flagfile(path)
     free = {name for config in configs for name in config.names(may_change=True)}
+    is_begun = has_checkpoints(path.parent)
+    if not is_begun:
+        free.add("train_minutes")
     differences = [
         f"--{name} is {value}, was {before[name]}"
         for name, value in _values(*configs).items()
@@ -65,10 +69,12 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
         and not (name.endswith(FILE_FLAGS) and is_same_path(before[name], value))
     ]
     if differences:
+        weights = f" (with --init_checkpoint={output_dir} to start from its weights)"
+        emptied = f"; or delete {output_dir}, which has no checkpoint"
         raise ValueError(
             f"{output_dir} holds a run with another configuration: {'; '.join(differences)}. "
-            f"Give another --output_dir (with --init_checkpoint={output_dir} to start from its "
-            f"weights), or the old values: --flagfile={path}."
+            f"Give another --output_dir{weights if is_begun else ''}, or the old values: "
+            f"--flagfile={path}{'' if is_begun else emptied}."
         )
 
 

@@ -267,6 +267,18 @@ def test_run_directory_of_another_configuration_is_refused(tmp_path, no_flags):
             check_same_run(str(tmp_path), TrainingConfig(init_checkpoint=other))
 
 
+def test_a_run_without_a_checkpoint_takes_more_minutes(tmp_path, no_flags):
+    few, more = (OptimizerConfig(train_minutes=minutes) for minutes in (0.5, 2.0))
+    (tmp_path / "run.flags").write_text(flagfile(few), encoding="utf8")
+    check_same_run(str(tmp_path), more)
+    with pytest.raises(ValueError, match="was 0.01.* or delete .*no checkpoint") as error:
+        check_same_run(str(tmp_path), dataclasses.replace(more, weight_decay_rate=0.1))
+    assert "init_checkpoint" not in str(error.value)
+    (tmp_path / "model.ckpt-7.index").touch()
+    with pytest.raises(ValueError, match="train_minutes is 2.0, was 0.5.*--init_checkpoint="):
+        check_same_run(str(tmp_path), more)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -14,7 +14,8 @@ def is_dataset_name(name: str) -> bool:
     """Tells whether `name` (NAME or NAME/CONFIG, either with :SPLIT) is a known data set."""
     if not _NAME.fullmatch(name) or importlib.util.find_spec("tensorflow_datasets") is None:
         return False
-    return name.split(":")[0].split("/")[0] in _import_datasets().list_builders()
+    known = _import_datasets().list_builders(with_community_datasets=False)  # Without a network.
+    return name.split(":")[0].split("/")[0] in known
 
 
 def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]:

@@ -111,7 +111,14 @@ class Clock:
         self.used += seconds
         return seconds
 
-    def last_step(self, step: int, batch: int, step_seconds: float, evaluation: float) -> int:
+    def last_step(
+        self,
+        step: int,
+        batch: int,
+        step_seconds: float,
+        evaluation: float,
+        compilation: float = 0.0,
+    ) -> int:
         """Returns the last step, after making a new plan if necessary.
 
         Called after a step and before its evaluation.
@@ -121,19 +128,21 @@ class Clock:
           batch: number of the next batch.
           step_seconds: current seconds per step; 0 if unknown.
           evaluation: seconds of an evaluation, during training or at its end.
+          compilation: seconds of compiling the step for another size of batches.
 
         Raises:
           ValueError: if the first steps used up the budget.
         """
         reserve = SAVE_SECONDS + evaluation
         planned, left = self.plan.last_step, self.budget - self.used - reserve
-        count = self._steps_within(left, batch, step_seconds) if step_seconds else 0
+        pace = step_seconds, compilation
+        count = self._steps_within(left, batch, *pace) if step_seconds else 0
         if count and (every := self._training.eval_steps):
 
             def is_too_long(steps: int) -> bool:
                 before_the_last = (step + steps - 1) // every - (step - 1) // every
                 seconds = left - evaluation * before_the_last
-                return steps > self._steps_within(seconds, batch, step_seconds)
+                return steps > self._steps_within(seconds, batch, *pace)
 
             count = bisect.bisect_left(range(1, count + 1), True, key=is_too_long)
         if planned == FAR_AWAY and step and (left <= 0 or step_seconds and not count):
@@ -142,7 +151,7 @@ class Clock:
                 f"took {self.used:.0f} s, and evaluation and save need about {reserve:.0f} s. "
                 f"Give at least {(self.used + reserve) / 30:.1f} minutes."
             )
-        if not step_seconds:
+        if not step_seconds or step >= planned:  # More steps would have the rate of the end.
             return planned
         last = step + count
         if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):
@@ -151,7 +160,9 @@ class Clock:
                 logging.info("--train_minutes=%g: about %d steps.", self.budget / 60, last)
         return self.plan.last_step
 
-    def _steps_within(self, seconds: float, batch: int, step_seconds: float) -> int:
+    def _steps_within(
+        self, seconds: float, batch: int, step_seconds: float, compilation: float
+    ) -> int:
         """Returns how many steps fit in `seconds`, with growing batches."""
         steps, stage = 0, stage_of(self._training, batch)
         seconds_a_row = step_seconds / stage.batch_size
@@ -161,4 +172,5 @@ class Clock:
             if batch + count < stage.end:
                 return steps
             batch, stage = stage.end, stage_of(self._training, stage.end)
+            seconds -= compilation
         return steps + max(0, int(seconds / (seconds_a_row * stage.batch_size)))

@@ -38,11 +38,14 @@ def choose_precision(training: TrainingConfig, strategy: tf.distribute.Strategy)
         logging.info("Precision: %s, %s.", chosen, reason)
     is_slow = chosen == "mixed_float16" or (chosen == "mixed_bfloat16" and not has_bfloat16_units())
     if is_slow and not has_accelerator():
-        kind = chosen.removeprefix("mixed_")
+        remedy = (
+            "a run goes on with the precision that it began with"
+            if before
+            else "--precision=auto would choose what is fastest"
+        )
         logging.warning(
-            "--precision=%s, but this CPU has no units for %s: float32 is faster here, and "
-            "--precision=auto would choose what is fastest.",
-            *(chosen, kind),
+            "--precision=%s, but this CPU has no units for %s: float32 is faster here, and %s.",
+            *(chosen, chosen.removeprefix("mixed_"), remedy),
         )
     return dataclasses.replace(training, precision=chosen)
 

@@ -67,8 +67,8 @@ class Progress:
         self.tokens = tokens
         self.flops = flops
         self.peak = peak
-        self.step_seconds = 0.0
-        self.compile_seconds = 0.0
+        self.step_seconds = self.compile_seconds = 0.0
+        self.calls = 0  # Since the compilation.
         self._last_line = time.monotonic()
         self._spent: dict[str, float] = {}
 
@@ -92,14 +92,17 @@ class Progress:
             self.compile_seconds = seconds
             return
         seconds_a_step = seconds / num_steps
-        # The mean of about the last ten calls: time left follows the machine, not one hiccup.
-        share = 1.0 if not self.step_seconds else 0.1
+        # The mean of about the last ten calls: time left follows the machine, not one hiccup. The
+        # first, a single step that waits for its data, counts only until there is a second.
+        share = 1.0 / min(10, max(1, self.calls))
         self.step_seconds += share * (seconds_a_step - self.step_seconds)
+        self.calls += 1
 
     def begin_stage(self, batch_size: int) -> None:
         """Records that the batch size changes now; the next call compiles."""
         self.batch_size = batch_size
         self.step_seconds = self.compile_seconds = 0.0
+        self.calls = 0
 
     def rates(self) -> dict[str, float]:
         """Returns examples/s, tokens/s and, where the peak is known, the share of it."""

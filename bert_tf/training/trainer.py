@@ -384,9 +384,16 @@ class Trainer:
         """
         if not self.clock:
             return
-        own = self.clock.used, self.progress.step_seconds, self._evaluation_seconds_or_guess()
-        self.clock.used, seconds, evaluation = from_chief(self.strategy, *own)
-        last = self.clock.last_step(self.step, self._next_batch, seconds, evaluation)
+        # A single step after compiling again says too little to change the plan of a run.
+        is_rough = self.progress.calls < 2 and self.clock.plan.last_step < FAR_AWAY
+        own = (
+            self.clock.used,
+            0.0 if is_rough else self.progress.step_seconds,
+            self._evaluation_seconds_or_guess(),
+            self.progress.compile_seconds,
+        )
+        self.clock.used, *seconds = from_chief(self.strategy, *own)
+        last = self.clock.last_step(self.step, self._next_batch, *seconds)
         self.num_train_steps = last
         self.progress.total_steps = last if last < FAR_AWAY else 0
 

@@ -57,6 +57,18 @@ def test_a_data_set_is_known_by_its_version_folder_and_shards(installed, data_di
     assert 0 < num_bytes <= size
 
 
+def test_a_wrong_path_is_not_looked_up_in_the_network(monkeypatch):
+    pytest.importorskip("tensorflow_datasets")
+    from tensorflow_datasets.core.community import registry
+
+    def fail(*_):
+        raise AssertionError("asked for the community's data sets")
+
+    monkeypatch.setattr(registry.DatasetRegistry, "list_builders", fail)
+    assert tfds_corpus.is_dataset_name("wiki40b/en")
+    assert not tfds_corpus.is_dataset_name("my_texts")
+
+
 def test_split_and_errors(installed):
     assert list_parts("bert_tf_tiny:test", "tfds") == [
         CorpusPart("bert_tf_tiny:test", "tfds", 0, 2)

@@ -150,6 +150,13 @@ def test_options_without_effect_are_refused(options, message):
         OptimizerConfig(**options)
 
 
+def test_the_end_must_not_be_above_the_peak():
+    rates = {"learning_rate": 1e-3, "learning_rate_schedule": "cosine"}
+    OptimizerConfig(**rates, end_learning_rate=1e-3)
+    with pytest.raises(ValueError, match=r"end_learning_rate 0.002 is above learning_rate 0.001"):
+        OptimizerConfig(**rates, end_learning_rate=2e-3)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

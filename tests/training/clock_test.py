@@ -71,6 +71,12 @@ def test_a_machine_that_gets_slower_ends_in_time_without_a_jump_of_the_rate():
     assert (falling <= 0).all() and falling.min() > -1e-2 * 5 / 250
 
 
+def test_a_machine_that_gets_faster_at_the_end_makes_no_steps_without_effect():
+    _, rates, seconds = simulate(lambda step: 0.1 if step < 570 else 0.03, steps_a_call=20)
+    assert seconds < 59.0
+    assert np.flatnonzero(rates == 0).tolist() in ([0], [0, 1])
+
+
 def test_growing_batches_are_reckoned_with():
     def seconds_of(step):
         return 0.1 * (8 if step < 40 else 16 if step < 80 else 32) / 32
@@ -80,6 +86,14 @@ def test_growing_batches_are_reckoned_with():
     assert 57.0 < seconds < 58.2
     # 40 steps of 0.025 s, 40 of 0.05 s, and what is left of 58 s in steps of 0.1 s.
     assert clock.plan.last_step == pytest.approx(80 + (58 - 3) / 0.1, abs=15)
+
+
+def test_compiling_for_larger_batches_is_reckoned_with():
+    """48 s are left: 38 steps of 0.025 s, 40 of 0.05 s, twice 10 s, and 250 steps of 0.1 s."""
+    ramp = TrainingConfig(train_batch_size=32, batch_ramp_start=8, batch_ramp_steps=80)
+    clock = Clock(1.0, build_schedule(OPTIMIZER), ramp, Hands())
+    clock.used = 10.0
+    assert clock.last_step(2, 2, 0.025, 1.0, compilation=10.0) == 80 + 250
 
 
 def test_a_process_that_slept_goes_on_as_if_it_had_not():
@@ -218,6 +232,23 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
     assert ours.read_bytes() == expected.read_bytes()
     shutil.rmtree(tmp_path)
+
+
+def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):
+    """The first two steps of a process take twice as long as all others."""
+    trainer = make_trainer(tmp_path, Hands())
+    kill_at(57, trainer)
+    again = make_trainer(tmp_path, Hands())
+    planned, step, hands = again.clock.plan, again.train_step, again.clock._now
+
+    def starts_slowly(iterator, first, count):
+        hands.seconds += 0.5 if first < 42 else 0.0
+        return step(iterator, first, count)
+
+    starts_slowly.columns = step.columns
+    again.train_step = starts_slowly
+    kill_at(45, again)
+    assert again.clock.plan == planned
 
 
 @pytest.mark.slow

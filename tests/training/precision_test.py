@@ -92,6 +92,7 @@ def test_units_that_are_missing_are_said(tmp_path, monkeypatch, kind):
     (tmp_path / "run.flags").write_text(f"--precision=mixed_{kind}\n")
     choose_precision(dataclasses.replace(AUTO, output_dir=str(tmp_path)), ONE)
     assert len(said) == 2 and all(f"no units for {kind}" in text for text in said)
+    assert ["=auto would choose" in text for text in said] == [True, False]  # It was given.
 
 
 def test_all_hosts_have_the_precision_of_the_first(monkeypatch):

@@ -37,8 +37,17 @@ def test_rates_leave_the_compilation_out():
         "tokens_per_second": 256.0,
         "share_of_peak": 0.16,
     }
+    for _ in range(10):
+        progress.add(seconds=2.0, num_steps=4)
     progress.add(seconds=1.0, num_steps=1)  # slower: moves the mean by a tenth
     assert progress.step_seconds == pytest.approx(0.55)
+
+
+def test_the_first_step_counts_only_until_there_is_a_second():
+    progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=1e8)
+    for seconds, mean in ((30.0, 0.0), (9.0, 9.0), (1.0, 1.0), (2.0, 1.5), (6.0, 3.0)):
+        progress.add(seconds, num_steps=1)
+        assert progress.step_seconds == pytest.approx(mean)
 
 
 def test_seconds_of_each_part_since_the_last_line(monkeypatch):

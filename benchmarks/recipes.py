@@ -44,9 +44,13 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
         float(base[name])
         for name in ("num_hidden_layers", "hidden_size", "intermediate_size", "learning_rate")
     )
+    whole = int(base["train_batch_size"])
+    constant = "--batch_ramp_start=0 --batch_ramp_steps=0"
+    other_block = "pre_norm" if base["block_type"] == "post_norm" else "post_norm"
     # The same size: post-norm, learned positions, NSP, dropout, 15 % masks, Google's Adam.
     paper = (
         "--block_type=post_norm --position_type=learned --gated_feed_forward=false --biases=all "
+        "--type_vocab_size=2 "
         f"--intermediate_size={4 * hidden:g} --hidden_act=gelu_tanh --use_next_sentence=true "
         "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 "
         f"{masks(base, 0.15)} --optimizer=adam_weight_decay --adam_beta_2=0.999 "
@@ -62,20 +66,19 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
         "30 % masks": masks(base, 0.3),
         "40 % masks": masks(base, 0.4),
         "fewer masks to the end": f"{masks(base, 0.4)} --masked_lm_prob_end=0.15",
-        "batch 16": "--train_batch_size=16",
-        "batch 32": "--train_batch_size=32",
-        "batch 128": "--train_batch_size=128",
+        "quarter batches": f"--train_batch_size={whole // 4} {constant}",
+        "half batches": f"--train_batch_size={whole // 2} {constant}",
+        "double batches": f"--train_batch_size={2 * whole} {constant}",
+        "growing batches": f"--batch_ramp_start={whole // 4} --batch_ramp_steps=800",
         "ALiBi": "--position_type=alibi",
         "learned positions": "--position_type=learned",
-        "post-norm": "--block_type=post_norm",
-        "post-norm and batch 16": "--block_type=post_norm --train_batch_size=16",
+        other_block.replace("_", "-"): f"--block_type={other_block}",
         "no gate": f"--gated_feed_forward=false --intermediate_size={1.5 * wide:g}",
         "all biases": "--biases=all",
-        "next sentences": "--use_next_sentence=true",
+        "next sentences": "--use_next_sentence=true --type_vocab_size=2",
         "beta2 0.999": "--adam_beta_2=0.999",
         "weight decay 0.1": "--weight_decay_rate=0.1",
         "one cycle": "--learning_rate_schedule=cosine --cooldown_proportion=0",
-        "growing batches": "--batch_ramp_start=16 --batch_ramp_steps=200",
         "packed rows": "--pack_rows",
         "near duplicates out": "--deduplicate=near",
         "embeddings of half": f"--embedding_size={hidden / 2:g}",

@@ -106,12 +106,11 @@ def main(_: list[str]) -> None:
         run[query] = {
             name: float(score) for name, score in scores if not (IGNORE.value and name == query)
         }
-    if OUTPUT.value:
+    for name, value in evaluate(run, beir.qrels, MEASURES).items():
+        print(f"{name} = {value:.4f}")
+    if OUTPUT.value:  # Not before: a run file cannot hold ids with white space.
         write_run(pathlib.Path(OUTPUT.value).expanduser(), run)
         logging.info("Wrote %s", OUTPUT.value)
-    values = evaluate(run, beir.qrels, MEASURES)
-    for name, value in values.items():
-        print(f"{name} = {value:.4f}")
 
 
 def check_flags() -> None:

@@ -10,6 +10,7 @@ from collections import ChainMap
 import pytest
 from absl import flags
 
+from bert_tf.checkpoints.families import find_family
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.config_flags import (
     define_flags,
@@ -112,6 +113,12 @@ def test_shares_of_a_run_in_steps_are_numbers_of_steps(parsed, tmp_path):
             flags.FLAGS(["run", file, "--train_minutes=0", "--num_train_steps=3000", *given])
             optimizer = module["read_configs"]().optimizer
         assert {name: getattr(optimizer, name) for name in shares} == expected
+
+
+@pytest.mark.parametrize("name", ["one_hour", "one_day_gpu"])
+def test_encoders_of_a_budget_are_modernberts(parsed, name):
+    config = ModelConfig(**only(ModelConfig, parsed[name]))
+    assert find_family(config, ("masked_lm",)).model_type == "modernbert"
 
 
 @pytest.mark.parametrize(

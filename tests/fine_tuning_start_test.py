@@ -1,7 +1,9 @@
 """What fine-tuning starts with: the optimizer, and a run of several seeds."""
 
+import contextlib
 import re
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,11 +11,14 @@ from absl import flags
 from absl.testing import flagsaver
 
 import bert_tf
-from bert_tf.fine_tuning.program import read_configs
-from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
+from bert_tf.fine_tuning.program import Configs, read_configs
+from bert_tf.fine_tuning.sizes import with_sizes
+from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.run_record import recorded
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, refuse, write_folder
+from tests.programs import own_flags
 
 NO_FLAGS = "--nodo_eval"  # With an argument, those that all runs of the tests share do not count.
 GOOGLE = "--flagfile=configs/google_fine_tuning.flags"
@@ -71,3 +76,18 @@ def test_a_folder_of_several_seeds_names_its_runs(google, folder):
     assert refuse("run_classifier", output_dir=folder / "five", **given).endswith(runs)
     with pytest.raises(ValueError, match=re.escape(runs)):
         bert_tf.load(folder / "five")
+
+
+@pytest.mark.parametrize("do_predict", [False, True])
+def test_batches_that_nobody_asked_for_may_be_of_any_size(do_predict):
+    configs = Configs(
+        ModelConfig(),
+        DataConfig(),
+        OptimizerConfig(),
+        TrainingConfig(do_train=False, eval_batch_size=7),
+        FineTuningConfig(predict_batch_size=7, do_predict=do_predict),
+        None,
+    )
+    refused = pytest.raises(ValueError, match="--predict_batch_size=7 is not a multiple of the 2")
+    with own_flags(), refused if do_predict else contextlib.nullcontext():
+        with_sizes(configs, 0, mock.Mock(num_replicas_in_sync=2))

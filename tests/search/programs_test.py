@@ -182,6 +182,21 @@ def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:
     assert done.stdout.splitlines() == ["zebra", "      No document shares a word with it."]
 
 
+def test_measures_are_shown_where_a_run_file_cannot_hold_the_ids(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("bm25s")
+    pytest.importorskip("Stemmer")
+    names = ["a b", "c"]
+    texts = ["the owl eats mice", "the bee"]
+    build_index(tmp_path / "index", [Batch(names, np.ones([2, 2]), texts)], model="m")
+    corpus = [{"_id": key, "text": text} for key, text in zip(names, texts, strict=True)]
+    (tmp_path / "beir").mkdir()
+    write(tmp_path / "beir", corpus, [{"_id": "q", "text": "owl"}], "q\ta b\t1\n")
+    options = {"index": tmp_path / "index", "data_dir": tmp_path / "beir", "mode": "words"}
+    done = run("search", **options, output_file=tmp_path / "a.run")
+    assert done.returncode == 1 and "ndcg@10 = 1.0000" in done.stdout, done.printed
+    assert "'a b'" in done.printed and not (tmp_path / "a.run").exists()
+
+
 def test_what_is_left_when_the_end_fails(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """The growing batch: every example once, stages by hand, and the same bits after a stop."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
@@ -102,6 +104,15 @@ def make_trainer(path):
     keras.utils.set_random_seed(5)
     options = {**RAMP, "log_steps": 1, "jit_compile": False}
     return trainer_test.make_trainer(path, StreamTask(SMALL), **options)
+
+
+def test_time_left_counts_the_larger_batches_to_come(tmp_path):
+    trainer = make_trainer(tmp_path)
+    with mock.patch.object(trainer.progress, "show") as show:
+        trainer.train()
+    left = {step: left for (step, _, left), _ in show.call_args_list}
+    # Of 12 steps four are of 2, four of 4, the others of 8 examples.
+    assert (left[1], left[5], left[9]) == (3 + 8 + 16, 3 + 8, 3)
 
 
 @pytest.mark.slow

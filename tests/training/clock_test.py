@@ -1,6 +1,7 @@
 """Runs with a budget of minutes, on a clock that the test moves."""
 
 import shutil
+from unittest import mock
 
 import keras
 import numpy as np
@@ -232,6 +233,14 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     ours, expected = (path / "metrics.jsonl" for path in (tmp_path, whole_run[0]))
     assert ours.read_bytes() == expected.read_bytes()
     shutil.rmtree(tmp_path)
+
+
+def test_the_plan_knows_how_long_compilation_takes(tmp_path):
+    trainer = make_trainer(tmp_path, Hands())
+    with mock.patch.object(trainer.clock, "last_step", wraps=trainer.clock.last_step) as plan:
+        kill_at(9, trainer)
+    *_, compilation = plan.call_args.args
+    assert compilation == trainer.progress.compile_seconds == 0.5
 
 
 def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):

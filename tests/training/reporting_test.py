@@ -45,9 +45,11 @@ def test_rates_leave_the_compilation_out():
 
 def test_the_first_step_counts_only_until_there_is_a_second():
     progress = Progress(total_steps=100, batch_size=8, tokens=16, flops=1e6, peak=1e8)
-    for seconds, mean in ((30.0, 0.0), (9.0, 9.0), (1.0, 1.0), (2.0, 1.5), (6.0, 3.0)):
-        progress.add(seconds, num_steps=1)
-        assert progress.step_seconds == pytest.approx(mean)
+    for batch_size in (8, 16):  # Also after compiling for another size.
+        progress.begin_stage(batch_size)
+        for seconds, mean in ((30.0, 0.0), (9.0, 9.0), (1.0, 1.0), (2.0, 1.5), (6.0, 3.0)):
+            progress.add(seconds, num_steps=1)
+            assert progress.step_seconds == pytest.approx(mean)
 
 
 def test_seconds_of_each_part_since_the_last_line(monkeypatch):

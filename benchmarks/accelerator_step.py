@@ -9,7 +9,8 @@ head at the predicted positions alone, as ours, and its fused AdamW. Every conte
 of its own; all of them make their steps in turn, and medians count. The peak is the best plain
 bfloat16 product of either library in the same run.
 
---batch_sizes, --hidden_size and --num_layers make it small enough for a CPU, to see that it runs.
+--batch_sizes, --hidden_size, --num_layers and --matrix make it small enough for a CPU, to see that
+it runs.
 """
 
 import argparse

@@ -50,7 +50,7 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
     # The same size: post-norm, learned positions, NSP, dropout, 15 % masks, Google's Adam.
     paper = (
         "--block_type=post_norm --position_type=learned --gated_feed_forward=false --biases=all "
-        "--type_vocab_size=2 "
+        f"--type_vocab_size=2 {constant} "
         f"--intermediate_size={4 * hidden:g} --hidden_act=gelu_tanh --use_next_sentence=true "
         "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 "
         f"{masks(base, 0.15)} --optimizer=adam_weight_decay --adam_beta_2=0.999 "

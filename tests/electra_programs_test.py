@@ -28,7 +28,7 @@ from bert_tf.training.metrics_log import read_metrics
 from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
 from tests.conftest import CORPUS
 from tests.programs import SMALL_BERT, fail, finish, run
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 OTHER = ("discriminator", "somewhere")
 FLAGS = {
@@ -313,7 +313,7 @@ def test_the_discriminator_is_fine_tuned(one, folder, pooling):
 
 def both_towers(tmp_path):
     """Returns a copy of the original's golden file, with the configurations of its towers."""
-    theirs = shared_data("fixtures", "families", "electra", "tf1")
+    theirs = golden_file("families", "electra", "tf1")
     folder = tmp_path / "tf1"
     shutil.copytree(theirs, folder)
     folder.chmod(0o755)
@@ -404,7 +404,7 @@ def test_heads_of_the_originals_other_tasks(tmp_path):
 
 def test_towers_of_the_original_checkpoint(tmp_path):
     """Names of google-research/electra; the numbers are those of the two folders beside it."""
-    theirs = shared_data("fixtures", "families", "electra", "tf1")
+    theirs = golden_file("families", "electra", "tf1")
     for tower in ("discriminator", "generator"):
         expected = read_checkpoint(theirs.parent / tower)
         config = tmp_path / f"{tower}.json"

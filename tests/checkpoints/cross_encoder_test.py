@@ -10,12 +10,12 @@ import pytest
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
 from bert_tf.search.reranker import Reranker
 from bert_tf.served.models import find_kind
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 @pytest.fixture(scope="module")
 def source() -> pathlib.Path:
-    return shared_data("fixtures", "families", "sentence_transformers", "cross_encoder")
+    return golden_file("families", "sentence_transformers", "cross_encoder")
 
 
 def test_equals_sentence_transformers(source: pathlib.Path) -> None:
@@ -120,6 +120,4 @@ def test_names_that_are_resolved_bring_activation_and_length(
 
 def test_a_model_without_one_label_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a cross-encoder: .* received none"):
-        read_cross_encoder(
-            shared_data("fixtures", "families", "sentence_transformers", "mean_normalize")
-        )
+        read_cross_encoder(golden_file("families", "sentence_transformers", "mean_normalize"))

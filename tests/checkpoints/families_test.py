@@ -19,7 +19,7 @@ from bert_tf.modeling.models import BertClassifier, BertTokenClassifier
 from bert_tf.modeling.pretrained import checkpoint_variables
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 GOLDENS = [
     "roberta/masked_lm",
@@ -44,7 +44,7 @@ GOLDENS = [
 
 
 def golden_folder(name: str) -> pathlib.Path:
-    return shared_data("fixtures", "families", *name.split("/"))
+    return golden_file("families", *name.split("/"))
 
 
 def copy_of(name: str, tmp_path: pathlib.Path, **values) -> pathlib.Path:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 KEYS = """
 attention_probs_dropout_prob hidden_act hidden_dropout_prob hidden_size initializer_range
@@ -27,7 +27,7 @@ def write(tmp_path, purpose="pretrained", seed=0, **changes):
 
 @pytest.mark.parametrize("through", ["bert_tf", "huggingface"])
 def test_googles_own_checkpoint_comes_back_to_the_bit(tmp_path, through):
-    folder = shared_data("fixtures", "google-tf1-checkpoint")
+    folder = golden_file("google-tf1-checkpoint")
     write_checkpoint(read_checkpoint(folder), tmp_path / "between", through)
     write_checkpoint(read_checkpoint(tmp_path / "between"), tmp_path / "back", "google")
     before = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))

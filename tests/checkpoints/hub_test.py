@@ -20,7 +20,7 @@ from tests import programs
 from tests.checkpoints.hub_server import REVISION, HubServer, serve
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import write_model
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 from tests.tiny_model import write_tiny_model
 
 OTHER = "f" * 40
@@ -205,7 +205,7 @@ def test_whatever_the_readers_look_for_is_fetched(tmp_path, monkeypatch):
     embedder = dataclasses.replace(embedder, embedding=EmbeddingConfig(max_seq_length=7))
     for form in forms:
         write_checkpoint(embedder, tmp_path / form, form)
-    generator = read_checkpoint(shared_data("fixtures", "families", "electra", "generator"))
+    generator = read_checkpoint(golden_file("families", "electra", "generator"))
     write_checkpoint(generator, tmp_path / "electra", "google")
     asked = set()
 

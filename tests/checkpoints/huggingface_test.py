@@ -17,7 +17,7 @@ from bert_tf.modeling.conversion import outputs_of
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file, shared_data
 
 
 def write(tmp_path, purpose="pretrained", seed=0, **changes):
@@ -46,7 +46,7 @@ def fixture_rxnfp() -> pathlib.Path:
 
 
 def test_real_model_gives_the_golden_outputs(rxnfp):
-    golden = dict(np.load(shared_data("fixtures", "rxnfp-hf-golden.npz")))
+    golden = dict(np.load(golden_file("rxnfp-hf-golden.npz")))
     model = models.BertPretrainer.from_pretrained(rxnfp)
     assert model.config.hidden_act == "gelu_exact"
     ids = golden["in_input_ids"]

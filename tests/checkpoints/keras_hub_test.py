@@ -24,7 +24,7 @@ from tests.checkpoints.made_checkpoint import (
     make_vocab,
     make_weights,
 )
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 def write(tmp_path, purpose, seed=0, **changes):
@@ -152,7 +152,7 @@ def test_the_mlm_head_beside_a_classifier_is_left_out(tmp_path):
 @pytest.mark.parametrize("tower", ["discriminator", "generator"])
 def test_electras_backbone_is_written_and_computes_the_same(tmp_path, tower):
     """The golden ELECTRAs; keras-hub has BERT's GELU instead of theirs, and no head of theirs."""
-    made = read_checkpoint(shared_data("fixtures", "families", "electra", tower))
+    made = read_checkpoint(golden_file("families", "electra", tower))
     folder = tmp_path / "preset"
     write_checkpoint(made, folder, "keras_hub")
     received = read_checkpoint(folder)

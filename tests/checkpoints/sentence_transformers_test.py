@@ -17,7 +17,7 @@ from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 FOLDERS = ("cls", "mean_normalize", "mean_dense_tanh")
 
@@ -31,7 +31,7 @@ def made_checkpoint():
 
 def golden(name):
     """Returns a reference folder, its texts and embeddings; skips where it is missing."""
-    folder = shared_data("fixtures", "families", "sentence_transformers", name)
+    folder = golden_file("families", "sentence_transformers", name)
     arrays = np.load(folder / "golden.npz")
     return folder, [str(text) for text in arrays["in_sentences"]], arrays["out_embeddings"]
 

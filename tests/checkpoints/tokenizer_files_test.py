@@ -8,7 +8,7 @@ import pytest
 from bert_tf.checkpoints.tokenizer_files import check_casing, read_tokenizer, write_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_config, make_vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 @pytest.fixture(name="folder", params=[True, False])
@@ -126,7 +126,7 @@ def test_a_vocabulary_longer_than_its_table(folder):
     ],
 )
 def test_released_vocabularies_tell_their_casing(name, lower, wrong_is_an_error):
-    vocab = Vocab.read(shared_data("vocab", f"{name}-vocab.txt"))
+    vocab = Vocab.read(golden_file("vocab", f"{name}-vocab.txt"))
     assert check_casing(vocab, None, name) == lower
     assert check_casing(vocab, lower, name) == lower
     if wrong_is_an_error:

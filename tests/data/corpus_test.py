@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.data import corpus, text_lines
 from bert_tf.data.corpus import list_parts, read_documents
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 DOCUMENTS = [["One is here.", "Two is here."], ["Three."], ["Ünïcode 今日は", "b", "c"]]
 LINES = "\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n"
@@ -150,7 +150,7 @@ def test_prose_paragraph_a_line_is_cut_at_each_multiple(tmp_path, monkeypatch):
 
 
 def test_sample_of_the_original():
-    path = shared_data("corpus", "google-bert-sample_text.txt")
+    path = golden_file("google-bert-sample_text.txt")
     expected = split_like_google(path.read_text(encoding="utf8"))
     assert len(expected) == 3 and read_all(path) == expected
     assert read_all(path, part_bytes=100) == expected

@@ -18,7 +18,7 @@ from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 from tests.tiny_bpe import tiny_bpe_vocab
 
 # The flags with which the original program was run; the others at their defaults.
@@ -40,9 +40,9 @@ GOLDEN = {
 def test_equals_the_original_program(name):
     data_flags, masking_flags = GOLDEN[name]
     data, masking = DataConfig(**data_flags), MaskingConfig(**masking_flags)
-    vocab = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt"))
-    corpus = shared_data("corpus", "google-bert-sample_text.txt")
-    golden = shared_data("fixtures", "google-pretraining-records", f"{name}.jsonl.xz")
+    vocab = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt"))
+    corpus = golden_file("google-bert-sample_text.txt")
+    golden = golden_file("google-pretraining-records", f"{name}.jsonl.xz")
     with lzma.open(golden, "rt", encoding="utf8") as file:
         expected = [json.loads(line) for line in file]
 

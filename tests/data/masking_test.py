@@ -11,7 +11,7 @@ from bert_tf.config import MaskingConfig
 from bert_tf.data import masking
 from bert_tf.data.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 SPECIAL = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab((*SPECIAL, *(f"w{n}" for n in range(300)), *(f"##p{n}" for n in range(200))))
@@ -135,8 +135,8 @@ def test_counts_are_python_rounded():
 )
 def test_counts_and_candidates_are_those_of_google(name, prob, limit):
     """Unmasks the examples that google-research/bert's program wrote, and masks them again."""
-    path = shared_data("fixtures", "google-pretraining-records", f"{name}.jsonl.xz")
-    vocab = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt"))
+    path = golden_file("google-pretraining-records", f"{name}.jsonl.xz")
+    vocab = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt"))
     with lzma.open(path, "rt") as file:
         examples = [json.loads(line) for line in file]
     golden = {name: np.array([e[name] for e in examples]) for name in examples[0]}

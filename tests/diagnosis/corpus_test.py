@@ -13,7 +13,7 @@ from bert_tf.diagnosis.corpus import diagnose_corpus
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.conftest import LETTERS, SPECIAL_TOKENS, tiny_tokens
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file, shared_data
 
 
 def sentence(number: int) -> str:
@@ -159,12 +159,12 @@ def test_of_much_text_an_even_sample_is_read(tmp_path, monkeypatch):
 def test_real_text_and_the_same_spoilt(tmp_path):
     with lzma.open(shared_data("corpus", "wikipedia", "wiki-00.jsonl.xz"), "rt") as file:
         texts = [json.loads(file.readline())["text"] for _ in range(200)]
-    vocab = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt"))
+    vocab = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt"))
     docs = [text.split("\n") for text in texts]
     assert diagnose(tmp_path, docs, vocab.tokens) == {}
-    cased = Vocab.read(shared_data("vocab", "bert-base-cased-vocab.txt"))
+    cased = Vocab.read(golden_file("vocab", "bert-base-cased-vocab.txt"))
     assert "Casing does not agree" in diagnose(tmp_path, docs, cased.tokens)
-    chinese = Vocab.read(shared_data("vocab", "bert-base-chinese-vocab.txt"))
+    chinese = Vocab.read(golden_file("vocab", "bert-base-chinese-vocab.txt"))
     found = diagnose(tmp_path, docs, chinese.tokens)
     assert found["A vocabulary that splits words into small pieces"][0] == "WARNING"
     spoilt = [text.encode().decode("cp1252", "replace").split("\n") for text in texts]

@@ -11,7 +11,7 @@ from bert_tf.config import MaskingConfig
 from bert_tf.data.tfrecords import encode_examples, write_records
 from bert_tf.diagnosis.examples import diagnose_examples
 from bert_tf.text.vocab import Vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 PAD, UNK, CLS, SEP, MASK, UNUSED, WORD = range(7)
 VOCAB = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *map(str, range(2000))))
@@ -188,13 +188,13 @@ def test_records_of_another_form_are_named(tmp_path):
 
 @pytest.mark.parametrize("name", ["default_128_dupe10", "wwm_64_dupe3"])
 def test_googles_examples_and_the_wrong_vocabulary(tmp_path, name):
-    path = shared_data("fixtures", "google-pretraining-records", f"{name}.jsonl.xz")
+    path = golden_file("google-pretraining-records", f"{name}.jsonl.xz")
     with lzma.open(path, "rt") as file:
         lines = [json.loads(line) for line in file]
     rows = {key: np.array([np.ravel(line[key]) for line in lines]) for key in lines[0]}
     rows["masked_lm_weights"] = rows["masked_lm_weights"].astype(np.float32)
     uncased, cased = (
-        Vocab.read(shared_data("vocab", f"bert-base-{kind}-vocab.txt"))
+        Vocab.read(golden_file("vocab", f"bert-base-{kind}-vocab.txt"))
         for kind in ("uncased", "cased")
     )
     masking = MaskingConfig()

@@ -21,13 +21,13 @@ from export.checks.model_check import check, check_source
 from export.checks.stored_model import read
 from export.saving.writing import save
 from tests.export.made_models import TEXTS
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 QUERIES = ["the river", "", "word " * 60]
 
 
 def fixture(name: str) -> str:
-    return str(shared_data("fixtures", "families", "sentence_transformers", name))
+    return str(golden_file("families", "sentence_transformers", name))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from bert_tf.metrics.ranking import evaluate, evaluate_queries, rank
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 # What pytrec_eval calls them.
 NAMES = {
@@ -66,7 +66,7 @@ def test_equals_pytrec_eval_on_random_runs() -> None:
 
 
 def test_equals_the_golden_means() -> None:
-    folder = shared_data("fixtures", "families", "sentence_transformers")
+    folder = golden_file("families", "sentence_transformers")
     golden = json.loads((folder / "retrieval_metrics.json").read_text(encoding="utf8"))
     run, qrels = golden["run"], golden["qrels"]
     for key, queries in (("in_both", "both"), ("all_queries_of_qrels", "qrels")):
@@ -78,7 +78,7 @@ def test_equals_the_golden_means() -> None:
 
 
 def test_map_of_sentence_transformers_has_its_own_name() -> None:
-    folder = shared_data("fixtures", "families", "sentence_transformers")
+    folder = golden_file("families", "sentence_transformers")
     golden = json.loads((folder / "retrieval_metrics.json").read_text(encoding="utf8"))
     theirs = golden["sentence_transformers_evaluator_same_ranking"]
     expected = {f"map_capped@{k}": value for k, value in theirs["map@k"].items()}

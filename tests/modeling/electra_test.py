@@ -15,12 +15,12 @@ from bert_tf.config import ModelConfig
 from bert_tf.modeling import electra
 from bert_tf.modeling.electra import ElectraPretrainer, draw_pieces, generator_config, put_in
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 def two_towers():
     """Returns the golden folders' towers as one model, and its weights by their names there."""
-    folder = shared_data("fixtures", "families", "electra", "generator").parent
+    folder = golden_file("families", "electra", "generator").parent
     discriminator, generator = (
         read_checkpoint(folder / name) for name in ("discriminator", "generator")
     )
@@ -41,7 +41,7 @@ def two_towers():
 
 @pytest.fixture(scope="module")
 def joint():
-    path = shared_data("fixtures", "families", "electra", "joint")
+    path = golden_file("families", "electra", "joint")
     return dict(np.load(path / "golden.npz"))
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import embedding_losses as losses
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 NAMES = ("anchor", "positive", "negative", "negative2")
 CASES = {
@@ -49,7 +49,7 @@ SWAPPED = {"triplet_euclidean_margin5": ("anchor", "negative", "positive")}
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_those_of_sentence_transformers(name):
-    golden = np.load(shared_data("fixtures", "families", "sentence_transformers", "losses.npz"))
+    golden = np.load(golden_file("families", "sentence_transformers", "losses.npz"))
     loss, count, labels = CASES[name]
     names = SWAPPED.get(name, NAMES[:count])
     texts = [golden[f"in_{part}"] for part in names]

@@ -14,12 +14,12 @@ import tensorflow as tf
 from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization.optimizers import AdamWeightDecay
 from bert_tf.optimization.schedules import LinearWarmupLinearDecay
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 @pytest.fixture(name="folder", scope="module")
 def fixture_folder() -> pathlib.Path:
-    return shared_data("fixtures", "google-tf1-checkpoint")
+    return golden_file("google-tf1-checkpoint")
 
 
 @pytest.fixture(name="golden", scope="module")

@@ -14,7 +14,7 @@ from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.heads import HeadTransform
 from bert_tf.modeling.layout import find_layout
 from tests.modeling.toy_heads import BATCH, CLOSE, CONFIG, make_batch, with_random_weights
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 TURNING = {"num_attention_heads": 3, "hidden_size": 24, "vocab_size": 53}
 PRE_NORM = {
@@ -28,7 +28,7 @@ LOCAL = {"local_attention": 8, "global_attention_every": 3, "num_hidden_layers":
 
 @pytest.fixture(name="golden", scope="module")
 def fixture_golden() -> dict[str, np.ndarray]:
-    return dict(np.load(shared_data("fixtures", "families", "positions", "positions.npz")))
+    return dict(np.load(golden_file("families", "positions", "positions.npz")))
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 4), (50, 16), (128, 30), (512, 8)])

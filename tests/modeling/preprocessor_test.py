@@ -20,7 +20,7 @@ from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file, shared_data
 from tests.tiny_bpe import tiny_bpe_vocab
 
 VOCAB = Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcd", "##a", "##b", "E", "é", "."))
@@ -78,7 +78,7 @@ def test_pairs_of_all_lengths_are_cut_as_by_packing():
 
 @pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
 def test_equals_packing_on_real_text(casing):
-    path, lower = shared_data("vocab", f"bert-base-{casing}-vocab.txt"), casing == "uncased"
+    path, lower = golden_file("vocab", f"bert-base-{casing}-vocab.txt"), casing == "uncased"
     rows = shared_data("glue", "SST-2", "dev.tsv").read_text(encoding="utf8").splitlines()[1:301]
     texts = [row.split("\t")[0] for row in rows]
     others = random.Random(3).sample(texts, len(texts))

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import ranking_losses as losses
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, np.ndarray]:
-    path = shared_data("fixtures", "families", "sentence_transformers", "losses.npz")
+    path = golden_file("families", "sentence_transformers", "losses.npz")
     return dict(np.load(path))
 
 

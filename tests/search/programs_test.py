@@ -16,7 +16,7 @@ from bert_tf.search.trec import read_run
 from bert_tf.tasks import embedding
 from tests.programs import fail, finish, run
 from tests.search.bulk_stand_in import Stand
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 from tests.tasks.beir_test import write
 
 TEXTS = {
@@ -27,7 +27,7 @@ TEXTS = {
 
 
 def fixture(name: str) -> pathlib.Path:
-    return shared_data("fixtures", "families", "sentence_transformers", name)
+    return golden_file("families", "sentence_transformers", name)
 
 
 def write_corpus(path: pathlib.Path, texts: dict[str, str]) -> pathlib.Path:

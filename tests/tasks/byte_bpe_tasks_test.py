@@ -13,7 +13,7 @@ from bert_tf.tasks.tagging_features import make_tag_rows
 from bert_tf.tasks.tagging_files import TaggedSentence
 from bert_tf.tasks.text_examples import TextExample
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file, shared_data
 from tests.tasks.padded_features import pad_features
 from tests.tiny_bpe import tiny_bpe_vocab
 
@@ -58,7 +58,7 @@ def test_choices_without_a_start_are_pairs():
 
 @pytest.mark.parametrize("change", [{}, {"trim_offsets": False}, {"add_prefix_space": True}])
 def test_answers_of_real_questions_are_the_fewest_pieces_that_hold_them(change):
-    vocab = read_vocab(shared_data("vocab", "roberta-base", "vocab.json"))
+    vocab = read_vocab(golden_file("vocab", "roberta-base", "vocab.json"))
     tokenizer = make_tokenizer(dataclasses.replace(vocab, **change), False)
     questions = read_squad(shared_data("squad", "v1.1-train36.json"), True, False)[:300]
     is_text = []

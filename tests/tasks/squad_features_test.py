@@ -19,7 +19,7 @@ from bert_tf.tasks.squad_features import (
 )
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file, shared_data
 from tests.tasks.padded_features import pad_features
 
 
@@ -311,7 +311,7 @@ def check_windows(
 
 @pytest.fixture
 def uncased() -> WordPiece:
-    vocab = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt"))
+    vocab = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt"))
     return WordPiece(vocab, do_lower_case=True)
 
 

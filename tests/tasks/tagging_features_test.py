@@ -17,7 +17,7 @@ from bert_tf.tasks.tagging_features import (
 from bert_tf.tasks.tagging_files import TaggedSentence, read_tagged, tag_ids, tag_names
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file, shared_data
 
 LETTERS = "abcxyz019.,!'#[]-@éÉß漢字ıﬁ한\u0301\u200b\u00a0\u3000\u00ad\x01\ufeff\ufffd\U0001f600"
 
@@ -224,7 +224,7 @@ def test_memory_grows_with_the_words_of_a_sentence_only(tokenizer):
 )
 def test_real_files(parts, length, expected):
     """Labels go to the first pieces of the words, and come back, of each word of a real file."""
-    tokenizer = WordPiece(Vocab.read(shared_data("vocab", "bert-base-cased-vocab.txt")), False)
+    tokenizer = WordPiece(Vocab.read(golden_file("vocab", "bert-base-cased-vocab.txt")), False)
     sentences = read_tagged(shared_data(*parts))
     rows = make_tag_rows(sentences, tokenizer, length)
     assert truncation_report(sentences, tokenizer, length) == expected

@@ -10,7 +10,7 @@ from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 from bert_tf.text.byte_level import BYTE_CHARACTERS
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 MERGES = (("h", "e"), ("Ġ", "t"), ("Ġt", "he"), ("a", "a"), ("aa", "aa"))
@@ -68,7 +68,7 @@ def test_reading_inverts_writing_and_tokenizers_packs_alike(tmp_path, changes) -
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])
 def test_files_of_hugging_face(tmp_path, family) -> None:
-    folder = shared_data("fixtures", "families", family, "masked_lm")
+    folder = golden_file("families", family, "masked_lm")
     vocab = read_vocab(folder / "tokenizer.json")
     vocab.write(tmp_path / "tokenizer.json")
     assert BpeVocab.read(tmp_path / "tokenizer.json") == vocab

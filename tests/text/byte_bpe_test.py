@@ -19,7 +19,7 @@ from bert_tf.text.packing import truncate_longest_first
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 from tests.text.bpe_vocab_test import SPECIAL, small_vocab
 
 POOLS = (
@@ -48,19 +48,19 @@ def random_text(rng: random.Random) -> str:
 
 
 def golden_rows() -> list[dict]:
-    path = shared_data("fixtures", "families", "roberta", "tokenization-golden.jsonl.xz")
+    path = golden_file("families", "roberta", "tokenization-golden.jsonl.xz")
     with lzma.open(path, "rt", encoding="utf8") as file:
         return [json.loads(line) for line in file]
 
 
 @functools.cache
 def roberta_vocab(add_prefix_space: bool = False) -> BpeVocab:
-    vocab = read_vocab(shared_data("vocab", "roberta-base", "vocab.json"))
+    vocab = read_vocab(golden_file("vocab", "roberta-base", "vocab.json"))
     return dataclasses.replace(vocab, add_prefix_space=add_prefix_space)
 
 
 def modernbert_vocab() -> BpeVocab:
-    folder = shared_data("fixtures", "families", "modernbert", "masked_lm")
+    folder = golden_file("families", "modernbert", "masked_lm")
     return read_vocab(folder / "tokenizer.json")
 
 

@@ -9,7 +9,7 @@ import pytest
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS
 from bert_tf.text.vocab import SPECIAL_TOKENS, UNK, Vocab
 from bert_tf.text.wordpiece import WordPiece, split_words
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 from tests.text.wordpiece_test import random_text
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -69,7 +69,7 @@ def differing_characters(lower: bool) -> set[str]:
 @pytest.mark.parametrize("place", range(len(DIFFERENCES)))
 def test_listed_differences(place) -> None:
     text, ours, theirs = DIFFERENCES[place]
-    vocab = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt"))
+    vocab = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt"))
     assert " ".join(WordPiece(vocab, True).tokenize(text)) == ours
     assert " ".join(peer(vocab, True).encode(text).tokens) == theirs
 

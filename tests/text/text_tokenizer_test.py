@@ -15,15 +15,15 @@ from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab
 from tests.conftest import tiny_tokens
-from tests.shared_data import ROOT, shared_data
+from tests.shared_data import ROOT, golden_file
 from tests.tiny_bpe import tiny_bpe_vocab
 
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 def test_roberta_rows_are_hugging_faces():
-    tokenizer = bert_tf.load_tokenizer(shared_data("vocab", "roberta-base"))
-    file = shared_data("fixtures", "families", "roberta", "tokenization-golden.jsonl.xz")
+    tokenizer = bert_tf.load_tokenizer(golden_file("vocab", "roberta-base"))
+    file = golden_file("families", "roberta", "tokenization-golden.jsonl.xz")
     with lzma.open(file, "rt", encoding="utf8") as lines:
         rows = [json.loads(line) for line in lines]
     pairs = [row for row in rows if "pair" in row]
@@ -78,7 +78,7 @@ def test_every_folder_with_a_tokenizer_is_read(tmp_path):
 
 
 def test_hugging_faces_small_tokenizers():
-    folder = shared_data("fixtures", "families", "roberta", "masked_lm")
+    folder = golden_file("families", "roberta", "masked_lm")
     golden = json.loads((folder / "tokenizer_golden.json").read_text(encoding="utf8"))
     tokenizer = bert_tf.load_tokenizer(folder / "tokenizer.json")
     assert read_vocab(folder / "tokenizer.json") == tokenizer.vocab

@@ -9,7 +9,7 @@ from bert_tf.text import unicode_tables
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 from tests.text.wordpiece_test import (
     assert_offsets_select_pieces,
     golden_texts,
@@ -44,7 +44,7 @@ def assert_equals_twin(tokenizer: BertTokenizer, twin: WordPiece, texts: list[st
 
 @pytest.mark.parametrize("casing", ["uncased", "cased"])
 def test_equals_golden_texts(casing) -> None:
-    vocab = Vocab.read(shared_data("vocab", f"bert-base-{casing}-vocab.txt"))
+    vocab = Vocab.read(golden_file("vocab", f"bert-base-{casing}-vocab.txt"))
     tokenizer = BertTokenizer(vocab, casing == "uncased")
     records = golden_texts(casing)
     texts = [record["text"] for record in records]

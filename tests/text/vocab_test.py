@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 
 def test_ids_are_lines_and_continuations_are_marked() -> None:
@@ -26,7 +26,7 @@ def test_ids_are_lines_and_continuations_are_marked() -> None:
     ],
 )
 def test_released_files_are_read_and_written_unchanged(tmp_path, name, rows, unk_id) -> None:
-    source = shared_data("vocab", f"{name}-vocab.txt")
+    source = golden_file("vocab", f"{name}-vocab.txt")
     vocab = Vocab.read(source)
     assert len(vocab) == rows
     assert (vocab.pad_id, vocab.unk_id, vocab.cls_id, vocab.sep_id, vocab.mask_id) == (

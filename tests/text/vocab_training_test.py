@@ -11,7 +11,7 @@ from bert_tf.text import vocab_training
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.vocab_training import count_words, count_words_of_parts, train_vocab
 from bert_tf.text.wordpiece import WordPiece, split_words
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 Counter = collections.Counter
 
@@ -96,7 +96,7 @@ def test_exact_rows_specials_and_alphabet(vocab_size) -> None:
 
 
 def test_head_equals_the_released_file() -> None:
-    released = Vocab.read(shared_data("vocab", "bert-base-uncased-vocab.txt")).tokens
+    released = Vocab.read(golden_file("vocab", "bert-base-uncased-vocab.txt")).tokens
     assert tuple(vocab_training._head_rows(30522)) == released[:999]
     assert released[999] == "!"
 

@@ -11,7 +11,7 @@ import pytest
 from bert_tf.text import wordpiece
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece, split_words
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 POOLS = (
     "abcdefgXYZ éÉßİı",
@@ -57,7 +57,7 @@ def vocab_of_pools() -> Vocab:
 
 
 def golden_texts(casing: str) -> list[dict]:
-    path = shared_data("fixtures", f"tokenization-golden-{casing}.jsonl.xz")
+    path = golden_file(f"tokenization-golden-{casing}.jsonl.xz")
     with lzma.open(path, "rt", encoding="utf8") as file:
         return [json.loads(line) for line in file]
 
@@ -156,7 +156,7 @@ def assert_offsets_select_pieces(
 
 @pytest.mark.parametrize("casing", ["uncased", "cased"])
 def test_equals_golden_texts(casing) -> None:
-    vocab = Vocab.read(shared_data("vocab", f"bert-base-{casing}-vocab.txt"))
+    vocab = Vocab.read(golden_file("vocab", f"bert-base-{casing}-vocab.txt"))
     tokenizer = WordPiece(vocab, casing == "uncased")
     records = golden_texts(casing)
     assert len(records) == 469
@@ -173,7 +173,7 @@ def test_equals_golden_texts(casing) -> None:
 
 
 def test_equals_the_originals_own_cases() -> None:
-    path = shared_data("fixtures", "google-tokenization-test-cases.json")
+    path = golden_file("google-tokenization-test-cases.json")
     cases = json.loads(path.read_text(encoding="utf8"))
     for case in cases["basic"]:
         assert split_words(case["text"], case["lower"]) == case["tokens"]

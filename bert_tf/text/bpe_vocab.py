@@ -119,7 +119,7 @@ class BpeVocab(Pieces):
     def write(self, path: str | os.PathLike) -> None:
         """Writes a tokenizer.json; the file is whole or absent."""
         with atomic_write(path) as file:
-            json.dump(_to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
+            json.dump(to_tokenizer_json(self), file, ensure_ascii=False, indent=1)
             file.write("\n")
 
     @functools.cached_property
@@ -384,7 +384,8 @@ def _special_names(
     return names
 
 
-def _to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
+def to_tokenizer_json(vocab: BpeVocab) -> dict[str, Any]:
+    """Returns the content of a tokenizer.json, from which `tokenizers` makes the same tokenizer."""
     byte_level = {
         "type": "ByteLevel",
         "add_prefix_space": vocab.add_prefix_space,

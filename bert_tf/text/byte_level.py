@@ -48,10 +48,12 @@ def split_words(text: str) -> list[str]:
 
 def encode_utf8(text: str) -> bytes:
     """Returns the UTF-8 of the text; a lone surrogate, which has none, as U+FFFD."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text).encode()
+    return replace_surrogates(text).encode()
+
+
+def replace_surrogates(text: str) -> str:
+    """Returns the text with U+FFFD in the place of each lone surrogate, which has no UTF-8."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def code_point_ranges(kind: int) -> list[tuple[int, int]]:

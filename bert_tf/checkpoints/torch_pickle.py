@@ -1,7 +1,9 @@
 """Reads a pytorch_model.bin as NumPy arrays, without torch and without running its contents.
 
-Such a file is a zip: STEM/data.pkl is a pickle of the state dict, in which each tensor names one of
-STEM/data/0, STEM/data/1, ..., where the numbers are.
+Since torch 1.6 such a file is a zip: STEM/data.pkl is a pickle of the state dict, in which each
+tensor names one of STEM/data/0, STEM/data/1, ..., where the numbers are. Older files are five
+pickles in a row (magic number, protocol, facts of the machine, state dict, keys of the storages)
+and then, for each key, the number of elements as int64 and the elements.
 
 Unpickling calls whatever a pickle names. Even if only harmless names are allowed, a pickle can
 crash the standard library's unpickler with a key of deeply nested tuples, or fill the memory with
@@ -13,6 +15,7 @@ Reference: torch/serialization.py, torch/_utils.py, Lib/pickletools.py.
 
 import contextlib
 import dataclasses
+import io
 import os
 import pathlib
 import pickletools
@@ -37,8 +40,9 @@ DTYPES = {
 }
 ORDERED_DICT = "collections.OrderedDict"
 TENSOR = "torch._utils._rebuild_tensor_v2"
+TENSOR_V1 = "torch._utils._rebuild_tensor"  # before torch 0.4
 PARAMETER = "torch._utils._rebuild_parameter"
-KNOWN_NAMES = {ORDERED_DICT, TENSOR, PARAMETER, *DTYPES}
+KNOWN_NAMES = {ORDERED_DICT, TENSOR, TENSOR_V1, PARAMETER, *DTYPES}
 
 # Instructions of a pickle, by their names in pickletools.
 SILENT = {"PROTO", "FRAME", "STOP"}
@@ -52,12 +56,13 @@ MAX_PICKLE_BYTES = 4 << 20
 MAX_DIMENSIONS = 32
 
 ZIP_START = b"PK\x03\x04"
-OTHER_FORMS = {
-    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.": "it has the old format of torch before 1.6",
-    b"version https://git-lfs": "it is a git-lfs pointer; `git lfs pull` downloads the file itself",
-}
+OLD_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+OLD_MAGIC_BYTES = OLD_MAGIC_NUMBER.to_bytes(10, "little")
+OLD_MAGIC_END = 32  # It is pickled before this byte by every protocol.
+OLD_PROTOCOL = 1001
+GIT_LFS_START = b"version https://git-lfs"
 HOW_TO_CONVERT = (
-    "Expected a file written by torch.save(model.state_dict(), path) of torch 1.6 or later. If you "
+    "Expected a file written by torch.save(model.state_dict(), path). If you "
     "trust its source, load the model where torch is installed and save it with "
     "model.save_pretrained(folder, safe_serialization=True) or with safetensors.torch.save_file."
 )
@@ -99,7 +104,7 @@ def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     numbers; other types stay.
 
     Args:
-      path: a pytorch_model.bin of torch 1.6 or later.
+      path: a pytorch_model.bin of any version of torch.
 
     Returns:
       name -> array; of float16, float32, float64, integers or bool.
@@ -110,10 +115,13 @@ def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
       OSError: if there is no such file.
     """
     path = pathlib.Path(path)
-    with path.open("rb") as file, _explained(path), _open_zip(file) as zipped:
-        archive = _Archive(zipped)
-        tensors = _tensors_of(_follow(archive.read("data.pkl", MAX_PICKLE_BYTES)))
-        return {name: archive.view(tensor) for name, tensor in tensors.items()}
+    with path.open("rb") as file, _explained(path):
+        if OLD_MAGIC_BYTES in file.peek(OLD_MAGIC_END)[:OLD_MAGIC_END]:
+            old = _OldFile(file)
+            return old.read_tensors()
+        with _open_zip(file) as zipped:
+            archive = _Archive(zipped)
+            return archive.read_tensors()
 
 
 @contextlib.contextmanager
@@ -129,10 +137,9 @@ def _explained(path: pathlib.Path) -> Iterator[None]:
 
 def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
     """Opens the zip file and checks its table of contents."""
-    start = file.read(max(map(len, OTHER_FORMS)))
-    for other, reason in OTHER_FORMS.items():
-        if start.startswith(other):
-            raise ValueError(reason)
+    start = file.read(len(GIT_LFS_START))
+    if start == GIT_LFS_START:
+        raise ValueError("it is a git-lfs pointer; `git lfs pull` downloads the file itself")
     if not start.startswith(ZIP_START):
         raise ValueError(f"it is not a zip file: it begins with {start[:8]!r}")
     try:
@@ -152,31 +159,26 @@ def _open_zip(file: IO[bytes]) -> zipfile.ZipFile:
     return zipped
 
 
-class _Archive:
-    """The zip file: its entries, and the storages read so far."""
+class _TensorFile:
+    """A file with a state dict: makes views of its storages, each of which is read once."""
 
-    def __init__(self, zipped: zipfile.ZipFile) -> None:
-        self._zip = zipped
+    def __init__(self) -> None:
         self._storages: dict[str, tuple[_Storage, np.ndarray]] = {}
-        names = zipped.namelist()
-        pickles = [name for name in names if name.endswith("/data.pkl") and name.count("/") == 1]
-        if len(pickles) != 1:
-            raise ValueError(f"expected one data.pkl in it, received {len(pickles)}")
-        # Everything is in one folder: the stem of the path under which the file was first written.
-        self._folder = pickles[0].split("/")[0]
-        if f"{self._folder}/byteorder" in names:  # since torch 2.1; little before
-            order = self.read("byteorder", most=16)
-            if order != b"little":
-                raise ValueError(f"its byte order is {order!r}, expected b'little'")
 
-    def read(self, name: str, most: int | None = None) -> bytes:
-        """Returns the bytes of an entry; zipfile compares the checksum."""
-        entry = self._zip.getinfo(f"{self._folder}/{name}")
-        if most is not None and entry.file_size > most:
-            raise ValueError(f"{name} in it has {entry.file_size} bytes, expected at most {most}")
-        return self._zip.read(entry)
+    def read_tensors(self) -> dict[str, np.ndarray]:
+        """Returns the tensors of the state dict by name."""
+        tensors = _tensors_of(self.read_state_dict())
+        return {name: self._view(tensor) for name, tensor in tensors.items()}
 
-    def view(self, tensor: _Tensor) -> np.ndarray:
+    def read_state_dict(self) -> Any:
+        """Returns what the pickle of the state dict describes."""
+        raise NotImplementedError
+
+    def read_storage(self, storage: _Storage) -> bytes:
+        """Returns the bytes of a storage."""
+        raise NotImplementedError
+
+    def _view(self, tensor: _Tensor) -> np.ndarray:
         """Returns a tensor as a read-only view of its storage."""
         numbers = self._storage(tensor.storage)
         if 0 in tensor.shape:
@@ -194,29 +196,111 @@ class _Archive:
 
     def _storage(self, storage: _Storage) -> np.ndarray:
         if storage.key not in self._storages:
-            self._storages[storage.key] = storage, self._read_storage(storage)
+            content = self.read_storage(storage)
+            self._storages[storage.key] = storage, _numbers_of(storage, content)
         known, numbers = self._storages[storage.key]
         if storage != known:
             raise ValueError(f"one storage is used as {known} and as {storage}")
         return numbers
 
-    def _read_storage(self, storage: _Storage) -> np.ndarray:
-        content = self.read(f"data/{storage.key}")
-        numbers = np.frombuffer(content, DTYPES[storage.kind])
-        if len(numbers) != storage.size:
-            raise ValueError(
-                f"storage {storage.key!r} has {len(numbers)} elements of {storage.kind}, expected "
-                f"{storage.size}"
-            )
-        if storage.kind == "torch.BoolStorage":
-            numbers = numbers != 0
-        if storage.kind == "torch.BFloat16Storage":
-            # bfloat16 is the upper half of a float32.
-            bits = numbers.astype("<u4")
-            bits <<= 16
-            numbers = bits.view("<f4")
-        numbers.flags.writeable = False
-        return numbers
+
+class _Archive(_TensorFile):
+    """The zip file that torch writes since 1.6."""
+
+    def __init__(self, zipped: zipfile.ZipFile) -> None:
+        super().__init__()
+        self._zip = zipped
+        names = zipped.namelist()
+        pickles = [name for name in names if name.endswith("/data.pkl") and name.count("/") == 1]
+        if len(pickles) != 1:
+            raise ValueError(f"expected one data.pkl in it, received {len(pickles)}")
+        # Everything is in one folder: the stem of the path under which the file was first written.
+        self._folder = pickles[0].split("/")[0]
+        if f"{self._folder}/byteorder" in names:  # since torch 2.1; little before
+            order = self._read("byteorder", most=16)
+            if order != b"little":
+                raise ValueError(f"its byte order is {order!r}, expected b'little'")
+
+    def read_state_dict(self) -> Any:
+        return _follow(io.BytesIO(self._read("data.pkl", MAX_PICKLE_BYTES))).result()
+
+    def read_storage(self, storage: _Storage) -> bytes:
+        return self._read(f"data/{storage.key}")
+
+    def _read(self, name: str, most: int | None = None) -> bytes:
+        """Returns the bytes of an entry; zipfile compares the checksum."""
+        entry = self._zip.getinfo(f"{self._folder}/{name}")
+        if most is not None and entry.file_size > most:
+            raise ValueError(f"{name} in it has {entry.file_size} bytes, expected at most {most}")
+        return self._zip.read(entry)
+
+
+class _OldFile(_TensorFile):
+    """The file that torch wrote before 1.6: pickles in a row, then the storages. No checksums."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file = file
+        pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
+        magic_number = _follow(pickles).result()
+        protocol = _follow(pickles).result()
+        machine = _follow(pickles).result()
+        if (magic_number, protocol) != (OLD_MAGIC_NUMBER, OLD_PROTOCOL):
+            raise ValueError(f"its protocol is {protocol!r}, expected {OLD_PROTOCOL}")
+        if not isinstance(machine, dict) or machine.get("little_endian") is not True:
+            raise ValueError("it was written on a machine with another byte order")
+        pickled = _follow(pickles)
+        self._state_dict = pickled.result()
+        keys = _follow(pickles).result()
+        if not isinstance(keys, list):
+            raise ValueError(f"its list of storages is {_kind(type(keys))}, expected list")
+        self._starts = self._find_storages(keys, pickled.storages, pickles.tell())
+
+    def read_state_dict(self) -> Any:
+        return self._state_dict
+
+    def read_storage(self, storage: _Storage) -> bytes:
+        self._file.seek(self._starts[storage.key])
+        return self._file.read(storage.size * np.dtype(DTYPES[storage.kind]).itemsize)
+
+    def _find_storages(
+        self, keys: list[Any], storages: dict[str, _Storage], position: int
+    ) -> dict[str, int]:
+        """Returns where the elements of each storage begin, as byte of the file."""
+        size = os.fstat(self._file.fileno()).st_size
+        starts = {}
+        for key in keys:
+            storage = storages.get(key) if isinstance(key, str) else None
+            if storage is None:
+                raise ValueError(f"no tensor uses its storage {key!r}")
+            self._file.seek(position)
+            count = int.from_bytes(self._file.read(8), "little")
+            if count != storage.size:
+                raise ValueError(f"storage {key!r} has {count} elements, expected {storage.size}")
+            starts[key] = position + 8
+            position += 8 + count * np.dtype(DTYPES[storage.kind]).itemsize
+            if position > size:
+                raise ValueError(f"it is cut short: storage {key!r} ends beyond its {size} bytes")
+        return starts
+
+
+def _numbers_of(storage: _Storage, content: bytes) -> np.ndarray:
+    """Returns the elements of a storage, read-only."""
+    numbers = np.frombuffer(content, DTYPES[storage.kind])
+    if len(numbers) != storage.size:
+        raise ValueError(
+            f"storage {storage.key!r} has {len(numbers)} elements of {storage.kind}, expected "
+            f"{storage.size}"
+        )
+    if storage.kind == "torch.BoolStorage":
+        numbers = numbers != 0
+    if storage.kind == "torch.BFloat16Storage":
+        # bfloat16 is the upper half of a float32.
+        bits = numbers.astype("<u4")
+        bits <<= 16
+        numbers = bits.view("<f4")
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _tensors_of(value: Any) -> dict[str, _Tensor]:
@@ -238,12 +322,12 @@ def _kind(kind: type) -> str:
     return kind.__name__.strip("_").lower()
 
 
-def _follow(content: bytes) -> Any:
-    """Returns what a pickle describes: containers, numbers, strings, and the classes above."""
+def _follow(file: io.BytesIO) -> "_Pickled":
+    """Follows the instructions of the next pickle in a file, up to its end."""
     pickled = _Pickled()
-    for instruction, argument, _ in pickletools.genops(content):
+    for instruction, argument, _ in pickletools.genops(file):
         pickled.follow(instruction.name, argument)
-    return pickled.stack.pop()
+    return pickled
 
 
 class _Pickled:
@@ -251,12 +335,18 @@ class _Pickled:
 
     Attributes:
       stack: what was described since the last open mark.
+      storages: those that tensors use, by key.
     """
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
+        self.storages: dict[str, _Storage] = {}
         self._below_marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
+
+    def result(self) -> Any:
+        """Returns the described value: containers, numbers, strings, and the classes above."""
+        return self.stack.pop()
 
     def follow(self, instruction: str, argument: Any) -> None:
         """Follows one instruction.
@@ -312,7 +402,9 @@ class _Pickled:
             self.stack.append(_known_name(f"{module}.{name}"))
         elif instruction == "BINPERSID":
             (description,) = self._pop(1)
-            self.stack.append(_storage_of(description))
+            storage = _storage_of(description)
+            self.storages[storage.key] = storage
+            self.stack.append(storage)
         elif instruction == "REDUCE":
             callee, arguments = self._pop(2)
             self.stack.append(_made_by(self._expect(callee, _Name).name, arguments))
@@ -352,10 +444,14 @@ def _known_name(name: str) -> _Name:
 
 
 def _storage_of(description: Any) -> _Storage:
-    """Returns what ("storage", class, key, device, number of elements) describes."""
+    """Returns what ("storage", class, key, device, number of elements) describes.
+
+    Before torch 1.6 there is a sixth item, None unless the storage is part of another one.
+    """
     match description:
-        case ("storage", _Name(kind), str(key), str(), int(size)) if kind in DTYPES:
-            return _Storage(kind, key, size)
+        case ("storage", _Name(kind), str(key), str(), int(size), *rest):
+            if kind in DTYPES and rest in ([], [None]):
+                return _Storage(kind, key, size)
     raise ValueError("its pickle describes a storage in a way that torch does not")
 
 
@@ -368,8 +464,19 @@ def _made_by(callee: str, arguments: Any) -> Any:
             return tensor
         # A seventh argument would say that the numbers are to be negated or conjugated.
         case (_Storage() as storage, start, tuple(shape), tuple(strides), _, _) if callee == TENSOR:
-            if len(shape) == len(strides) <= MAX_DIMENSIONS:
-                indices = (start, *shape, *strides)
-                if all(type(index) is int and index >= 0 for index in indices):
-                    return _Tensor(storage, start, shape, strides)
+            if tensor := _tensor_of(storage, start, shape, strides):
+                return tensor
+        case (_Storage() as storage, start, tuple(shape), tuple(strides)) if callee == TENSOR_V1:
+            if tensor := _tensor_of(storage, start, shape, strides):
+                return tensor
     raise ValueError(f"its pickle calls {callee!r} with other arguments than torch writes")
+
+
+def _tensor_of(storage: _Storage, start: Any, shape: tuple, strides: tuple) -> _Tensor | None:
+    """Returns a view of a storage; None if offset, shape or strides cannot be one."""
+    if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
+        return None
+    for index in (start, *shape, *strides):
+        if type(index) is not int or index < 0:
+            return None
+    return _Tensor(storage, start, shape, strides)

@@ -464,11 +464,11 @@ def _made_by(callee: str, arguments: Any) -> Any:
             return tensor
         # A seventh argument would say that the numbers are to be negated or conjugated.
         case (_Storage() as storage, start, tuple(shape), tuple(strides), _, _) if callee == TENSOR:
-            if tensor := _tensor_of(storage, start, shape, strides):
-                return tensor
+            if view := _tensor_of(storage, start, shape, strides):
+                return view
         case (_Storage() as storage, start, tuple(shape), tuple(strides)) if callee == TENSOR_V1:
-            if tensor := _tensor_of(storage, start, shape, strides):
-                return tensor
+            if view := _tensor_of(storage, start, shape, strides):
+                return view
     raise ValueError(f"its pickle calls {callee!r} with other arguments than torch writes")
 
 

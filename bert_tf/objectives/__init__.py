@@ -1,4 +1,4 @@
-"""What pre-training learns: one class for each objective, in a file of its own."""
+"""Objectives of pre-training: one class and one file for each."""
 
 from bert_tf.objectives.masked_diffusion import MaskedDiffusion
 from bert_tf.objectives.masked_lm import MaskedLM
@@ -16,16 +16,23 @@ OF_PAIRS = ("next_sentence", "sentence_order")
 
 
 def make_objectives(
-    use_next_sentence: bool, sentence_order: bool = False, of_pieces: str = "masked_lm"
+    use_next_sentence: bool, sentence_order: bool = False, of_tokens: str = "masked_lm"
 ) -> tuple[Objective, ...]:
-    """Makes the objectives of a run: of masked pieces, and of pairs, if there are any, one more.
+    """Makes the objectives of a run: one over masked tokens, and with pairs of texts a second one.
+
+    Args:
+      use_next_sentence: whether the examples are pairs of texts.
+      sentence_order: whether to predict the order of a pair instead of the next sentence.
+      of_tokens: name of the objective over masked tokens.
 
     Raises:
-      ValueError: if `of_pieces` is none of those of masked pieces.
+      ValueError: if no objective over masked tokens has the name `of_tokens`.
     """
     known = [name for name in OBJECTIVES if name not in OF_PAIRS]
-    if of_pieces not in known:
-        raise ValueError(f"objective: received {of_pieces!r}, expected one of {', '.join(known)}.")
+    if of_tokens not in known:
+        raise ValueError(f"objective: received {of_tokens!r}, expected one of {', '.join(known)}.")
     of_pairs = "sentence_order" if sentence_order else "next_sentence"
-    names = [of_pieces, of_pairs] if use_next_sentence else [of_pieces]
+    names = [of_tokens]
+    if use_next_sentence:
+        names.append(of_pairs)
     return tuple(OBJECTIVES[name]() for name in names)

@@ -1,9 +1,9 @@
-"""Attention relations: how like each other the queries, keys and values of a text's pieces are.
+"""Attention relations: similarities among the queries, keys and values of a text's tokens.
 
   queries [B, T, D] -> A relation heads [B, A, T, D / A] -> softmax(q q' / sqrt(D / A)) [B, A, T, T]
 
-and the same of keys and of values. Width and heads of two models may differ: all are cut in the
-same number of relation heads.
+and the same for keys and for values. Width and number of heads of the two models may differ: both
+are split into the same number of relation heads.
 
 Reference: Wang et al. 2021, "MiniLMv2: Multi-Head Self-Attention Relation Distillation".
 """
@@ -18,13 +18,13 @@ from bert_tf.modeling.layout import attention_bias
 def attention_vectors(encoder: Any, encoded: dict[str, Any], layer: int) -> tuple[Any, ...]:
     """Returns queries, keys and values of a layer, float32 [B, T, D], before any rotation.
 
-    They are computed once more from what enters the layer, so that the encoder need not hand them
-    out: three products of one layer, and nothing in a step that has no use for them.
+    They are computed a second time from the inputs of the layer, so that the encoder does not have
+    to return them: three matrix products of one layer, and no cost in steps that do not need them.
 
     Args:
       encoder: `BertEncoder`.
-      encoded: what it returned.
-      layer: from 0.
+      encoded: the outputs of the encoder.
+      layer: index of the layer, from 0.
     """
     block, inputs = encoder.encoder_layers[layer], encoded["encoder_outputs"][layer]
     if encoder.config.block_type == "pre_norm" and block.attention_norm:
@@ -35,16 +35,16 @@ def attention_vectors(encoder: Any, encoded: dict[str, Any], layer: int) -> tupl
 
 
 def relation_losses(student: Any, teacher: Any, input_mask: Any, heads: int) -> Any:
-    """Returns KL(teacher's relations || student's), mean over the heads, of each piece.
+    """Returns KL(teacher's relations || student's relations) of each token, averaged over heads.
 
     Args:
-      student: float32 [B, T, D], its queries, keys or values.
-      teacher: the same of the teacher, float32 [B, T, E].
-      input_mask: int32 [B, T], 1 for a real piece; padding is no piece to be like.
-      heads: A, divides D and E.
+      student: float32 [B, T, D], queries, keys or values of the student.
+      teacher: float32 [B, T, E], the same of the teacher.
+      input_mask: int32 [B, T], 1 for tokens and 0 for padding, which no relation includes.
+      heads: A, the number of relation heads; divides D and E.
 
     Returns:
-      float32 [B, T]; what stands at padding has no meaning.
+      float32 [B, T]; values at padding are meaningless.
     """
     bias = attention_bias(input_mask)  # [B, 1, 1, T]
     log_student, log_teacher = (_log_relations(x, bias, heads) for x in (student, teacher))
@@ -53,8 +53,8 @@ def relation_losses(student: Any, teacher: Any, input_mask: Any, heads: int) -> 
 
 
 def _log_relations(vectors: Any, bias: Any, heads: int) -> Any:
-    """Returns the logarithms of relations, float32 [B, A, T, T]."""
+    """Returns log probabilities of the relations, float32 [B, A, T, T]."""
     size = vectors.shape[-1] // heads
-    cut = ops.reshape(vectors, (-1, ops.shape(vectors)[1], heads, size))
-    scores = ops.einsum("BTAH,BSAH->BATS", cut * size**-0.5, cut)
+    split = ops.reshape(vectors, (-1, ops.shape(vectors)[1], heads, size))  # [B, T, A, H]
+    scores = ops.einsum("BTAH,BSAH->BATS", split * size**-0.5, split)
     return ops.log_softmax(scores + bias)

@@ -1,8 +1,8 @@
-"""Distillation: a student learns what a teacher says, beside the labels or in their place.
+"""Distillation: a student learns from the outputs of a teacher, with the labels or without them.
 
 scores          T^2 KL(softmax(teacher / T) || softmax(student / T))   Hinton et al. 2015
-hidden states   1 - cosine of both models' last ones                   DistilBERT
-relations       of queries, keys and values of one layer               MiniLMv2
+hidden states   1 - cosine of the last hidden states                   DistilBERT
+relations       KL among queries, keys and values of one layer         MiniLMv2
 embeddings      squared distance or 1 - cosine                         sentence-transformers
 """
 
@@ -17,18 +17,21 @@ from bert_tf.objectives.attention_relations import attention_vectors, relation_l
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.objective import Batch, Objective
 
-RELATION_HEAD_SIZE = 16  # Of the paper's 48 heads of BERT-Base.
+RELATION_HEAD_SIZE = 16  # The paper splits the 768 dimensions of BERT-Base into 48 heads.
 LEAST_SQUARE = 1e-12
 
 
 def soft_class_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0) -> Any:
-    """Returns T^2 KL(teacher || student) of the softened classes, in nats: float32 [...].
+    """Returns T^2 KL(teacher || student) over classes softened by a temperature T, in nats.
 
-    The square keeps the size of the gradients, whatever the temperature.
+    The factor T^2 keeps the size of the gradients the same for all temperatures.
 
     Args:
       logits, teacher_logits: float [..., C], unnormalised.
-      temperature: T, what both are divided by.
+      temperature: T, which divides both logits.
+
+    Returns:
+      float32 [...].
 
     Reference: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2.
     """
@@ -40,17 +43,23 @@ def soft_class_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0
 
 
 def soft_several_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0) -> Any:
-    """As `soft_class_losses`, of C decisions each for itself: the mean over them, float32 [B]."""
+    """Returns T^2 KL(teacher || student) of C independent decisions, averaged over them.
+
+    Args and reference are those of `soft_class_losses`.
+
+    Returns:
+      float32 [B].
+    """
     student, teacher = (ops.cast(x, "float32") / temperature for x in (logits, teacher_logits))
-    share = ops.sigmoid(teacher)
-    terms = share * (teacher - student) + ops.softplus(student) - ops.softplus(teacher)
+    probability = ops.sigmoid(teacher)
+    terms = probability * (teacher - student) + ops.softplus(student) - ops.softplus(teacher)
     return temperature**2 * ops.mean(terms, axis=-1)
 
 
 def soft_number_losses(logits: Any, teacher_logits: Any, temperature: float = 1.0) -> Any:
-    """Returns the squared difference of numbers [B, 1], float32 [B]; a temperature means nothing.
+    """Returns the squared difference of regression outputs [B, 1], float32 [B].
 
-    A number has no distribution to be softened.
+    `temperature` has no effect, because a number has no distribution to soften.
     """
     student, teacher = (ops.cast(x, "float32")[:, 0] for x in (logits, teacher_logits))
     return ops.square(student - teacher)
@@ -64,20 +73,20 @@ SOFT_LOSSES = {
 
 
 def cosine_distances(vectors: Any, teacher_vectors: Any) -> Any:
-    """Returns 1 - cosine, float32 [...], of float [..., D]; 1 for a vector of zeros."""
+    """Returns 1 - cosine, float32 [...], for vectors float [..., D]; 1 for a vector of zeros."""
     student, teacher = (_unit(ops.cast(x, "float32")) for x in (vectors, teacher_vectors))
     return 1.0 - ops.sum(student * teacher, axis=-1)
 
 
 def _unit(vectors: Any) -> Any:
-    # Inside the root: padding may be zeros, where the root itself has no gradient.
+    # Added inside the root: at the zeros of padding the root itself has no gradient.
     return vectors * ops.rsqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True) + LEAST_SQUARE)
 
 
 def squared_distances(vectors: Any, teacher_vectors: Any) -> Any:
-    """Returns |student - teacher|^2, float32 [...], of float [..., D].
+    """Returns |student - teacher|^2, float32 [...], for vectors float [..., D].
 
-    It is D times the MSELoss of sentence-transformers, and so of the size of other losses.
+    This is D times the MSELoss of sentence-transformers, which makes it as large as other losses.
     """
     return ops.sum(ops.square(vectors - teacher_vectors), axis=-1)
 
@@ -93,9 +102,9 @@ def count_heads(config: ObjectiveConfig, teacher: ModelConfig) -> int:
 def kept_bytes(
     config: ObjectiveConfig, teacher: ModelConfig, length: int, predictions: int
 ) -> float:
-    """Estimates what an example keeps for the backward pass beside the student's own.
+    """Estimates the bytes that distillation adds to an example's activations.
 
-    Of scores [P, V] and of each of three relations [A, T, T] those of both models.
+    They are the logits [P, V] and three relations [A, T, T] of both models.
     """
     scores = 2 * predictions * teacher.vocab_size if config.teacher_weight else 0
     relations = 6 * count_heads(config, teacher) * length**2 if config.relation_weight else 0
@@ -103,18 +112,18 @@ def kept_bytes(
 
 
 def check_shapes(config: ObjectiveConfig, teacher: ModelConfig, student: ModelConfig) -> None:
-    """Raises ValueError if the two shapes do not go with what is to be learned."""
+    """Raises ValueError if the chosen losses cannot compare models of these shapes."""
     if config.hidden_weight and teacher.hidden_size != student.hidden_size:
         raise ValueError(
             f"--hidden_weight: the teacher is {teacher.hidden_size} wide, the student "
-            f"{student.hidden_size}; give --relation_weight, which needs no same width."
+            f"{student.hidden_size}; give --relation_weight, which does not need equal widths."
         )
     heads = count_heads(config, teacher)
     widths = {"teacher": teacher.hidden_size, "student": student.hidden_size}
     for name, width in widths.items() if config.relation_weight else ():
         if width % heads:
             raise ValueError(
-                f"The {name} is {width} wide, no multiple of {heads} relation heads; give "
+                f"The {name} is {width} wide, which {heads} relation heads do not divide; give "
                 f"--relation_heads, a number that divides {widths['teacher']} and "
                 f"{widths['student']}."
             )
@@ -126,28 +135,29 @@ def check_shapes(config: ObjectiveConfig, teacher: ModelConfig, student: ModelCo
 
 
 class Distillation(Objective):
-    """What masked language modelling learns from a teacher, which reads the same masked pieces.
+    """Losses of a masked language model against a teacher that reads the same masked tokens.
 
-    The sums are reported as they enter the loss, with their factors. The teacher is no part of the
-    model: neither its optimizer nor its checkpoints know of it.
+    The sums are reported with their weights, as they enter the loss. The teacher is not part of the
+    model: optimizer and checkpoints do not contain it.
 
     Args:
-      teacher: `BertPretrainer`, or a `BertEncoder` if its scores are not learned.
-      student: shape of the model that learns.
-      config: the factors.
+      teacher: `BertPretrainer`, or a `BertEncoder` if `teacher_weight` is 0.
+      student: configuration of the model that is trained.
+      config: weights of the losses.
 
     Raises:
-      ValueError: if the two shapes do not go together.
+      ValueError: see `check_shapes`.
     """
 
     def __init__(self, teacher: Any, student: ModelConfig, config: ObjectiveConfig) -> None:
-        self.teacher, self.config = teacher, config
+        self.teacher = teacher
+        self.config = config
         self.encoder = getattr(teacher, "bert", teacher)
         shape = self.encoder.config
         check_shapes(config, shape, student)
         self.panels = {}
         if config.teacher_weight:
-            self.panels["soft_labels_loss"] = "Teacher's pieces: loss, weighted"
+            self.panels["soft_labels_loss"] = "Teacher's tokens: loss, weighted"
         if config.hidden_weight:
             self.panels["hidden_states_loss"] = "Teacher's hidden states: 1 - cosine, weighted"
         if config.relation_weight:
@@ -156,30 +166,36 @@ class Distillation(Objective):
         self.layer = (config.teacher_layer or shape.num_hidden_layers) - 1
 
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
-        taught = self.encoder(inputs, training=False)
-        found: dict[str, Any] = {}
+        teacher_encoded = self.encoder(inputs, training=False)
+        outputs: dict[str, Any] = {}
         if self.config.teacher_weight:
-            scores = MaskedLM().outputs(self.teacher, taught, inputs)["masked_lm_logits"]
-            found["teacher_masked_lm_logits"] = ops.stop_gradient(scores)
+            logits = MaskedLM().outputs(self.teacher, teacher_encoded, inputs)["masked_lm_logits"]
+            outputs["teacher_masked_lm_logits"] = ops.stop_gradient(logits)
         if self.config.hidden_weight:
-            theirs = ops.stop_gradient(taught["sequence_output"])
-            found["hidden_distances"] = cosine_distances(encoded["sequence_output"], theirs)
+            states = ops.stop_gradient(teacher_encoded["sequence_output"])
+            outputs["hidden_distances"] = cosine_distances(encoded["sequence_output"], states)
         if self.config.relation_weight:
-            own = attention_vectors(model.bert, encoded, model.config.num_hidden_layers - 1)
-            theirs = attention_vectors(self.encoder, taught, self.layer)
-            found["relation_losses"] = sum(
-                relation_losses(one, ops.stop_gradient(other), inputs["input_mask"], self.heads)
-                for one, other in zip(own, theirs, strict=True)
-            )
-        return found
+            last_layer = model.config.num_hidden_layers - 1
+            student_vectors = attention_vectors(model.bert, encoded, last_layer)
+            teacher_vectors = attention_vectors(self.encoder, teacher_encoded, self.layer)
+            losses = 0.0
+            for student, teacher in zip(student_vectors, teacher_vectors, strict=True):
+                losses += relation_losses(
+                    student, ops.stop_gradient(teacher), inputs["input_mask"], self.heads
+                )
+            outputs["relation_losses"] = losses
+        return outputs
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        pieces = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
-        known = {"soft_labels_loss": tf.reduce_sum(batch["masked_lm_weights"])}
-        return {name: known.get(name, pieces) for name in self.panels}
+        num_tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
+        weights = dict.fromkeys(self.panels, num_tokens)
+        if "soft_labels_loss" in weights:
+            weights["soft_labels_loss"] = tf.reduce_sum(batch["masked_lm_weights"])
+        return weights
 
     def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        config, is_real = self.config, ops.cast(batch["input_mask"], "float32")
+        config = self.config
+        is_real = ops.cast(batch["input_mask"], "float32")
         sums = {}
         if config.teacher_weight:
             losses = soft_class_losses(

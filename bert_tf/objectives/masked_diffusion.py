@@ -1,17 +1,18 @@
 """Masked diffusion: a masked language model that learns to fill in any share of a text.
 
-    pieces of a row that may be masked       C
-    masked in the row, all as [MASK]         n, drawn evenly from 1, 2, ..., C
+    tokens of a sequence that may be masked  C
+    masked in the sequence, all by [MASK]    n, drawn uniformly from 1, 2, ..., C
     weight of each prediction                C / n, the inverse of the masked share
-    loss                                     sum of weight * cross-entropy / pieces of all rows
+    loss                                     sum of weight * cross-entropy / tokens of the batch
 
-The loss is, on average, a bound on the text's -log p in nats a piece, whichever order its pieces
-are filled in; its exponential bounds the perplexity.
+In expectation the loss is a bound on the text's -log p in nats per token, for any order in which
+its tokens are filled in; its exponential bounds the perplexity.
 
 References: Sahoo et al. 2024 (MDLM); Nie et al. 2025 (LLaDA), section 2. Differs from both: they
-draw a share t from (0, 1] and mask each piece by itself with probability t, which makes n even on
-0, 1, ..., C, and weigh with 1 / t. Here n itself is drawn, as LLaDA does to judge likelihoods: the
-same mean, less variance, no row without a mask, and no weight above C. Special tokens stay.
+draw a share t from (0, 1] and mask each token independently with probability t, which makes n
+uniform on 0, 1, ..., C, and weigh with 1 / t. Here n itself is drawn, as LLaDA does to evaluate
+likelihoods: the same mean, less variance, no sequence without a mask, and no weight above C.
+Special tokens are never masked.
 """
 
 from collections.abc import Mapping
@@ -28,12 +29,11 @@ from bert_tf.text.tokenization import AnyVocab
 class MaskedDiffusion(MaskedLM):
     """The head and sums of `MaskedLM`; masks and weights are those of `mask_any_share`.
 
-    Its accuracy, too, counts each share of masks alike: that of a text half of which is masked, on
-    average.
+    Its accuracy has the same weights, so that all shares of masks count equally.
     """
 
     panels = {
-        "masked_lm_loss": "Masked diffusion: bound on the loss (nats a piece)",
+        "masked_lm_loss": "Masked diffusion: bound on the loss (nats a token)",
         "masked_lm_accuracy": "Masked diffusion: accuracy over all shares of masks",
     }
 
@@ -47,13 +47,14 @@ class MaskedDiffusion(MaskedLM):
         masking: MaskingConfig,
         seed: int,
     ) -> dict[str, tf.Tensor]:
-        """Masks any number of each row's pieces.
+        """Masks any number of tokens of each sequence.
 
-        Args and result are those of `bert_tf.data.masking.mask_batch`, a pure function of (seed,
-        epoch, example), too, but for these: of `masking` nothing has an effect, there is room for T
-        predictions, and `masked_lm_weights` are C / n.
+        Arguments and result are those of `bert_tf.data.masking.mask_batch`, and this is a pure
+        function of (seed, epoch, example) as well. It differs in that the fields of `masking` have
+        no effect, there is room for T predictions, and `masked_lm_weights` are C / n.
         """
-        word_ids, length = batch["input_word_ids"], batch["input_word_ids"].shape[1]
+        word_ids = batch["input_word_ids"]
+        length = word_ids.shape[1]
         masking = masking.any_share(length)
         rows = (epochs[:, None], example_ids[:, None])
         candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)

@@ -1,4 +1,4 @@
-"""Masked language model: which pieces stood where [MASK] stands (BERT section 3.1, task 1)."""
+"""Masked language model: predicts the tokens that [MASK] replaced (BERT section 3.1, task 1)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from bert_tf.objectives.objective import Batch, Objective, count_labels
 
 
 class MaskedLM(Objective):
-    """Scores of every piece at the masked positions, `masked_lm_logits` float32 [B, P, V]."""
+    """Predicts the token at each masked position: `masked_lm_logits`, float32 [B, P, V]."""
 
     panels = {"masked_lm_loss": "MLM loss (nats)", "masked_lm_accuracy": "MLM accuracy"}
 
@@ -30,20 +30,25 @@ class MaskedLM(Objective):
         return {"masked_lm_loss": tf.reduce_sum(batch["masked_lm_weights"])}
 
     def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        labels = (outputs["masked_lm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
-        return {"masked_lm_loss": cross_entropy(*labels), "masked_lm_accuracy": accuracy(*labels)}
+        logits = outputs["masked_lm_logits"]
+        labels = batch["masked_lm_ids"]
+        weights = batch["masked_lm_weights"]
+        return {
+            "masked_lm_loss": cross_entropy(logits, labels, weights),
+            "masked_lm_accuracy": accuracy(logits, labels, weights),
+        }
 
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
     ) -> dict[str, float]:
-        """Predicts each piece from how often it is masked in training, one added to each count.
+        """Predicts every token by its frequency among the masked tokens of the training data.
 
-        Its accuracy is that of always the commonest piece.
+        Each count is raised by one. The accuracy is that of the most frequent token.
         """
-        names = ("masked_lm_ids", "masked_lm_weights")
-        counts, wanted = (count_labels(d, *names, config.vocab_size) for d in (train, held_out))
-        share, total = (counts + 1.0) / (counts + 1.0).sum(), wanted.sum()
+        counts = count_labels(train, "masked_lm_ids", "masked_lm_weights", config.vocab_size)
+        labels = count_labels(held_out, "masked_lm_ids", "masked_lm_weights", config.vocab_size)
+        probabilities = (counts + 1.0) / (counts + 1.0).sum()
         return {
-            "masked_lm_loss": float(-(wanted * np.log(share)).sum() / total),
-            "masked_lm_accuracy": float(wanted[counts.argmax()] / total),
+            "masked_lm_loss": float(-(labels * np.log(probabilities)).sum() / labels.sum()),
+            "masked_lm_accuracy": float(labels[counts.argmax()] / labels.sum()),
         }

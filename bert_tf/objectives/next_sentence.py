@@ -12,7 +12,7 @@ from bert_tf.objectives.objective import Batch, Objective
 
 
 class NextSentence(Objective):
-    """Scores of the pooled output, `next_sentence_logits` float32 [B, 2]: 0 follows, 1 random."""
+    """Classifies the pooled output: `next_sentence_logits`, float32 [B, 2]; 0 follows, 1 random."""
 
     panels = {
         "next_sentence_loss": "NSP loss (nats)",
@@ -30,15 +30,16 @@ class NextSentence(Objective):
         return {"next_sentence_loss": tf.reduce_sum(batch["next_sentence_weights"])}
 
     def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        names = ("next_sentence_labels", "next_sentence_weights")
-        labels = (outputs["next_sentence_logits"], *(batch[name] for name in names))
+        logits = outputs["next_sentence_logits"]
+        labels = batch["next_sentence_labels"]
+        weights = batch["next_sentence_weights"]
         return {
-            "next_sentence_loss": cross_entropy(*labels),
-            "next_sentence_accuracy": accuracy(*labels),
+            "next_sentence_loss": cross_entropy(logits, labels, weights),
+            "next_sentence_accuracy": accuracy(logits, labels, weights),
         }
 
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
     ) -> dict[str, float]:
-        """Throws a coin."""
+        """Guesses at random."""
         return {"next_sentence_loss": float(np.log(2.0)), "next_sentence_accuracy": 0.5}

@@ -1,8 +1,8 @@
-"""What an objective of pre-training is; see `masked_lm.py` for the first one.
+"""Base class of the objectives of pre-training; `masked_lm.py` has the first one.
 
     batch -> encoder -> Objective.outputs -> Objective.sums -> losses and metrics
 
-A run learns several at once; its loss is the sum of theirs.
+A run may have several objectives; its loss is the sum of their losses.
 """
 
 import abc
@@ -19,14 +19,14 @@ Batch = dict[str, Any]
 
 
 class Objective(abc.ABC):
-    """One thing to learn: its head on top of the encoder, and its losses.
+    """An objective: its head on top of the encoder, and its losses and metrics.
 
     Attributes:
-      panels: title of each of its sums in plots, in the order of the reports. Sums whose names end
-        in `_loss` are part of the training loss.
-      needs_pooler: whether its head takes the pooled output.
-      mask_batch: what masks records in the place of `bert_tf.data.masking.mask_batch`, or None.
-      is_learned: whether its losses are part of the training loss, or just reported.
+      panels: title of each sum in plots, in the order of the reports. Sums whose names end in
+        `_loss` are part of the training loss.
+      needs_pooler: whether the head takes the pooled output.
+      mask_batch: function that replaces `bert_tf.data.masking.mask_batch`, or None.
+      is_learned: whether the losses are part of the training loss, or only reported.
     """
 
     panels: dict[str, str]
@@ -41,38 +41,38 @@ class Objective(abc.ABC):
         return tuple(name for name in self.panels if name.endswith("_loss"))
 
     def build(self, model: Any) -> None:  # noqa: B027
-        """Makes the weights of its head, if it has one, attributes of the model, under cls/."""
+        """Makes the head, if any, as an attribute of the model; its weights are in cls/."""
 
     @abc.abstractmethod
     def outputs(self, model: Any, encoded: dict[str, Any], inputs: Batch) -> dict[str, Any]:
-        """Returns its scores for what the encoder made of the inputs."""
+        """Returns the logits of the head for the outputs of the encoder."""
 
     @abc.abstractmethod
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns the weight of each loss, known from the labels alone: float32 []."""
+        """Returns the weight of each loss, float32 [], which the labels alone determine."""
 
     @abc.abstractmethod
     def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        """Returns its losses and metrics as sums over the batch, by name."""
+        """Returns losses and metrics by name, as sums over the batch."""
 
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
     ) -> dict[str, float]:
-        """Returns what somebody who looks at nothing reaches on held-out batches, by name, if that
-        can be said.
+        """Returns losses and metrics of a guess that does not see the inputs, by name, if known.
 
         Args:
-          config: shape of the network.
-          train: training batches to count in.
-          held_out: the evaluation batches.
+          config: configuration of the model.
+          train: training batches, whose labels may be counted.
+          held_out: batches to evaluate the guess on.
         """
         return {}
 
 
 def count_labels(dataset: tf.data.Dataset, ids: str, weights: str, size: int) -> np.ndarray:
-    """Counts each of `size` labels in all batches, as often as its weight says: float64 [size]."""
+    """Returns the sum of the weights of each label over all batches, float64 [size]."""
     counts = np.zeros([size])
     for batch in dataset:
-        labels, worth = (batch[name].numpy().ravel() for name in (ids, weights))
-        counts += np.bincount(labels, worth, minlength=size)
+        batch_labels = batch[ids].numpy().ravel()
+        batch_weights = batch[weights].numpy().ravel()
+        counts += np.bincount(batch_labels, batch_weights, minlength=size)
     return counts

@@ -1,4 +1,4 @@
-"""Replaced-token detection: which pieces of the input are not the text's own (ELECTRA)."""
+"""Replaced-token detection: finds the tokens that a generator put into the text (ELECTRA)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,19 +15,20 @@ from bert_tf.text.tokenization import AnyVocab
 
 
 class ReplacedTokens(Objective):
-    """A decision on each piece, [CLS] and [SEP] included; the model is `ElectraPretrainer`, which
-    makes the head: it needs the generator beside it.
+    """Classifies each token, [CLS] and [SEP] included, as original or replaced.
+
+    The model is `ElectraPretrainer`, which makes the head, because it also has the generator.
 
     Args:
-      factor: what the loss is multiplied with; it is reported so, as it enters the sum.
-      reference_sampling: whether masks are those of `mask_with_duplicates`.
+      factor: weight of the loss, which is reported with this weight.
+      reference_sampling: whether positions are drawn by `mask_with_duplicates`.
     """
 
     panels = {
         "replaced_tokens_loss": "Replaced tokens: loss, weighted",
-        "replaced_tokens_accuracy": "Replaced tokens: accuracy of all pieces",
+        "replaced_tokens_accuracy": "Replaced tokens: accuracy of all tokens",
         "replaced_tokens_recall": "Replaced tokens: share found",
-        "replaced_tokens_share": "Replaced tokens: share of all pieces",
+        "replaced_tokens_share": "Replaced tokens: share of all tokens",
     }
 
     def __init__(self, factor: float = 50.0, reference_sampling: bool = False) -> None:
@@ -63,15 +64,17 @@ def mask_with_duplicates(
     masking: MaskingConfig,
     seed: int,
 ) -> Batch:
-    """Draws positions with replacement, each with a decision of its own to become [MASK].
+    """Draws positions with replacement, and decides for each draw whether it becomes [MASK].
 
-    Args and result are those of `bert_tf.data.masking.mask_batch`, a pure function of (seed, epoch,
-    example), too; but positions stand in the order of the draws, and some stand there twice.
+    Arguments and result are those of `bert_tf.data.masking.mask_batch`, and this is a pure function
+    of (seed, epoch, example) as well. Positions are in the order of the draws and may repeat.
 
     Reference: google-research/electra, pretrain/pretrain_helpers.py, mask.
     """
-    word_ids, limit = batch["input_word_ids"], masking.max_predictions_per_seq
-    rows, length = (epochs[:, None], example_ids[:, None]), tf.shape(batch["input_word_ids"])[1]
+    word_ids = batch["input_word_ids"]
+    limit = masking.max_predictions_per_seq
+    rows = (epochs[:, None], example_ids[:, None])
+    length = tf.shape(word_ids)[1]
     candidates = masks.find_candidates(word_ids, batch["input_mask"], vocab)
     sizes = tf.reduce_sum(tf.cast(candidates, tf.float64), axis=1, keepdims=True)  # [B, 1]
     rates = masks.draw_rates(rows, masking, seed)
@@ -80,8 +83,8 @@ def mask_with_duplicates(
 
     draws = random_integers(random_bits(seed, *rows, masks.SELECT, tf.range(limit)[None]), 1 << 30)
     numbers = tf.cast((tf.cast(draws, tf.float64) + 0.5) / (1 << 30) * sizes, tf.int32)
-    places = tf.where(candidates, tf.range(length), length)
-    positions = tf.gather(tf.sort(places, axis=1), numbers, batch_dims=1)  # [B, P]
+    candidate_positions = tf.where(candidates, tf.range(length), length)  # [B, T]
+    positions = tf.gather(tf.sort(candidate_positions, axis=1), numbers, batch_dims=1)  # [B, P]
     positions = tf.where(is_real, positions, 0)
     originals = tf.gather(word_ids, positions, batch_dims=1)
 

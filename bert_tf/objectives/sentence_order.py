@@ -1,4 +1,4 @@
-"""Sentence order: do two consecutive segments stand as in the text, or swapped? (ALBERT)"""
+"""Sentence order: are two consecutive segments in the order of the text, or swapped? (ALBERT)"""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from bert_tf.objectives.objective import Batch
 
 
 class SentenceOrder(NextSentence):
-    """The head and labels of `NextSentence`, 0 in order and 1 swapped, under names of its own.
+    """The head and labels of `NextSentence` (0 in order, 1 swapped) under other names.
 
     Reference: Lan et al. 2020 (ALBERT), section 3.1.
     """
@@ -30,7 +30,7 @@ class SentenceOrder(NextSentence):
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
     ) -> dict[str, float]:
-        """Throws a coin."""
+        """Guesses at random."""
         return _renamed(super().baseline(config, train, held_out))
 
 

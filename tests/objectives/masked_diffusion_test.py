@@ -136,9 +136,9 @@ def test_the_mean_is_that_of_a_share_from_0_to_1(many):
 
 
 def test_a_model_knows_its_objective():
-    (of_pieces,) = make_objectives(False, of_pieces="masked_diffusion")
-    assert isinstance(of_pieces, MaskedDiffusion)
+    (of_tokens,) = make_objectives(False, of_tokens="masked_diffusion")
+    assert isinstance(of_tokens, MaskedDiffusion)
     with pytest.raises(
         ValueError, match="received 'diffusion', expected one of masked_lm, masked_diffusion"
     ):
-        make_objectives(False, of_pieces="diffusion")
+        make_objectives(False, of_tokens="diffusion")

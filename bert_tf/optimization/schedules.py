@@ -1,7 +1,7 @@
 """Learning rate schedules: linear warm-up, then one of four kinds of decay.
 
   linear       to 0 on the line from the peak at step 0: google-research/bert's
-  polynomial   a power of what is left of the run: NVIDIA's (0.5) and MLPerf's (1)
+  polynomial   a power of the remaining share of the run: NVIDIA's (0.5) and MLPerf's (1)
   cosine       half a wave from the end of the warm-up: Loshchilov and Hutter 2017
   trapezoid    constant, then a line down over the last steps
 

@@ -35,7 +35,7 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns Spearman's rank correlation: Pearson's of the ranks, equal values have their mean rank.
+    """Returns Spearman's rank correlation; equal values have their mean rank.
 
     Args:
       labels: see `pearson`.

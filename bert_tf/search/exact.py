@@ -93,9 +93,7 @@ def _search(
         factors = None if scales is None else scales[part]
         # An array whose memory is aligned, as NumPy's own files are, is not copied for this.
         chunk = tf.convert_to_tensor(np.asarray(documents[part]))
-        *best, is_finite = _better(
-            *best, query, shifts, chunk, factors, np.int64(first), k
-        )
+        *best, is_finite = _better(*best, query, shifts, chunk, factors, np.int64(first), k)
         if not is_finite:
             raise ValueError(
                 f"Of the documents {part.start} to {part.stop - 1} at least one holds numbers that "

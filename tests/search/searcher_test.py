@@ -24,12 +24,15 @@ class Embedder:
 
 
 class Words:
-    def __init__(self, texts):
-        assert texts == TEXTS
+    def __init__(self, texts, token_rule):
+        assert (texts, token_rule) == (TEXTS, "one_character")
 
     def search(self, queries, k):
         order = np.argsort(-WORDS, kind="stable")[:k]
         return np.tile(WORDS[order], (len(queries), 1)), np.tile(order, (len(queries), 1))
+
+    def score(self, queries, rows):
+        return [WORDS[chosen] for chosen in rows]
 
 
 class CrossEncoder:
@@ -80,6 +83,32 @@ def test_weight_of_vectors(folder, fusion):
     options = {"mode": "hybrid", "fusion": fusion}
     assert found(folder, vector_weight=1.0, **options)[1][:2] == "ab"
     assert found(folder, vector_weight=0.0, **options)[1][0] == "d"
+
+
+@pytest.mark.parametrize(("hybrid_k", "expected"), [(100, "bacd"), (2, "bad")])
+def test_scores_are_joined(folder, monkeypatch, hybrid_k, expected):
+    """Cosines are scaled from -1, BM25 from 0, and both are computed for all that either found."""
+    monkeypatch.setattr(searcher, "HYBRID_K", hybrid_k)
+    points = {
+        "a": 0.7 * 2 / 2,
+        "b": 0.7 * 1.8 / 2 + 0.3 * 2 / 5,
+        "c": 0.7 * 1.6 / 2 + 0.3 * 2 / 5,  # Of two found by each way, vectors have a and b,
+        "d": 0.7 * 1.0 / 2 + 0.3 * 5 / 5,  # words d and b.
+    }
+    options = {"mode": "hybrid", "fusion": "weights", "vector_weight": 0.7}
+    scores, order = found(folder, k=4 if hybrid_k > 4 else 2, **options)
+    assert order == expected[: len(order)]
+    assert scores == pytest.approx([points[name] for name in order], rel=1e-6)
+
+
+def test_dot_products_are_scaled_from_the_lowest_found(tmp_path, folder):
+    path = tmp_path / "dot"
+    batch = Batch(["a", "b", "c", "d"], VECTORS * 30 + 50, TEXTS)
+    build_index(path, [batch], model="model", source="where", pooling="cls", similarity="dot")
+    scores, order = found(str(path), mode="hybrid", fusion="weights")
+    points = {"a": 0.8, "b": 0.8 * 0.8 + 0.2 * 0.4, "c": 0.8 * 0.6 + 0.2 * 0.4, "d": 0.2}
+    assert order == "abcd"
+    assert scores == pytest.approx([points[name] for name in order], rel=1e-5)
 
 
 def test_a_reranker_orders_the_first_anew(folder):

@@ -179,7 +179,7 @@ def check_index(job: Job) -> bool:
     Raises:
       ValueError: if something else is there.
     """
-    from bert_tf.search.index import Manifest
+    from bert_tf.search.manifest import Manifest
 
     folder = index_folder()
     if folder == pathlib.Path(job.folder).resolve():

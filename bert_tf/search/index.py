@@ -37,6 +37,7 @@ from bert_tf.search.quantization import quantize
 
 SEGMENT_BYTES = 64 << 20  # of float32: what a build holds in memory, twice
 RESCORED = 4
+RECALL_K, RECALL_QUERIES = 10, 32  # of `Index.int8_recall`
 
 
 class Batch(NamedTuple):
@@ -155,6 +156,22 @@ class Index:
             shifts = queries @ offsets  # [Q]
             queries = queries * steps
         return top_k(queries, self.segments[segment], k, chunk_rows, scales, shifts)
+
+    def int8_recall(self) -> float:
+        """Returns the share of the nearest documents that an int8 search finds.
+
+        Documents are the queries, at equal distances from each other. Scores are compared, not
+        rows: of equal documents any will do.
+        """
+        k = min(RECALL_K, len(self))
+        chosen = np.linspace(0, len(self) - 1, min(RECALL_QUERIES, len(self))).astype(int)
+        queries = self.vectors(np.unique(chosen))
+        scores, _ = self.search(queries, k)
+        exact = [top_k(queries, part, min(k, len(part)))[0] for part in self._exact]
+        expected = -np.sort(-np.concatenate(exact, axis=1), axis=1)[:, :k]
+        # float32 adds in another order here and there.
+        least = expected[:, -1:] - 1e-6 * np.abs(expected[:, -1:])
+        return float(np.mean(scores >= least))
 
     def check_k(self, k: int) -> None:
         """Raises ValueError if it is below 1, or there are fewer documents."""

@@ -7,6 +7,7 @@ read: there only fields that contradict each other, the files or their ranges ca
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import re
 from typing import Any
@@ -110,6 +111,20 @@ class Manifest:
         """Returns the checksums of the exact vectors of each segment."""
         name = "exact" if self.dtype == "int8" else "vectors"
         return [self.files[f"{name}-{i:05}.npy"][1] for i in range(len(self.segments))]
+
+
+def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
+    """Returns the path of the model of an index: the one given, else where it was at the build.
+
+    Raises:
+      ValueError: if the index does not say, or is none.
+    """
+    source = model or Manifest.read(pathlib.Path(folder)).source
+    if not source:
+        raise ValueError(
+            f"{folder} does not say which model it was made with; give it as --init_checkpoint."
+        )
+    return source
 
 
 def building_folder(folder: pathlib.Path) -> pathlib.Path:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.search.bm25 import Bm25
-from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.embedding import embedder_of_index
 from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
-from bert_tf.search.index import Index, Manifest
+from bert_tf.search.index import Index
+from bert_tf.search.manifest import Manifest
 from bert_tf.search.reranker import Reranker
 
 MODES, FUSIONS = ("vectors", "words", "hybrid"), ("ranks", "weights")
@@ -73,7 +74,7 @@ class Searcher:
         manifest = Manifest.read(pathlib.Path(folder))
         fingerprint = ""
         if mode != "words":
-            self._embedder = self._read_model(folder, model, max_seq_length)
+            self._embedder = embedder_of_index(folder, model, max_seq_length)
             fingerprint = self._embedder.fingerprint
         self.index = Index(folder, fingerprint)
         if (mode != "vectors" or reranker) and not manifest.has_texts:
@@ -88,19 +89,6 @@ class Searcher:
         self._mode, self._rerank_k = mode, rerank_k
         self._fusion = fusion
         self._weights = [vector_weight, 1.0 - vector_weight]
-
-    def _read_model(self, folder: str, model: str, max_seq_length: int) -> SearchEmbedder:
-        manifest = Manifest.read(pathlib.Path(folder))
-        source = model or manifest.source
-        try:
-            return SearchEmbedder(source, manifest.pooling, max_seq_length)
-        except ValueError as error:
-            if model:
-                raise
-            raise ValueError(
-                f"{folder} was made with {source!r}, which cannot be read: {error} If it lies "
-                "elsewhere now, give the model as --init_checkpoint."
-            ) from None
 
     def search(self, queries: Sequence[str], k: int) -> list[Found]:
         """Returns the k best documents of each query; fewer where fewer share a word with it.

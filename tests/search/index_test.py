@@ -117,6 +117,17 @@ def test_int8_by_hand(tmp_path: pathlib.Path) -> None:
     assert scores.tolist() == [[8, 7]] and rows.tolist() == [[0, 1]]
 
 
+def test_recall_of_rounded_vectors(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.repeat(outlier_vectors(100), 2, axis=0)  # Equal documents may change places.
+    ids = [f"d{row}" for row in range(200)]
+    build_index(tmp_path / "a", [Batch(ids, vectors)], model="m", dtype="int8")
+    index = Index(tmp_path / "a")
+    assert index.int8_recall() == 1.0
+    monkeypatch.setattr(index_module, "RESCORED", 1)
+    as_format_1(tmp_path / "a")  # a step for each vector
+    assert Index(tmp_path / "a").int8_recall() < 0.9
+
+
 def as_format_1(folder: pathlib.Path) -> None:
     """Rewrites an index as earlier releases wrote it: no digest, one step for each int8 vector."""
     values = json.loads((folder / "manifest.json").read_text())

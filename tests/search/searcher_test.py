@@ -16,7 +16,7 @@ TEXTS = ["text a", "text b", "text c", "text d"]
 class Embedder:
     fingerprint = "model"
 
-    def __init__(self, source, pooling="", max_seq_length=0):
+    def __init__(self, source, pooling="", max_seq_length=0, batch_size=32):
         assert (source, pooling) == ("where", "cls")
 
     def queries(self, texts):
@@ -46,7 +46,8 @@ class CrossEncoder:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    stand_ins = {"SearchEmbedder": Embedder, "Bm25": Words, "Reranker": CrossEncoder}
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", Embedder)
+    stand_ins = {"Bm25": Words, "Reranker": CrossEncoder}
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(searcher, name, stand_in)
     path = tmp_path / "index"
@@ -152,8 +153,8 @@ def test_a_model_that_has_moved(folder, monkeypatch):
     def missing(source, *_):
         raise ValueError(f"{source} does not exist.")
 
-    monkeypatch.setattr(searcher, "SearchEmbedder", missing)
-    with pytest.raises(ValueError, match="'where', .* give the model as --init_checkpoint"):
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", missing)
+    with pytest.raises(ValueError, match="'where', .* --init_checkpoint"):
         Searcher(folder)
     with pytest.raises(ValueError, match=r"^there does not exist.$"):
         Searcher(folder, model="there")

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import HEAD, MOST_PIECES, EmbeddingConfig
@@ -39,6 +40,8 @@ class SearchEmbedder:
     ) -> None:
         checkpoint = read_checkpoint(path)
         checkpoint.check()
+        for note in checkpoint.notes:
+            logging.info("%s: %s", path, note)
         embedding = embedding_of(checkpoint, pooling, max_seq_length)
         self.model = BertEmbedder.from_checkpoint(checkpoint, embedding=embedding)
         self.fingerprint = fingerprint(checkpoint, embedding)

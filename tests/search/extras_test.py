@@ -94,6 +94,24 @@ def test_a_damaged_faiss_file_is_not_deserialized(
         FaissIndex(index, "flat")
 
 
+def test_any_byte_of_the_record_of_a_faiss_file(tmp_path: pathlib.Path) -> None:
+    index = make_index(tmp_path / "a", 3)
+    path = build_faiss(index, "flat").with_suffix(".json")
+    content = path.read_bytes()
+    refused = 0
+    for position, byte in enumerate(content):
+        for other in {byte ^ 1, ord("0"), ord('"')} - {byte}:
+            path.write_bytes(content[:position] + bytes([other]) + content[position + 1 :])
+            try:
+                found = FaissIndex(index, "flat")
+            except ValueError:
+                refused += 1
+                continue
+            rows = found.search(index.vectors(np.arange(3)), 1)[1]
+            assert rows.tolist() == [[0], [1], [2]]
+    assert refused > len(content)
+
+
 def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
     index = make_index(tmp_path / "index", 20)
     with pytest.raises(ValueError, match="faiss-flat.bin is missing"):
@@ -102,7 +120,7 @@ def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
         build_faiss(index, "ivf_pq")
     path = build_faiss(index, "flat")
     add_to_index(index.folder, [Batch(["new"], np.ones([1, 16]))], model="m")
-    with pytest.raises(ValueError, match="made of 20 other vectors than the 21"):
+    with pytest.raises(ValueError, match="has 20 documents, .* 21"):
         FaissIndex(Index(index.folder), "flat")
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ValueError, match="is damaged"):

@@ -23,6 +23,7 @@ def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.delitem(sys.modules, "bert_tf.embed_texts", raising=False)
     with own_flags():
         yield importlib.import_module("bert_tf.embed_texts")
+    del sys.modules["bert_tf.embed_texts"]
 
 
 def test_another_index_at_the_path_is_refused(

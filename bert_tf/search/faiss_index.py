@@ -114,9 +114,9 @@ class FaissIndex:
         recorded |= {name: values.get(name, expected[name]) for name in ("vectors", "kind")}
         if recorded != expected:
             raise ValueError(
-                f"{path} has {values.get('count')} documents, {index.folder} {len(index)}, or their "
-                "vectors differ: documents were added, or it belongs to another index. Make it "
-                f"again: --faiss={kind} of bert_tf.build_index."
+                f"{path} has {values.get('count')} documents, {index.folder} {len(index)}, or "
+                "their vectors differ: documents were added, or it belongs to another index. Make "
+                f"it again: --faiss={kind} of bert_tf.build_index."
             )
         try:
             self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))

@@ -104,6 +104,28 @@ def test_one_large_dimension_does_not_hide_the_others(
     np.testing.assert_allclose(scores, expected, rtol=1e-4)
 
 
+def test_int8_segments_of_other_ranges_and_lengths(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rounded scores of all segments are on one scale: here nothing is scored again."""
+    monkeypatch.setattr(index_module, "RESCORED", 1)
+    random = np.random.default_rng(6)
+    vectors = np.concatenate([random.normal(size=[40, 8]), random.normal(5, 1, size=[40, 8])])
+    vectors *= random.uniform(0.1, 10, size=[80, 1])
+    parts = [
+        Batch([f"d{row}" for row in rows], vectors[rows]) for rows in (range(40), range(40, 80))
+    ]
+    build_index(tmp_path / "a", parts, model="m", dtype="int8", similarity="dot")
+    index = Index(tmp_path / "a")
+    assert len(index.segments) == 2
+    queries = random.normal(size=[10, 8])
+    expected = queries @ vectors.T
+    order = np.argsort(-expected, axis=1)[:, :5]
+    lowest = np.take_along_axis(expected, order[:, -1:], axis=1)
+    scores, _ = index.search(queries, 5)
+    assert (scores >= lowest - 0.02 * np.abs(lowest)).all()
+
+
 def test_int8_by_hand(tmp_path: pathlib.Path) -> None:
     documents = np.array([[100, 0, 0.3]] * 60 + [[100, 0.3, 0]])
     ids = [f"d{row}" for row in range(61)]

@@ -343,7 +343,7 @@ def test_any_byte_of_the_manifest(tmp_path: pathlib.Path, form: int) -> None:
     content = path.read_bytes()
     refused = 0
     for position, byte in enumerate(content):
-        for other in {byte ^ 1, ord("0"), ord('"')} - {byte}:
+        for other in {byte ^ 1, ord('"')} - {byte}:
             path.write_bytes(content[:position] + bytes([other]) + content[position + 1 :])
             try:
                 is_same = Manifest.read(folder) == manifest  # white space

@@ -4,9 +4,9 @@
         --input_file='notes/*.txt' --output_dir=notes.index
 
 Documents are rows of JSONL, CSV or TSV files (a BEIR corpus.jsonl is one), or passages of text
-files: see `search/documents.py`. With --add, the documents are added to an existing index of the
-same model. The index appears whole or not at all; a build that is stopped leaves nothing at its
-path.
+files: see `search/documents.py`. With --add, the documents are added to an existing index, which
+knows its model; --init_checkpoint says where that is if it has moved. The index appears whole or
+not at all; a build that is stopped leaves nothing at its path.
 """
 
 import itertools
@@ -24,7 +24,8 @@ from bert_tf.files import place_for
 
 if typing.TYPE_CHECKING:
     from bert_tf.search.documents import Document
-    from bert_tf.search.index import Batch, Manifest
+    from bert_tf.search.index import Batch
+    from bert_tf.search.manifest import Manifest
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint", "output_dir"))
 INPUT = flags.DEFINE_string("input_file", "", "Comma-separated files and globs of documents.")
@@ -77,7 +78,7 @@ def main(_: list[str]) -> None:
     if not INPUT.value and not FAISS.value:
         raise ValueError("Give documents as --input_file.")
     if INPUT.value:
-        if not training.init_checkpoint:
+        if not (training.init_checkpoint or ADD.value):
             raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
         for name in ("dtype", "similarity", "pooling"):
             if ADD.value and flags.FLAGS[name].present:
@@ -105,15 +106,23 @@ def main(_: list[str]) -> None:
 def write(model: str, folder: str) -> None:
     """Embeds the documents and writes them, or adds them to what is there."""
     from bert_tf.search.documents import read_documents
-    from bert_tf.search.embedding import SearchEmbedder, stated_similarity
-    from bert_tf.search.index import Manifest, add_to_index, build_index
+    from bert_tf.search.embedding import SearchEmbedder, embedder_of_index, stated_similarity
+    from bert_tf.search.index import (
+        RECALL_K,
+        RECALL_QUERIES,
+        Index,
+        add_to_index,
+        build_index,
+    )
+    from bert_tf.search.manifest import Manifest
 
-    pooling, length = POOLING.value, LENGTH.value
     if ADD.value:
-        there = Manifest.read(pathlib.Path(folder))
-        pooling, length = there.pooling, length_of_added(there, folder)
-    count = count_documents(folder)
-    embedder = SearchEmbedder(model, pooling, length, BATCH.value)
+        length = length_of_added(Manifest.read(pathlib.Path(folder)), folder)
+        count = count_documents(folder)
+        embedder = embedder_of_index(folder, model, length, BATCH.value)
+    else:
+        count = count_documents(folder)
+        embedder = SearchEmbedder(model, POOLING.value, LENGTH.value, BATCH.value)
     start = time.monotonic()
     made = batches(embedder.documents, read_documents(INPUT.value))
     if ADD.value:
@@ -126,7 +135,7 @@ def write(model: str, folder: str) -> None:
             source=absolute_path(model),
             dtype=DTYPE.value,
             similarity=SIMILARITY.value or stated_similarity(embedder.model.embedding.similarity),
-            pooling=pooling,
+            pooling=POOLING.value,
             max_seq_length=embedder.model.embedding.max_seq_length,
         )
     seconds = time.monotonic() - start
@@ -135,6 +144,13 @@ def write(model: str, folder: str) -> None:
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
         *(folder, count, seconds, count / seconds, sum(manifest.segments), size),
     )
+    if manifest.dtype == "int8":
+        index = Index(folder, checks_files=False)
+        logging.info(
+            "int8 finds %.4f of the %d nearest documents that exact search finds (%d documents as "
+            "queries).",
+            *(index.int8_recall(), min(RECALL_K, len(index)), min(RECALL_QUERIES, len(index))),
+        )
 
 
 def length_of_added(there: "Manifest", folder: str) -> int:

@@ -179,7 +179,7 @@ def check_index(job: Job) -> bool:
     Raises:
       ValueError: if something else is there.
     """
-    from bert_tf.search.index import Manifest
+    from bert_tf.search.manifest import Manifest
 
     folder = index_folder()
     if folder == pathlib.Path(job.folder).resolve():
@@ -187,9 +187,13 @@ def check_index(job: Job) -> bool:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         place_for(folder)
         return False
-    is_index = (folder / "manifest.json").exists()
-    if is_index and Manifest.read(folder).model == job.model and index_record(job).exists():
-        if read_json(index_record(job)) == index_values():
+    if (folder / "manifest.json").exists() and index_record(job).exists():
+        manifest = Manifest.read(folder)
+        record = read_json(index_record(job))
+        # Documents may have been added since. Earlier releases did not record the vectors.
+        crcs = record.pop("vectors", [])
+        is_same = manifest.vector_crcs()[: len(crcs)] == crcs
+        if is_same and manifest.model == job.model and record == index_values():
             logging.info("%s: the index is there already.", folder)
             return True
     raise ValueError(
@@ -237,6 +241,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
         pooling=job.pooling,
         max_seq_length=job.max_seq_length,
     )
+    write_json(index_record(job), {**index_values(), "vectors": manifest.vector_crcs()})
     size = sum(size for size, _ in manifest.files.values()) / 1e6
     count = sum(manifest.segments)
     logging.info("%s: an index of %d documents, %.1f MB.", folder, count, size)

@@ -25,6 +25,9 @@ from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
 from bert_tf.checkpoints.embedding import HEAD, DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
 from bert_tf.files import json_field, read_json, write_json
+from bert_tf.text.tokenization import AnyVocab
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
 
 MODULES, CONFIG, SIZES = (
     "modules.json",
@@ -51,6 +54,7 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.GELU": "gelu_exact",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
+HUGGING_FACE_LIMIT = 100  # characters of a word, where no file states max_input_chars_per_word
 KEPT_HEADS = ("pooler", "embedding")
 
 
@@ -72,9 +76,10 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
       ValueError: if it has modules that are not computed here, or its files contradict each other.
     """
     modules = _modules(path)
-    checkpoint = dataclasses.replace(
-        read_huggingface(_inside(path, modules[0][1])), source=str(path)
-    )
+    transformer = _inside(path, modules[0][1])
+    checkpoint = read_huggingface(transformer)
+    notes = (*checkpoint.notes, *_tokenizer_notes(transformer, checkpoint.vocab))
+    checkpoint = dataclasses.replace(checkpoint, source=str(path), notes=notes)
     config_path = path / CONFIG
     values = read_json(config_path) if config_path.is_file() else {}
     if values.get("model_type") in OTHER_MODELS:
@@ -99,7 +104,6 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             step, found = _read_dense(_inside(path, name), len(dense))
             dense.append(step)
             weights |= found
-    transformer = _inside(path, modules[0][1])
     sizes_path = sizes_file(transformer)
     sizes = read_json(sizes_path) if sizes_path.is_file() else {}
     embedding = EmbeddingConfig(
@@ -123,6 +127,28 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     return dataclasses.replace(
         checkpoint, embedding=embedding, weights={**checkpoint.weights, **weights}
     )
+
+
+def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str, ...]:
+    """Returns which texts WordPiece splits otherwise here, so that their embeddings differ."""
+    if not isinstance(vocab, Vocab):
+        return ()
+    special = (
+        "[CLS], [SEP] and [MASK] that are written in a text are ordinary words here, special "
+        "tokens in sentence-transformers: the embeddings of such texts differ."
+    )
+    path = folder / "tokenizer.json"
+    model = json_field(read_json(path), "model", dict, path) if path.is_file() else None
+    limit = json_field(model or {}, "max_input_chars_per_word", int, path)
+    limit = HUGGING_FACE_LIMIT if limit is None else limit
+    if limit == MAX_WORD_CHARACTERS:
+        return (special,)
+    low, high = sorted((limit, MAX_WORD_CHARACTERS))
+    word = (
+        f"max_input_chars_per_word is {limit} in the folder and {MAX_WORD_CHARACTERS} here: the "
+        f"embeddings of texts with words of {low + 1} to {high} characters differ."
+    )
+    return special, word
 
 
 def splade_length(path: pathlib.Path, longest_row: int) -> int:

@@ -36,7 +36,13 @@ FAISS = flags.DEFINE_enum(
 FUSION = flags.DEFINE_enum(
     "fusion", "ranks", ["ranks", "weights"], "How --mode=hybrid combines the two rankings."
 )
-WEIGHT = flags.DEFINE_float("vector_weight", 0.5, "Weight of vectors in --mode=hybrid.", 0.0, 1.0)
+WEIGHT = flags.DEFINE_float(
+    "vector_weight",
+    None,
+    "Weight of vectors in --mode=hybrid; by default 0.5, with --fusion=weights 0.8.",
+    0.0,
+    1.0,
+)
 RERANK = flags.DEFINE_string("rerank", "", "A cross-encoder that orders the first --rerank_k anew.")
 RERANK_K = flags.DEFINE_integer("rerank_k", 100, "Documents that --rerank reads.", 1)
 LENGTH = flags.DEFINE_integer(

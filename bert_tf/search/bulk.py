@@ -10,8 +10,9 @@ engine or machine does a step, how often, or whether two do the same at once: th
     job.json               what decides on every byte that follows; another job is refused
     texts-00003-00001.jsonl    `_id` and `text`: shard 1 of input file 3
     ids-00003.npy          uint64, the sorted digests of the file's ids
-    read-00003.json        documents in each of its shards; written last
+    read-00003.json        documents in each of its shards, the input file, checksums; written last
     vectors-00003-00001.npy    float32 [n, D], in the order of the texts
+    made-00003-00001.json      the model and the checksums of texts and vectors; written last
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.hub import absolute_path
-from bert_tf.data.checksums import is_whole, seal
+from bert_tf.data.checksums import drop, file_crc, file_crcs, is_whole, seal
 from bert_tf.data.tables import list_tables
 from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.documents import Document
@@ -81,7 +82,7 @@ class Job:
         """Returns the documents in each shard, in the order of the input, once all is read."""
         counts: dict[str, int] = {}
         for number in range(len(self.inputs)):
-            read = read_json(self.path("read", f"{number:05}", "json"))["documents"]
+            read = read_json(receipt_of(self, number))["documents"]
             counts |= {shard_name(number, shard): count for shard, count in enumerate(read)}
         return counts
 
@@ -188,39 +189,64 @@ def read_file(job: Job, number: int) -> list[int]:
     Raises:
       ValueError: naming file and line, if a document cannot be read.
     """
-    receipt, ids = (
-        job.path(*of) for of in (("read", f"{number:05}", "json"), ("ids", f"{number:05}", "npy"))
-    )
-    if is_whole(receipt) and is_whole(ids):
-        counts: list[int] = read_json(receipt)["documents"]
-        names = [shard_name(number, shard) for shard in range(len(counts))]
-        if all(is_whole(job.texts(name)) for name in names):
+    receipt = receipt_of(job, number)
+    ids = job.path("ids", f"{number:05}", "npy")
+    source = list(job.inputs[number])
+    values = read_json(receipt) if is_whole(receipt) else {}
+    if values and values.get("source", source) == source:  # Earlier releases did not record it.
+        counts: list[int] = values["documents"]
+        paths = [ids, *(job.texts(shard_name(number, shard)) for shard in range(len(counts)))]
+        crcs = values.get("crc32c", [None] * len(paths))
+        if all([is_unchanged(path, crc) for path, crc in zip(paths, crcs, strict=True)]):
             return counts
     name, *stated = job.inputs[number]
-    source = pathlib.Path(job.base, name)
-    status = source.stat()
+    file = pathlib.Path(job.base, name)
+    status = file.stat()
     if [status.st_size, status.st_mtime_ns] != stated:
         raise ValueError(
-            f"{source} is another file than at the start: its size or time of change differs. Put "
+            f"{file} is another file than at the start: its size or time of change differs. Put "
             "that one back, or begin anew in another --output_dir."
         )
-    documents = (document for _, document in read_documents(str(source), name))
+    documents = (document for _, document in read_documents(str(file), name))
     digests: list[np.ndarray] = []
     while shard := list(itertools.islice(documents, job.shard_size)):
         path = job.texts(shard_name(number, len(digests)))
-        with atomic_write(path) as file:
+        with atomic_write(path) as output:
             for one in shard:
                 row = {"_id": one.id, "text": one.text}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                output.write(json.dumps(row, ensure_ascii=False) + "\n")
         seal(path)
         digests.append(np.array([digest(one.id) for one in shard], np.uint64))
-    with atomic_write(ids, "wb") as file:
-        np.save(file, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
+    with atomic_write(ids, "wb") as output:
+        np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
     seal(ids)
     counts = [len(part) for part in digests]
-    write_json(receipt, {"documents": counts})
+    paths = [ids, *(job.texts(shard_name(number, shard)) for shard in range(len(counts)))]
+    write_json(receipt, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})
     seal(receipt)
     return counts
+
+
+def receipt_of(job: Job, number: int) -> pathlib.Path:
+    """Returns the file that is written when an input file is read."""
+    return job.path("read", f"{number:05}", "json")
+
+
+def is_unchanged(path: pathlib.Path, crc: str | None) -> bool:
+    """True if a file has a recorded checksum; one that is damaged is deleted.
+
+    Args:
+      path: the file.
+      crc: its checksum; None: that of its seal.
+    """
+    if crc is None:
+        return is_whole(path)
+    if not path.is_file():
+        return False
+    if file_crc(path) == crc:
+        return True
+    drop(path)
+    return False
 
 
 def shard_name(file: int, shard: int) -> str:
@@ -317,9 +343,21 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
       OSError: if the texts are not as they were written.
     """
     path, texts = job.vectors(name), job.texts(name)
-    if is_whole(path):
+    record = job.path("made", name, "json")
+    number, shard = map(int, name.split("-"))
+    # The receipt names the checksum of the ids first; earlier releases recorded none.
+    crcs = read_json(receipt_of(job, number)).get("crc32c")
+    made_of = {"model": job.model, "texts": crcs[1 + shard] if crcs else file_crc(texts)}
+    values = read_json(record) if is_whole(record) else {}
+    if not values:  # of an earlier release, or killed before its record
+        if is_whole(path):
+            write_record(record, {**made_of, "vectors": file_crc(path)})
+            return 0
+    elif made_of != {key: values.get(key) for key in made_of}:
+        drop(path)
+    elif is_unchanged(path, values.get("vectors")):
         return 0
-    if not is_whole(texts):
+    if not is_unchanged(texts, made_of["texts"] if crcs else None):
         raise OSError(f"{texts} is not as it was written; give the same command again.")
     embedder = embedder or load_embedder(job)
     documents = read_texts(job, name)
@@ -332,7 +370,14 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
     with atomic_write(path, "wb") as file:
         np.save(file, vectors)
     seal(path)
+    write_record(record, {**made_of, "vectors": file_crc(path)})
     return len(vectors)
+
+
+def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
+    """Writes a JSON file and its checksum."""
+    write_json(path, values)
+    seal(path)
 
 
 @functools.lru_cache(maxsize=1)

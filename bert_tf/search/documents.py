@@ -7,6 +7,7 @@ others                   plain text, cut at blank lines into passages of about 1
                          begins later in a long line FILE:LINE.2 and so on
 """
 
+import math
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -82,12 +83,19 @@ def _rows(path: str, name: str) -> Iterator[tuple[str, Document]]:
             empty.append(where)  # Some collections have such rows (FiQA).
             continue
         key = next((key for key in ("_id", "id") if row.get(key) not in (None, "")), None)
-        yield where, Document(str(row[key]) if key else f"{name}:{number}", text)
+        yield where, Document(_id(row[key], key, where) if key else f"{name}:{number}", text)
     if empty:
         logging.warning(
             "%s: %d rows with neither title nor text are left out, the first is %s.",
             *(path, len(empty), empty[0]),
         )
+
+
+def _id(value: object, key: str, where: str) -> str:
+    is_name = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if not is_name or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string or a number.")
+    return str(value)
 
 
 def _cell(row: dict[str, Any], key: str, where: str) -> str:

@@ -3,14 +3,18 @@
 import dataclasses
 import hashlib
 import json
+import os
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import HEAD, MOST_PIECES, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.search.manifest import Manifest, model_of_index
 
 
 class SearchEmbedder:
@@ -36,6 +40,8 @@ class SearchEmbedder:
     ) -> None:
         checkpoint = read_checkpoint(path)
         checkpoint.check()
+        for note in checkpoint.notes:
+            logging.info("%s: %s", path, note)
         embedding = embedding_of(checkpoint, pooling, max_seq_length)
         self.model = BertEmbedder.from_checkpoint(checkpoint, embedding=embedding)
         self.fingerprint = fingerprint(checkpoint, embedding)
@@ -48,6 +54,33 @@ class SearchEmbedder:
     def documents(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [N, D]."""
         return self.model.encode_document(texts, batch_size=self.batch_size)
+
+
+def embedder_of_index(
+    folder: str | os.PathLike, model: str = "", max_seq_length: int = 0, batch_size: int = 32
+) -> SearchEmbedder:
+    """Returns the model that an index was made with; whether it has changed is not compared.
+
+    Args:
+      folder: the index.
+      model: where that model is now; "": where it was when the index was built.
+      max_seq_length: tokens a text is cut to; 0: what the model says.
+      batch_size: texts computed at once.
+
+    Raises:
+      ValueError: naming the model, if it cannot be read.
+    """
+    source = model_of_index(folder, model)
+    pooling = Manifest.read(pathlib.Path(folder)).pooling
+    try:
+        return SearchEmbedder(source, pooling, max_seq_length, batch_size)
+    except ValueError as error:
+        if model:
+            raise
+        raise ValueError(
+            f"{folder} was made with {source!r}, which cannot be read: {error} If the "
+            "model is elsewhere now, give it as --init_checkpoint."
+        ) from None
 
 
 def embedding_of(

@@ -25,6 +25,7 @@ def top_k(
     k: int,
     chunk_rows: int = 16384,
     scales: np.ndarray | None = None,
+    shifts: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the k documents of the highest dot product with each query.
 
@@ -35,6 +36,7 @@ def top_k(
       k: 1 <= k <= N.
       chunk_rows: documents scored at once.
       scales: float32 [N], factors of the documents (of int8 vectors); None: 1.
+      shifts: float32 [Q], added to all dot products of a query before they are scaled; None: 0.
 
     Returns:
       scores float32 [Q, k], descending, and the documents' rows int64 [Q, k]; of equal scores the
@@ -53,7 +55,8 @@ def top_k(
     rows = np.empty([len(queries), k], np.int64)
     for first in range(0, len(queries), MAX_QUERIES):
         part = slice(first, first + MAX_QUERIES)
-        scores[part], rows[part] = _search(queries[part], documents, k, chunk_rows, scales)
+        shift = None if shifts is None else np.asarray(shifts[part], np.float32)
+        scores[part], rows[part] = _search(queries[part], documents, k, chunk_rows, scales, shift)
     return scores, rows
 
 
@@ -75,7 +78,12 @@ def _check(queries: np.ndarray, documents: np.ndarray, k: int, scales: np.ndarra
 
 
 def _search(
-    queries: np.ndarray, documents: np.ndarray, k: int, chunk_rows: int, scales: np.ndarray | None
+    queries: np.ndarray,
+    documents: np.ndarray,
+    k: int,
+    chunk_rows: int,
+    scales: np.ndarray | None,
+    shifts: np.ndarray | None,
 ) -> tuple[Any, Any]:
     """Returns scores and rows of at most MAX_QUERIES queries."""
     query = tf.constant(queries)
@@ -85,7 +93,7 @@ def _search(
         factors = None if scales is None else scales[part]
         # An array whose memory is aligned, as NumPy's own files are, is not copied for this.
         chunk = tf.convert_to_tensor(np.asarray(documents[part]))
-        *best, is_finite = _better(*best, query, chunk, factors, np.int64(first), k)
+        *best, is_finite = _better(*best, query, shifts, chunk, factors, np.int64(first), k)
         if not is_finite:
             raise ValueError(
                 f"Of the documents {part.start} to {part.stop - 1} at least one holds numbers that "
@@ -99,6 +107,7 @@ def _better(
     scores: tf.Tensor,
     rows: tf.Tensor,
     query: tf.Tensor,
+    shifts: tf.Tensor | None,
     chunk: tf.Tensor,
     factors: tf.Tensor | None,
     first: tf.Tensor,
@@ -109,6 +118,7 @@ def _better(
     Args:
       scores, rows: float32 and int64 [Q, up to k], the best so far, in order.
       query: float32 [Q, D].
+      shifts: float32 [Q]; None: 0.
       chunk: [n, D].
       factors: float32 [n]; None: 1. A shape would not do: it is None where it has changed.
       first: int64 [], the row of the chunk's first document.
@@ -117,7 +127,7 @@ def _better(
     Returns:
       scores, rows [Q, up to k], and whether all numbers were finite, bool [].
     """
-    found = score(query, chunk, factors)
+    found = score(query, chunk, factors, shifts)
     values, places = best_of(found, tf.minimum(k, tf.shape(found)[1]))
     # What was found before has the lower rows, and stands first.
     values = tf.concat([scores, values], axis=1)
@@ -127,15 +137,23 @@ def _better(
     return values, tf.gather(places, order, batch_dims=1), is_finite
 
 
-def score(query: tf.Tensor, documents: tf.Tensor, factors: tf.Tensor | None = None) -> tf.Tensor:
+def score(
+    query: tf.Tensor,
+    documents: tf.Tensor,
+    factors: tf.Tensor | None = None,
+    shifts: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Returns dot products, float32 [Q, N].
 
     Args:
       query: float32 [Q, D].
       documents: [N, D].
-      factors: float32 [N]; None: 1.
+      factors: float32 [N], of the documents; None: 1.
+      shifts: float32 [Q], added before the factors are applied; None: 0.
     """
     found = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)
+    if shifts is not None:
+        found += shifts[:, tf.newaxis]
     return found if factors is None else found * factors
 
 

@@ -7,7 +7,8 @@ ivf_pq   about D / 4 bytes    the lists of the `PROBES` nearest of sqrt(N) centr
 hnsw     4 D bytes + links    a walk through a graph
 
 The candidates of ivf_pq are scored again by the exact vectors. The file lies beside the index that
-it is made of; after documents were added it is refused until it is made again.
+it is made of, with a record of the vectors' checksums. After documents were added, or in another
+index, it is refused until it is made again.
 """
 
 import logging
@@ -62,8 +63,14 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
     path = _path(index, kind)
     with atomic_write(path, "wb") as file:
         file.write(faiss.serialize_index(made).data)
-    about = {"segments": list(index.manifest.segments), "count": count}
-    write_json(path.with_suffix(".json"), {**about, "crc32c": file_crc(path)})
+    about = {
+        "kind": kind,
+        "segments": list(index.manifest.segments),
+        "count": count,
+        "vectors": index.manifest.vector_crcs(),
+        "crc32c": file_crc(path),
+    }
+    write_json(path.with_suffix(".json"), about)
     return path
 
 
@@ -82,7 +89,7 @@ class FaissIndex:
       kind: of `KINDS`.
 
     Raises:
-      ValueError: if there is no such file, or it is of fewer documents than the index.
+      ValueError: if there is no such file, it is damaged, or was made of other vectors.
     """
 
     def __init__(self, index: Index, kind: str) -> None:
@@ -90,21 +97,48 @@ class FaissIndex:
         path = _path(index, kind)
         if not path.is_file():
             raise ValueError(f"{path} is missing; make it: --faiss={kind} of bert_tf.build_index.")
+        about = path.with_suffix(".json")
+        values = read_json(about) if about.is_file() else {}
+        # Before FAISS reads it: a damaged file can make it take any amount of memory.
+        if values.get("crc32c") != file_crc(path):
+            raise ValueError(f"{path} is damaged or was not finished; make it again.")
+        manifest = index.manifest
+        # Earlier releases did not record the last two.
+        expected = {
+            "segments": list(manifest.segments),
+            "count": len(index),
+            "vectors": manifest.vector_crcs(),
+            "kind": kind,
+        }
+        recorded = {name: values.get(name) for name in ("segments", "count")}
+        recorded |= {name: values.get(name, expected[name]) for name in ("vectors", "kind")}
+        if recorded != expected:
+            raise ValueError(
+                f"{path} has {values.get('count')} documents, {index.folder} {len(index)}, or "
+                "their vectors differ: documents were added, or it belongs to another index. Make "
+                f"it again: --faiss={kind} of bert_tf.build_index."
+            )
         try:
             self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))
         except RuntimeError as error:
             line = str(error).splitlines()[0]
             raise ValueError(f"{path} is damaged ({line}); make it again.") from None
-        about = path.with_suffix(".json")
-        values = read_json(about) if about.is_file() else {}
-        if values.get("crc32c") != file_crc(path):
-            raise ValueError(f"{path} is not as it was written, or is not finished; make it again.")
-        made_of = values.get("segments")
-        if made_of != list(index.manifest.segments) or self._faiss.ntotal != len(index):
+        classes = {
+            "flat": faiss.IndexFlat,
+            "ivf_pq": faiss.IndexIVFPQ,
+            "hnsw": faiss.IndexHNSW,
+        }
+        shape = (self._faiss.ntotal, self._faiss.d)
+        if not isinstance(self._faiss, classes[kind]) or shape != (len(index), manifest.dimension):
             raise ValueError(
-                f"{path} is of {self._faiss.ntotal} documents, {index.folder} has {len(index)}; "
-                "documents were added since: make it again."
+                f"{path} holds {type(self._faiss).__name__} {shape}, expected {kind} "
+                f"{(len(index), manifest.dimension)}; make it again."
             )
+        if "vectors" not in values and kind != "ivf_pq":  # which keeps rounded vectors only
+            rows = np.unique([0, len(index) // 2, len(index) - 1])
+            kept = [self._faiss.reconstruct(int(row)) for row in rows]
+            if not np.array_equal(kept, index.vectors(rows)):
+                raise ValueError(f"{path} was not made of {index.folder}; make it again.")
         self.index, self.kind = index, kind
         if kind == "ivf_pq":
             self._faiss.nprobe = min(PROBES, self._faiss.nlist)

@@ -3,16 +3,18 @@
     index/
       manifest.json         what made it, and every file with its size and checksum
       vectors-00000.npy     float32, float16 or int8 [n, D]
-      scales-00000.npy      of int8: float32 [n], the factor of each vector
+      scales-00000.npy      of int8: float32 [n], the length of each vector
+      ranges-00000.npy      of int8: float32 [2, D], offset and step of each dimension
       exact-00000.npy       of int8: float32 [n, D], read only where scores are computed again
       ids-00000.*, texts-00000.*    strings; see `strings.py`
 
 Vectors lie in segments, which are never changed. What manifest.json does not name is not there, and
 it is replaced whole: a build or an addition that is killed leaves the index as it was.
 
-An int8 vector is round(x / s) with s = max|x| / 127. Memory holds a quarter; the best
-`RESCORED` x k by these are scored again by the exact vectors, so the scores are exact and only a
-document that was not among the candidates can be missing.
+An int8 vector is rounded as `quantization.py` says; of indexes without ranges it is round(x / s)
+with s = max|x| / 127. Memory holds a quarter; the best `RESCORED` x k by these are scored again by
+the exact vectors, so the scores are exact and only a document that was not among the candidates can
+be missing.
 """
 
 import contextlib
@@ -27,15 +29,15 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.data.checksums import file_crcs
-from bert_tf.files import exclusive, json_field, place_for, read_json, write_json
+from bert_tf.files import exclusive, place_for
 from bert_tf.search import strings
 from bert_tf.search.exact import DTYPES, top_k
+from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
+from bert_tf.search.quantization import quantize
 
-MANIFEST = "manifest.json"
-FORMAT = 1
-SIMILARITIES = ("cosine", "dot")
 SEGMENT_BYTES = 64 << 20  # of float32: what a build holds in memory, twice
 RESCORED = 4
+RECALL_K, RECALL_QUERIES = 10, 32  # of `Index.int8_recall`
 
 
 class Batch(NamedTuple):
@@ -44,65 +46,6 @@ class Batch(NamedTuple):
     ids: Sequence[str]
     vectors: np.ndarray  # float [n, D]
     texts: Sequence[str] | None = None  # None: not kept
-
-
-@dataclasses.dataclass(frozen=True)
-class Manifest:
-    """What manifest.json says.
-
-    Args:
-      model: fingerprint of the model that made the vectors.
-      source: the path of that model, for messages.
-      dimension: D.
-      dtype: of the vectors, of `exact.DTYPES`.
-      similarity: `cosine` (vectors are divided by their lengths) or `dot`.
-      has_texts: whether the documents' texts are kept.
-      pooling: that the build was given; "": the model's own.
-      max_seq_length: pieces that texts were cut to; 0: not known.
-      segments: documents in each segment.
-      files: size and CRC-32C by name.
-    """
-
-    model: str
-    source: str
-    dimension: int
-    dtype: str
-    similarity: str
-    has_texts: bool
-    segments: tuple[int, ...] = ()
-    files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
-    pooling: str = ""
-    max_seq_length: int = 0
-
-    def write(self, folder: pathlib.Path) -> None:
-        values = {"format": FORMAT, **dataclasses.asdict(self)}
-        write_json(folder / MANIFEST, values)
-
-    @classmethod
-    def read(cls, folder: pathlib.Path) -> "Manifest":
-        """Reads it.
-
-        Raises:
-          ValueError: if it is missing, damaged or of another format.
-        """
-        path = folder.expanduser() / MANIFEST
-        if not path.is_file():
-            killed = "; a build was stopped before its end: give the command again"
-            hint = killed if _building(folder).exists() else ""
-            raise ValueError(f"{folder} is no index: it has no {MANIFEST}{hint}.")
-        earlier = {"pooling": "", "max_seq_length": 0}  # of manifests without these
-        values = {**earlier, **read_json(path)}
-        if values.pop("format", None) != FORMAT:
-            raise ValueError(f"{path} is not of format {FORMAT}; build the index again.")
-        kinds: dict[str, type] = {"dimension": int, "max_seq_length": int, "has_texts": bool}
-        kinds |= {"segments": list, "files": dict}
-        names = [field.name for field in dataclasses.fields(cls)]
-        found = {name: json_field(values, name, kinds.get(name, str), path) for name in names}
-        if missing := [name for name, value in found.items() if value is None]:
-            raise ValueError(f"{path} lacks {', '.join(missing)}; build the index again.")
-        found["segments"] = tuple(found["segments"])
-        found["files"] = {name: tuple(value) for name, value in found["files"].items()}
-        return cls(**found)
 
 
 class Index:
@@ -134,15 +77,29 @@ class Index:
                 "model, or build the index again."
             )
         _check_files(self.folder, manifest, checks_files)
-        numbers = range(len(manifest.segments))
-        self.ids = [name for i in numbers for name in strings.Strings(self.folder, f"ids-{i:05}")]
-        self._texts = [
-            strings.Strings(self.folder, f"texts-{i:05}") for i in numbers if manifest.has_texts
-        ]
-        self.segments = [self._load("vectors", i) for i in numbers]
-        is_int8 = manifest.dtype == "int8"
-        self._scales = [self._load("scales", i) for i in numbers if is_int8]
-        self._exact = [self._load("exact", i) for i in numbers if is_int8]
+        self.ids: list[str] = []
+        self._texts: list[strings.Strings] = []
+        self.segments: list[np.ndarray] = []
+        self._scales: list[np.ndarray] = []
+        self._ranges: list[np.ndarray | None] = []
+        self._exact: list[np.ndarray] = []
+        for number, count in enumerate(manifest.segments):
+            self.ids.extend(self._load_strings("ids", number))
+            if manifest.has_texts:
+                self._texts.append(self._load_strings("texts", number))
+            shape = (count, manifest.dimension)
+            self.segments.append(self._load("vectors", number, manifest.dtype, shape))
+            if manifest.dtype != "int8":
+                continue
+            self._scales.append(self._load("scales", number, "float32", (count,)))
+            self._exact.append(self._load("exact", number, "float32", shape))
+            has_ranges = f"ranges-{number:05}.npy" in manifest.files  # Format 1 has none.
+            ranges = (2, manifest.dimension)
+            self._ranges.append(
+                self._load("ranges", number, "float32", ranges) if has_ranges else None
+            )
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError(f"{folder} has a document id twice; build the index again.")
         self._starts = np.cumsum([0, *manifest.segments])
 
     def __len__(self) -> int:
@@ -177,13 +134,44 @@ class Index:
         wanted = min(len(self), RESCORED * k) if self._exact else k
         parts = []
         for i, vectors in enumerate(self.segments):
-            scales = np.asarray(self._scales[i]) if self._scales else None
             count = min(wanted, len(vectors))
-            scores, rows = top_k(queries, vectors, count, chunk_rows, scales)
+            if self._scales:
+                scores, rows = self._search_int8(i, queries, count, chunk_rows)
+            else:
+                scores, rows = top_k(queries, vectors, count, chunk_rows)
             parts.append((scores, rows + self._starts[i]))
         scores, rows = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
         scores, rows = best(scores, rows, wanted)
         return self.rescore(queries, rows, k) if self._exact else (scores, rows)
+
+    def _search_int8(
+        self, segment: int, queries: np.ndarray, k: int, chunk_rows: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what `top_k` does for the rounded vectors of a segment."""
+        scales = np.asarray(self._scales[segment])
+        ranges = self._ranges[segment]
+        shifts = None
+        if ranges is not None:
+            offsets, steps = ranges
+            shifts = queries @ offsets  # [Q]
+            queries = queries * steps
+        return top_k(queries, self.segments[segment], k, chunk_rows, scales, shifts)
+
+    def int8_recall(self) -> float:
+        """Returns the share of the nearest documents that an int8 search finds.
+
+        Documents are the queries, at equal distances from each other. Scores are compared, not
+        rows: of equal documents any will do.
+        """
+        k = min(RECALL_K, len(self))
+        chosen = np.linspace(0, len(self) - 1, min(RECALL_QUERIES, len(self))).astype(int)
+        queries = self.vectors(np.unique(chosen))
+        scores, _ = self.search(queries, k)
+        exact = [top_k(queries, part, min(k, len(part)))[0] for part in self._exact]
+        expected = -np.sort(-np.concatenate(exact, axis=1), axis=1)[:, :k]
+        # float32 adds in another order here and there.
+        least = expected[:, -1:] - 1e-6 * np.abs(expected[:, -1:])
+        return float(np.mean(scores >= least))
 
     def check_k(self, k: int) -> None:
         """Raises ValueError if it is below 1, or there are fewer documents."""
@@ -209,6 +197,11 @@ class Index:
                 f"queries are of shape {queries.shape}, but {self.folder} holds vectors of "
                 f"{self.manifest.dimension} numbers; both must come from one model."
             )
+        if not np.isfinite(queries).all():
+            bad = int(np.argmin(np.isfinite(queries).all(axis=1)))
+            raise ValueError(
+                f"Query {bad} holds numbers that are not finite; was its text embedded?"
+            )
         return _prepared(queries, self.manifest.similarity)
 
     def rescore(
@@ -228,17 +221,49 @@ class Index:
         return best(scores, rows, k)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the exact vectors of documents, float32 [n, D]."""
+        """Returns the exact vectors of documents, float32 [n, D].
+
+        Raises:
+          ValueError: naming the document, if one holds numbers that are not finite.
+        """
         stored = self._exact or self.segments
         owners = np.searchsorted(self._starts, rows, "right") - 1
         found = np.empty([len(rows), self.manifest.dimension], np.float32)
         for i in np.unique(owners):
             mine = owners == i
             found[mine] = stored[i][rows[mine] - self._starts[i]]
+        is_finite = np.isfinite(found).all(axis=1)
+        if not is_finite.all():
+            name = self.ids[int(rows[int(np.argmin(is_finite))])]
+            raise ValueError(
+                f"{self.folder}: the vector of document {name!r} holds numbers that are not "
+                "finite; build the index again."
+            )
         return found
 
-    def _load(self, name: str, number: int) -> np.ndarray:
-        return np.load(self.folder / f"{name}-{number:05}.npy", mmap_mode="r")
+    def _load(self, name: str, number: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Maps an array of a segment.
+
+        Raises:
+          ValueError: if it is of another type or shape than the manifest says.
+        """
+        path = self.folder / f"{name}-{number:05}.npy"
+        values = np.load(path, mmap_mode="r")
+        if values.dtype != dtype or values.shape != shape:
+            raise ValueError(
+                f"{path} holds {values.dtype} {values.shape}, but the manifest says {dtype} "
+                f"{shape}; build the index again."
+            )
+        return values
+
+    def _load_strings(self, name: str, number: int) -> strings.Strings:
+        values = strings.Strings(self.folder, f"{name}-{number:05}")
+        if len(values) != self.manifest.segments[number]:
+            raise ValueError(
+                f"{self.folder / name}-{number:05} holds {len(values)} strings, but the manifest "
+                f"says {self.manifest.segments[number]} documents; build the index again."
+            )
+        return values
 
 
 def best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -280,13 +305,20 @@ def build_index(
             f"{', '.join(DTYPES)} and of {', '.join(SIMILARITIES)}."
         )
     folder = place_for(folder, "add to it, or name a new one")
-    building = _building(folder)
+    building = building_folder(folder)
     with _locked(folder, building.with_suffix(".lock")):
         shutil.rmtree(building, ignore_errors=True)  # of a build that was killed
         building.mkdir(parents=True)
         try:
             manifest = Manifest(
-                model, source, 0, dtype, similarity, False, (), {}, pooling, max_seq_length
+                model=model,
+                source=source,
+                dimension=0,
+                dtype=dtype,
+                similarity=similarity,
+                has_texts=False,
+                pooling=pooling,
+                max_seq_length=max_seq_length,
             )
             manifest = _write_segments(building, manifest, batches, set())
             if not manifest.segments:
@@ -339,11 +371,6 @@ def _locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
         if not is_ours:
             raise ValueError(f"Another process writes {folder}; wait for its end.")
         yield
-
-
-def _building(folder: pathlib.Path) -> pathlib.Path:
-    folder = folder.expanduser().resolve()
-    return folder.with_name(f".{folder.name}.building")
 
 
 def _check_files(folder: pathlib.Path, manifest: Manifest, checks_all: bool) -> None:
@@ -428,8 +455,13 @@ def _write_segment(folder: pathlib.Path, manifest: Manifest, held: list[Batch]) 
     if manifest.dtype == "float16" and np.abs(vectors).max() > np.finfo(np.float16).max:
         raise ValueError("A vector is too large for float16; give dtype float32.")
     if manifest.dtype == "int8":
-        quantized, scales = quantize(vectors)
-        arrays = {"vectors": quantized, "scales": scales, "exact": vectors}
+        rounded = quantize(vectors)
+        arrays = {
+            "vectors": rounded.values,
+            "scales": rounded.lengths,
+            "ranges": np.stack([rounded.offsets, rounded.steps]),
+            "exact": vectors,
+        }
     else:
         arrays = {"vectors": vectors.astype(manifest.dtype)}
     paths = strings.write(folder, f"ids-{number:05}", ids)
@@ -446,10 +478,3 @@ def _write_segment(folder: pathlib.Path, manifest: Manifest, held: list[Batch]) 
     entries = zip(paths, zip(sizes, file_crcs(paths), strict=True), strict=True)
     files = {**manifest.files, **{path.name: entry for path, entry in entries}}
     return dataclasses.replace(manifest, segments=(*manifest.segments, len(ids)), files=files)
-
-
-def quantize(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int8 vectors [n, D] and their scales float32 [n]; a vector is int8 * scale."""
-    scales = np.abs(vectors).max(axis=1) / np.float32(127)
-    scales = np.where(scales == 0, np.float32(1), scales)
-    return np.rint(vectors / scales[:, None]).astype(np.int8), scales.astype(np.float32)

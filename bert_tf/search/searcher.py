@@ -1,19 +1,23 @@
 """Search in stages: vectors, words or both find documents, a cross-encoder orders the best anew."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.search.bm25 import Bm25
-from bert_tf.search.embedding import SearchEmbedder
+from bert_tf.search.embedding import embedder_of_index
 from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
-from bert_tf.search.index import Index, Manifest
+from bert_tf.search.index import Index
+from bert_tf.search.manifest import Manifest
 from bert_tf.search.reranker import Reranker
 
 MODES, FUSIONS = ("vectors", "words", "hybrid"), ("ranks", "weights")
+# Of vectors in hybrid search. Cosines are scaled from -1, which none of them comes near, so their
+# share is larger; 0.8 is that of Bruch et al. 2023.
+WEIGHTS = {"ranks": 0.5, "weights": 0.8}
 HYBRID_K = 100  # documents that each part of a hybrid search finds, if fewer are asked for
 
 
@@ -33,7 +37,7 @@ class Searcher:
       mode: `vectors`, `words` or `hybrid`.
       faiss: kind of the FAISS index to use; "": exact search.
       fusion: `ranks` (reciprocal) or `weights`, how hybrid joins both.
-      vector_weight: weight of vectors in hybrid, 0 to 1; words have the rest.
+      vector_weight: weight of vectors in hybrid, 0 to 1; words have the rest. None: see `WEIGHTS`.
       reranker: folder of a cross-encoder; "": none.
       rerank_k: how many documents it reads; those behind them keep their order.
       max_seq_length: pieces of a query; 0: what the model says.
@@ -51,7 +55,7 @@ class Searcher:
         mode: str = "vectors",
         faiss: str = "",
         fusion: str = "ranks",
-        vector_weight: float = 0.5,
+        vector_weight: float | None = None,
         reranker: str = "",
         rerank_k: int = 100,
         max_seq_length: int = 0,
@@ -60,6 +64,8 @@ class Searcher:
         for name, (value, known) in given.items():
             if value not in known:
                 raise ValueError(f"{name} is {value!r}, expected one of {', '.join(known)}.")
+        if vector_weight is None:
+            vector_weight = WEIGHTS[fusion]
         if not 0 <= vector_weight <= 1 or rerank_k < 1:
             raise ValueError(
                 f"vector_weight is {vector_weight} and rerank_k {rerank_k}; expected 0 to 1, and 1 "
@@ -68,7 +74,7 @@ class Searcher:
         manifest = Manifest.read(pathlib.Path(folder))
         fingerprint = ""
         if mode != "words":
-            self._embedder = self._read_model(folder, model, max_seq_length)
+            self._embedder = embedder_of_index(folder, model, max_seq_length)
             fingerprint = self._embedder.fingerprint
         self.index = Index(folder, fingerprint)
         if (mode != "vectors" or reranker) and not manifest.has_texts:
@@ -77,24 +83,12 @@ class Searcher:
             )
         self._vectors = FaissIndex(self.index, faiss) if faiss else self.index
         if mode != "vectors":
-            self._words = Bm25([self.index.text(row) for row in range(len(self.index))])
+            texts = [self.index.text(row) for row in range(len(self.index))]
+            self._words = Bm25(texts, token_rule=manifest.token_rule)
         self._reranker = Reranker.from_pretrained(reranker) if reranker else None
         self._mode, self._rerank_k = mode, rerank_k
-        self._join = reciprocal_rank_fusion if fusion == "ranks" else weighted_fusion
+        self._fusion = fusion
         self._weights = [vector_weight, 1.0 - vector_weight]
-
-    def _read_model(self, folder: str, model: str, max_seq_length: int) -> SearchEmbedder:
-        manifest = Manifest.read(pathlib.Path(folder))
-        source = model or manifest.source
-        try:
-            return SearchEmbedder(source, manifest.pooling, max_seq_length)
-        except ValueError as error:
-            if model:
-                raise
-            raise ValueError(
-                f"{folder} was made with {source!r}, which cannot be read: {error} If it lies "
-                "elsewhere now, give the model as --init_checkpoint."
-            ) from None
 
     def search(self, queries: Sequence[str], k: int) -> list[Found]:
         """Returns the k best documents of each query; fewer where fewer share a word with it.
@@ -132,12 +126,36 @@ class Searcher:
         if self._mode == "vectors":
             return [Found(*pair) for pair in zip(*self._search_vectors(vectors, k), strict=True)]
         wanted = min(len(self.index), max(k, HYBRID_K))
-        runs = [
-            _run(*self._search_vectors(vectors, wanted)),
-            _run(*self._words.search(queries, wanted), least=0.0),
-        ]
-        joined = self._join(runs, self._weights)
+        by_vectors = self._search_vectors(vectors, wanted)
+        by_words = self._words.search(queries, wanted)
+        if self._fusion == "weights":
+            joined = self._join_scores(queries, vectors, by_vectors[1], by_words)
+        else:
+            runs = [_run(*by_vectors), _run(*by_words, least=0.0)]
+            joined = reciprocal_rank_fusion(runs, self._weights)
         return [_best(joined[str(i)], k) for i in range(len(queries))]
+
+    def _join_scores(
+        self,
+        queries: Sequence[str],
+        vectors: np.ndarray,
+        vector_rows: np.ndarray,
+        by_words: tuple[np.ndarray, np.ndarray],
+    ) -> dict[str, dict[str, float]]:
+        """Joins by weighted scores; every document that either found has both scores."""
+        candidates = [
+            np.union1d(rows, word_rows[scores > 0])
+            for rows, scores, word_rows in zip(vector_rows, *by_words, strict=True)
+        ]
+        prepared = self.index.as_queries(vectors)
+        similarities = [
+            self.index.vectors(rows) @ query
+            for query, rows in zip(prepared, candidates, strict=True)
+        ]
+        word_scores = self._words.score(queries, candidates)
+        runs = [_run(similarities, candidates), _run(word_scores, candidates)]
+        lowest = -1.0 if self.index.manifest.similarity == "cosine" else None
+        return weighted_fusion(runs, self._weights, [lowest, 0.0])
 
     def _search_vectors(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         scores, rows = self._vectors.search(vectors, k)
@@ -157,7 +175,7 @@ def _best(scores: dict[str, float], k: int) -> Found:
 
 
 def _run(
-    scores: np.ndarray, rows: np.ndarray, least: float = -np.inf
+    scores: Iterable[np.ndarray], rows: Iterable[np.ndarray], least: float = -np.inf
 ) -> dict[str, dict[str, float]]:
     """Returns a run whose ids are numbers, of what scores above `least`."""
     return {

@@ -20,6 +20,13 @@ class Strings(Sequence):
         path = folder / f"{name}.utf8"
         self._ends = np.load(folder / f"{name}.ends.npy", mmap_mode="r")
         size = path.stat().st_size
+        if self._ends.ndim != 1 or self._ends.dtype != np.int64:
+            raise ValueError(
+                f"{folder / name}.ends.npy holds {self._ends.dtype} {self._ends.shape}, expected "
+                "int64, a number for each string."
+            )
+        if (np.diff(self._ends, prepend=0) < 0).any():
+            raise ValueError(f"{folder / name}.ends.npy does not ascend.")
         last = int(self._ends[-1]) if len(self._ends) else 0
         if last != size:
             raise ValueError(f"{path} has {size} bytes, its .ends.npy says {last}.")

@@ -8,6 +8,9 @@ _UNSPACED = (
     "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0002fa1f"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+# How BM25 finds words after `with_pairs`. Lucene's StandardTokenizer keeps words of one character,
+# as C in "vitamin C"; indexes of earlier releases were searched without them.
+TOKEN_PATTERNS = {"one_character": r"(?u)\b\w+\b", "two_characters": r"(?u)\b\w\w+\b"}
 _RUN = re.compile(rf"[{_UNSPACED}]+")
 
 

@@ -37,7 +37,8 @@ from bert_tf.modeling.models import (
 )
 from bert_tf.run_record import recorded
 from bert_tf.search.embedding import embedding_of, fingerprint
-from bert_tf.search.index import Index, Manifest
+from bert_tf.search.index import Index
+from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.served.answers import ServedAnswerer, ServedJointAnswerer
 from bert_tf.served.masks import ServedMaskFiller
 from bert_tf.served.model import PAIR, SINGLE, Served
@@ -181,7 +182,7 @@ def load_search(
     Raises:
       ValueError: if model and index disagree, or there are no texts to rerank.
     """
-    source = model_dir or Manifest.read(pathlib.Path(index)).source
+    source = model_of_index(index, model_dir)
     checkpoint = read_checkpoint(local_path(source))
     pooling = Manifest.read(pathlib.Path(index)).pooling
     embedding = embedding_of(checkpoint, pooling, max_seq_length)

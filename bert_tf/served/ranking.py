@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.search.exact import best_of, score
+from bert_tf.search.quantization import quantize
 from bert_tf.served.model import Batch, Outputs, Served, Signatures
 from bert_tf.served.text_pieces import check_utf8
 from bert_tf.served.texts import ServedEmbedder
@@ -74,9 +75,9 @@ class ServedReranker(Served):
 class VectorStore(tf.Module):
     """Vectors in variables, searched exactly.
 
-    float32 and float16 are stored as they are. int8 stores a vector x twice, x = s (a + b / 254)
-    with int8 a and b and s = max|x| / 127: a search reads a, a byte a number, and the best
-    `RESCORED` x k are scored again by both, to 16 bits: two bytes a number in memory.
+    float32 and float16 are stored as they are. int8 stores two bytes a number: the first is rounded
+    as `search.quantization` says, the second is the rest in 254ths of a step. A search reads the
+    first, and the best `RESCORED` x k are scored again by both, to 16 bits.
 
     Args:
       vectors: float32 [N, D].
@@ -88,11 +89,14 @@ class VectorStore(tf.Module):
         self.count, self.dtype = len(vectors), dtype
         parts = {"vectors": vectors.astype(np.float16 if dtype == "float16" else np.float32)}
         if dtype == "int8":
-            scales = np.maximum(np.abs(vectors).max(axis=1), 1e-30) / np.float32(127)
-            scaled = vectors / scales[:, None]
-            coarse = np.rint(scaled).astype(np.int8)
-            fine = np.rint((scaled - coarse) * 254).astype(np.int8)
-            parts = {"vectors": coarse, "rest": fine, "scales": scales.astype(np.float32)}
+            rounded = quantize(vectors)
+            parts = {
+                "vectors": rounded.values,
+                "rest": np.rint(rounded.rest * 254).clip(-127, 127).astype(np.int8),
+                "scales": rounded.lengths,
+                "offsets": rounded.offsets,
+                "steps": rounded.steps,
+            }
         self.parts = {
             name: tf.Variable(value, trainable=False, name=name) for name, value in parts.items()
         }
@@ -112,6 +116,7 @@ class VectorStore(tf.Module):
             tf.gather(self.parts[name], rows) for name in ("vectors", "rest", "scales")
         )
         exact = tf.cast(coarse, tf.float32) + tf.cast(fine, tf.float32) / 254.0
+        exact = exact * self.parts["steps"] + self.parts["offsets"]
         found = tf.einsum("bd,bcd->bc", queries, exact) * scales
         # Of equal scores the lower row stands first.
         order = tf.argsort(rows, axis=1)
@@ -121,12 +126,15 @@ class VectorStore(tf.Module):
 
     def _scan(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         vectors, scales = self.parts["vectors"], self.parts.get("scales")
+        shifts = None
+        if self.dtype == "int8":
+            shifts = tf.linalg.matvec(queries, self.parts["offsets"])  # [B]
+            queries = queries * self.parts["steps"]
 
         def step(first: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor) -> tuple[Any, ...]:
             last = tf.minimum(first + CHUNK_ROWS, self.count)
-            found = score(queries, vectors[first:last])
-            if scales is not None:
-                found *= scales[first:last]
+            factors = None if scales is None else scales[first:last]
+            found = score(queries, vectors[first:last], factors, shifts)
             values, places = best_of(found, tf.minimum(k, last - first))
             values = tf.concat([scores, values], axis=1)
             places = tf.concat([rows, places + first], axis=1)

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.sentences import split_sentences
+from bert_tf.search.words import word_spans
 from bert_tf.served.entities import find_entities
 from bert_tf.served.model import Served
 from bert_tf.served.models import load
+from bert_tf.served.ranking import ServedSearch
 from bert_tf.tasks.gap_filling import GAP, MaskedModel, fill_text
 from bert_tf.tasks.text_scores import rewrite, score_words
 from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
@@ -27,6 +30,7 @@ MAX_TEXTS, MAX_CHARACTERS = 32, 10_000
 NUM_FILLINGS = 3
 MOST_SCORED = 128  # Pieces of a text whose words are scored: the model is called for each.
 MOST_ROUNDS = 3  # Of rewriting.
+SAMPLE_WORDS = 10  # of the sample query of a search
 # They read texts of any length, in windows; the others cut them.
 IN_WINDOWS = ("tagger", "question_answering")
 NAMES = (
@@ -85,6 +89,8 @@ class DemoModel:
         """Returns what the page needs to know before the first text."""
         config = find_encoder(self._served.model).config
         samples = SAMPLES.get(self.kind, SAMPLE)
+        if isinstance(self._served, ServedSearch) and self._served.document_texts is not None:
+            samples = [sample_query(self._served.document_texts[0].numpy().decode())]
         return {
             **self._served.card(),
             "name": self._name,
@@ -221,6 +227,15 @@ class DemoModel:
             if word.is_known
         ]
         return {"fillings": [], "words": words}
+
+
+def sample_query(text: str) -> str:
+    """Returns a query that fits an indexed document: its first sentence, or the beginning of it."""
+    sentence = next(iter(split_sentences(text)), text)
+    words = word_spans(sentence)
+    if len(words) <= SAMPLE_WORDS:
+        return sentence
+    return sentence[: words[SAMPLE_WORDS - 1][1]]
 
 
 def check_inputs(inputs: Any, names: Sequence[str], lists: Sequence[str] = ()) -> list[list[str]]:

@@ -59,6 +59,27 @@ def test_embeddings_are_those_of_sentence_transformers(name):
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
+def test_what_the_tokenizer_does_otherwise_is_noted(tmp_path):
+    """The setting by its name and value in the folder, and the special tokens in texts."""
+    folder = copy(golden("mean_normalize")[0], tmp_path / "a")
+
+    def notes():
+        return [note for note in read_checkpoint(folder).notes if "differ" in note]
+
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    for stated, is_noted in ((100, True), (None, True), (200, False), (50, True)):
+        values["model"]["max_input_chars_per_word"] = stated
+        if stated is None:
+            del values["model"]["max_input_chars_per_word"]
+        path.write_text(json.dumps(values))
+        words = [note for note in notes() if "max_input_chars_per_word" in note]
+        assert len(words) == is_noted and all(str(stated or 100) in note for note in words)
+        assert any("[SEP]" in note for note in notes())
+    path.unlink()
+    assert any("max_input_chars_per_word is 100" in note for note in notes())
+
+
 @pytest.mark.parametrize(
     "form",
     [

@@ -16,7 +16,15 @@ from bert_tf.served.models import CLASSES, load
 from bert_tf.tasks.gap_filling import MaskedModel, fill_text
 from bert_tf.tasks.text_scores import rewrite, score_words
 from bert_tf.text.wordpiece import WordPiece
-from export.page.model import DemoModel, as_json, check_inputs, cosines, load_model
+from export.page.model import (
+    SAMPLE_WORDS,
+    DemoModel,
+    as_json,
+    check_inputs,
+    cosines,
+    load_model,
+    sample_query,
+)
 from tests.export.demo_stand_in import StandIn
 from tests.export.made_models import write_model
 
@@ -111,7 +119,8 @@ def test_documents_are_ordered_and_found(tmp_path) -> None:
     model = write_model(tmp_path / "e", "embeddings")
     embedder = SearchEmbedder(str(model))
     batch = Batch(["d1", "d2"], embedder.documents(["a b", "the river"]), ["a b", "the river"])
-    build_index(tmp_path / "index", [batch], model=embedder.fingerprint, source=str(model))
+    made_with = {"model": embedder.fingerprint, "source": str(model)}
+    build_index(tmp_path / "index", [batch], **made_with)
     search, made = load_model("", "search", index=str(tmp_path / "index")), StandIn("search")
     inputs = {"query": ["the river"]}
     answer = search.answer(inputs)
@@ -119,6 +128,17 @@ def test_documents_are_ordered_and_found(tmp_path) -> None:
     assert answer["outputs"].keys() == made.answer(inputs)["outputs"].keys()
     assert search.card().keys() == made.card().keys() and search.card()["name"] == "index"
     assert search.attention(inputs)["pieces"] == "[CLS] the river [SEP]".split()
+    assert search.card()["samples"] == {"query": "a b"}  # of the first document
+    build_index(tmp_path / "none", [batch._replace(texts=None)], **made_with)
+    assert load_model("", "search", index=str(tmp_path / "none")).card()["samples"]["query"]
+
+
+def test_the_sample_query_is_the_beginning_of_a_document() -> None:
+    assert sample_query("Vitamin C for colds. A study of colds.") == "Vitamin C for colds."
+    words = [f"word{number}" for number in range(40)]
+    assert sample_query(" ".join(words)) == " ".join(words[:SAMPLE_WORDS])
+    assert sample_query("東京都の天気は晴れです。" * 3) == "東京都の天気は晴れで"[:SAMPLE_WORDS]
+    assert sample_query("") == ""
 
 
 @pytest.mark.slow

@@ -60,6 +60,14 @@ def test_a_store_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch, 
     assert all(len({*a.tolist()} & {*b}) > 117 for a, b in zip(found.numpy(), rows, strict=True))
 
 
+def test_a_store_of_vectors_with_one_large_dimension() -> None:
+    vectors = np.array([[100, 0, 0.3]] * 60 + [[100, 0.3, 0], [9e4, 3, 4]], np.float32)
+    store = VectorStore(vectors, "int8")
+    scores, rows = store.search(tf.constant([[0.0, 1, 0], [0, 0, 1]]), tf.constant(2))
+    assert rows.numpy().tolist() == [[61, 60], [61, 0]]
+    np.testing.assert_allclose(scores, [[3, 0.3], [4, 0.3]], rtol=0.01)
+
+
 def test_reranker() -> None:
     path = fixture("cross_encoder")
     served, model = load(path), Reranker.from_pretrained(path)

@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.search import bulk, documents, embedding
-from bert_tf.search.bulk import check_ids, embed_shard, read_file
+from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, receipt_of, write_record
 from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, make
 from tests.shared_data import ROOT
@@ -102,12 +102,67 @@ def test_only_what_is_missing_or_damaged_is_made_again(tmp_path: pathlib.Path) -
     path.write_bytes(content)
     job.texts(names[2]).write_text("{}")
     (folder / f".{job.vectors(names[3]).name}.crc32c").unlink()  # killed before its seal
+    job.path("made", names[3], "json").unlink()
     assert step() == [3, 3, 0, 2]
     assert everything(job.folder) == expected
     job.texts(names[2]).write_text("{}")
     job.vectors(names[2]).unlink()
     with pytest.raises(OSError, match="texts-00000-00002.jsonl is not as it was written"):
         embed_shard(job, names[2], stand)  # type: ignore[arg-type]
+
+
+def made_shards(folder: pathlib.Path, ids: str) -> Job:
+    """Returns a job of shards of three documents, all of them embedded."""
+    folder.mkdir()
+    job = make(folder, write(folder / "a.jsonl", ids))
+    read_file(job, 0)
+    for name in job.shards():
+        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    return job
+
+
+def copy_with_seal(source: pathlib.Path, target: pathlib.Path) -> None:
+    for start, end in (("", ""), (".", ".crc32c")):
+        content = source.with_name(f"{start}{source.name}{end}").read_bytes()
+        target.with_name(f"{start}{target.name}{end}").write_bytes(content)
+
+
+def test_files_of_another_job_are_made_again(tmp_path: pathlib.Path) -> None:
+    """Whole files with their checksums, but of other documents: as many, or fewer of them."""
+    job, other = made_shards(tmp_path / "a", "abcdef"), made_shards(tmp_path / "b", "xyz")
+    expected = everything(job.folder)
+
+    def kinds(name: str) -> tuple[pathlib.Path, pathlib.Path]:
+        return job.vectors(name), job.path("made", name, "json")
+
+    first, second = list(job.shards())
+    for targets in (
+        dict(zip(kinds(first), kinds(second), strict=True)),  # with their record
+        {job.vectors(first): job.vectors(second)},
+        {job.vectors(first): other.vectors(first)},
+        {job.texts(first): other.texts(first)},
+        {receipt_of(job, 0): receipt_of(other, 0)},
+    ):
+        for target, source in targets.items():
+            copy_with_seal(source, target)
+        assert everything(job.folder) != expected
+        assert read_file(job, 0) == [3, 3]
+        for name in job.shards():
+            embed_shard(job, name, Stand())  # type: ignore[arg-type]
+        assert everything(job.folder) == expected, targets
+
+
+def test_a_folder_of_an_earlier_release_goes_on(tmp_path: pathlib.Path) -> None:
+    """It has no records of what shards were made of, only checksums."""
+    job = made_shards(tmp_path / "a", "abcdef")
+    for name in job.shards():
+        job.path("made", name, "json").unlink()
+    write_record(receipt_of(job, 0), {"documents": [3, 3]})
+    stand = Stand()
+    assert read_file(job, 0) == [3, 3]
+    assert [embed_shard(job, name, stand) for name in job.shards()] == [0, 0]  # type: ignore[arg-type]
+    job.vectors("00000-00001").write_bytes(b"damaged")
+    assert [embed_shard(job, name, stand) for name in job.shards()] == [0, 3]  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -46,6 +46,15 @@ def test_more_queries_than_are_scored_at_once(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(rows, order)
 
 
+def test_shifts_are_added_before_the_scales() -> None:
+    documents = np.array([[1, 0], [0, 1], [2, 2]], np.int8)
+    queries, scales = np.array([[1.0, 2.0], [3.0, 0.0]]), np.float32([1, 2, 0.5])
+    scores, rows = top_k(queries, documents, 3, scales=scales, shifts=np.float32([10, -4]))
+    # (1, 2, 6) + 10 and (3, 0, 6) - 4, times the scales
+    assert rows.tolist() == [[1, 0, 2], [2, 0, 1]]
+    assert scores.tolist() == [[24, 11, 8], [1, -1, -8]]
+
+
 def test_searches_with_and_without_scales_follow_each_other() -> None:
     """With another number of documents each, so that the sizes are not traced any more."""
     random = np.random.default_rng(4)

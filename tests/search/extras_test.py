@@ -1,5 +1,6 @@
 """FAISS and BM25 beside exact search and formulas; without the libraries an error names them."""
 
+import json
 import math
 import pathlib
 import sys
@@ -39,6 +40,78 @@ def test_faiss_finds_what_exact_search_finds(
     np.testing.assert_allclose(scores, expected[:, 0], atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf_pq"])
+def test_faiss_of_another_index_is_refused(tmp_path: pathlib.Path, kind: str) -> None:
+    index = make_index(tmp_path / "a", 300)
+    vectors = index.vectors(np.arange(300))[::-1]
+    build_index(tmp_path / "b", [Batch(index.ids, vectors)], model="m")
+    other = Index(tmp_path / "b")
+    build_faiss(index, kind)
+    path = build_faiss(other, kind)
+    for ending in (".bin", ".json"):
+        source = path.with_suffix(ending)
+        source.rename(tmp_path / "a" / source.name)
+    with pytest.raises(ValueError, match=f"faiss-{kind}.bin"):
+        FaissIndex(index, kind)
+    if kind == "ivf_pq":
+        return
+    about = tmp_path / "a" / f"faiss-{kind}.json"
+    values = json.loads(about.read_text())
+    del values["vectors"], values["kind"]  # as an earlier release wrote it
+    about.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=f"faiss-{kind}.bin"):
+        FaissIndex(index, kind)
+    for ending in (".bin", ".json"):
+        (tmp_path / "a" / f"faiss-{kind}{ending}").rename(tmp_path / "b" / f"faiss-{kind}{ending}")
+    assert FaissIndex(other, kind).search(vectors[:1], 1)[1].tolist() == [[0]]
+
+
+def test_a_faiss_file_of_another_kind_is_refused(tmp_path: pathlib.Path) -> None:
+    index = make_index(tmp_path / "a", 20)
+    path = build_faiss(index, "flat")
+    for ending in (".bin", ".json"):
+        path.with_suffix(ending).rename(tmp_path / "a" / f"faiss-hnsw{ending}")
+    about = tmp_path / "a" / "faiss-hnsw.json"
+    with pytest.raises(ValueError, match="faiss-hnsw"):
+        FaissIndex(index, "hnsw")
+    values = json.loads(about.read_text())
+    del values["kind"]
+    about.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="faiss-hnsw"):
+        FaissIndex(index, "hnsw")
+
+
+def test_a_damaged_faiss_file_is_not_deserialized(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = make_index(tmp_path / "a", 20)
+    path = build_faiss(index, "flat")
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    monkeypatch.setattr("faiss.deserialize_index", lambda _: pytest.fail("read before its check"))
+    with pytest.raises(ValueError, match="faiss-flat.bin"):
+        FaissIndex(index, "flat")
+
+
+def test_any_byte_of_the_record_of_a_faiss_file(tmp_path: pathlib.Path) -> None:
+    index = make_index(tmp_path / "a", 3)
+    path = build_faiss(index, "flat").with_suffix(".json")
+    content = path.read_bytes()
+    refused = 0
+    for position, byte in enumerate(content):
+        for other in {byte ^ 1, ord("0"), ord('"')} - {byte}:
+            path.write_bytes(content[:position] + bytes([other]) + content[position + 1 :])
+            try:
+                found = FaissIndex(index, "flat")
+            except ValueError:
+                refused += 1
+                continue
+            rows = found.search(index.vectors(np.arange(3)), 1)[1]
+            assert rows.tolist() == [[0], [1], [2]]
+    assert refused > len(content)
+
+
 def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
     index = make_index(tmp_path / "index", 20)
     with pytest.raises(ValueError, match="faiss-flat.bin is missing"):
@@ -47,7 +120,7 @@ def test_faiss_of_fewer_documents_is_refused(tmp_path: pathlib.Path) -> None:
         build_faiss(index, "ivf_pq")
     path = build_faiss(index, "flat")
     add_to_index(index.folder, [Batch(["new"], np.ones([1, 16]))], model="m")
-    with pytest.raises(ValueError, match="is of 20 documents, .* has 21"):
+    with pytest.raises(ValueError, match="has 20 documents, .* 21"):
         FaissIndex(Index(index.folder), "flat")
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ValueError, match="is damaged"):
@@ -78,6 +151,21 @@ def test_bm25_finds_words_that_no_spaces_divide() -> None:
     ]
     assert (scores > 0).sum(1).tolist() == [2, 2, 1]
     assert with_pairs("in 東京都 (水)").split() == ["in", "東京", "京都", "(", "水", ")"]
+
+
+def test_bm25_finds_words_of_one_character() -> None:
+    texts = ["vitamin D for bones", "vitamin C for colds", "Article 5.", "Article 6", "a plan B"]
+    found = Bm25(texts)
+    scores, rows = found.search(["vitamin C", "Article 5", "C++", "c#", "a"], 2)
+    assert rows[:, 0].tolist() == [1, 2, 1, 1, 0]
+    assert (scores > 0).sum(1).tolist() == [2, 2, 1, 1, 0]  # "a" is a stop word.
+    assert scores[0, 0] > scores[0, 1]
+    for (chosen,), row in zip(found.score(["C++"], [np.array([1])]), scores[2:3], strict=True):
+        assert chosen == row[0]
+    # Indexes of earlier releases were searched without such words.
+    old = Bm25(texts, token_rule="two_characters")
+    scores, rows = old.search(["vitamin C", "C"], 2)
+    assert scores[0, 0] == scores[0, 1] and not scores[1].any()
 
 
 def test_bm25_without_shared_words_and_with_too_few_documents() -> None:

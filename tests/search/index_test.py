@@ -1,5 +1,6 @@
 """The index directory: written, added to, searched, and refused where it does not fit."""
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator
@@ -7,8 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from bert_tf.data.checksums import file_crc
 from bert_tf.search import index as index_module
-from bert_tf.search.index import Batch, Index, add_to_index, build_index, quantize
+from bert_tf.search.index import Batch, Index, Manifest, add_to_index, build_index
+from bert_tf.search.quantization import quantize
 
 
 def batches(start: int, stop: int, dimension: int = 8, size: int = 7) -> Iterator[Batch]:
@@ -56,9 +59,132 @@ def test_dot_products_are_of_the_vectors_as_they_are(tmp_path: pathlib.Path) -> 
 def test_int8_is_within_half_a_step() -> None:
     vectors = np.random.default_rng(0).normal(size=[40, 16]).astype(np.float32)
     vectors[3] = 0
-    values, scales = quantize(vectors)
-    assert np.abs(values).max() == 127 and not values[3].any()
-    assert (np.abs(values * scales[:, None] - vectors) <= scales[:, None] / 2 + 1e-7).all()
+    vectors[:, 5] = 7 * np.linalg.norm(np.delete(vectors, 5, axis=1), axis=1)  # constant in shares
+    vectors[:, 6] *= 100
+    vectors[9] *= 1e4
+    found = quantize(vectors)
+    assert found.values.dtype == np.int8 and np.abs(found.values).max() == 127
+    back = found.lengths[:, None] * (found.offsets + found.steps * found.values)
+    half = found.lengths[:, None] * found.steps / 2
+    assert (np.abs(back - vectors) <= half * 1.001 + 1e-6 * found.lengths[:, None]).all()
+    finer = found.lengths[:, None] * (found.offsets + found.steps * (found.values + found.rest))
+    np.testing.assert_allclose(finer, vectors, rtol=1e-4, atol=1e-5)
+    assert (quantize(vectors[:1]).steps > 0).all()
+
+
+def outlier_vectors(count: int) -> np.ndarray:
+    """Vectors whose first dimension is large and nearly constant, as mean-pooled encoders have."""
+    random = np.random.default_rng(3)
+    vectors = random.normal(scale=0.3, size=[count, 12])
+    vectors[:, 0] += 100
+    return vectors
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_one_large_dimension_does_not_hide_the_others(
+    tmp_path: pathlib.Path, similarity: str
+) -> None:
+    """Only 4 k candidates are scored again, so the rounded scores must find them."""
+    vectors = outlier_vectors(400)
+    vectors[7] *= 50  # one long vector
+    ids = [f"d{row}" for row in range(len(vectors))]
+    for dtype in ("float32", "int8"):
+        build_index(
+            tmp_path / dtype,
+            [Batch(ids, vectors)],
+            model="m",
+            dtype=dtype,
+            similarity=similarity,
+        )
+    # Differences of documents: without the dimension that all of them share.
+    queries = np.random.default_rng(4).normal(size=[20, 12])
+    queries[:, 0] = 0
+    expected, _ = Index(tmp_path / "float32").search(queries, 5)
+    scores, _ = Index(tmp_path / "int8").search(queries, 5)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+
+
+def test_int8_segments_of_other_ranges_and_lengths(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rounded scores of all segments are on one scale: here nothing is scored again."""
+    monkeypatch.setattr(index_module, "RESCORED", 1)
+    random = np.random.default_rng(6)
+    vectors = np.concatenate([random.normal(size=[40, 8]), random.normal(5, 1, size=[40, 8])])
+    vectors *= random.uniform(0.1, 10, size=[80, 1])
+    parts = [
+        Batch([f"d{row}" for row in rows], vectors[rows]) for rows in (range(40), range(40, 80))
+    ]
+    build_index(tmp_path / "a", parts, model="m", dtype="int8", similarity="dot")
+    index = Index(tmp_path / "a")
+    assert len(index.segments) == 2
+    queries = random.normal(size=[10, 8])
+    expected = queries @ vectors.T
+    order = np.argsort(-expected, axis=1)[:, :5]
+    lowest = np.take_along_axis(expected, order[:, -1:], axis=1)
+    scores, _ = index.search(queries, 5)
+    assert (scores >= lowest - 0.02 * np.abs(lowest)).all()
+
+
+def test_int8_by_hand(tmp_path: pathlib.Path) -> None:
+    documents = np.array([[100, 0, 0.3]] * 60 + [[100, 0.3, 0]])
+    ids = [f"d{row}" for row in range(61)]
+    options = {"model": "m", "dtype": "int8", "similarity": "dot"}
+    build_index(tmp_path / "a", [Batch(ids, documents)], **options)
+    scores, rows = Index(tmp_path / "a").search(np.array([[0.0, 1, 0]]), 1)
+    assert rows.tolist() == [[60]] and scores[0, 0] == pytest.approx(0.3)
+    batch = Batch(["a", "b"], np.array([[4.0, 0, 2], [0, 1, 2]]))
+    build_index(tmp_path / "b", [batch], **options)
+    scores, rows = Index(tmp_path / "b").search(np.array([[1.0, 3, 2]]), 2)
+    assert scores.tolist() == [[8, 7]] and rows.tolist() == [[0, 1]]
+
+
+def test_recall_of_rounded_vectors(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.repeat(outlier_vectors(100), 2, axis=0)  # Equal documents may change places.
+    ids = [f"d{row}" for row in range(200)]
+    build_index(tmp_path / "a", [Batch(ids, vectors)], model="m", dtype="int8")
+    index = Index(tmp_path / "a")
+    assert index.int8_recall() == 1.0
+    monkeypatch.setattr(index_module, "RESCORED", 1)
+    as_format_1(tmp_path / "a")  # a step for each vector
+    assert Index(tmp_path / "a").int8_recall() < 0.9
+
+
+def as_format_1(folder: pathlib.Path) -> None:
+    """Rewrites an index as earlier releases wrote it: no digest, one step for each int8 vector."""
+    values = json.loads((folder / "manifest.json").read_text())
+    for name in ("digest", "token_rule"):
+        del values[name]
+    for number in range(len(values["segments"])) if values["dtype"] == "int8" else ():
+        exact = np.load(folder / f"exact-{number:05}.npy")
+        scales = np.abs(exact).max(axis=1) / np.float32(127)
+        arrays = {
+            "vectors": np.rint(exact / scales[:, None]).astype(np.int8),
+            "scales": scales.astype(np.float32),
+        }
+        for name, array in arrays.items():
+            path = folder / f"{name}-{number:05}.npy"
+            np.save(path, array)
+            values["files"][path.name] = [path.stat().st_size, file_crc(path)]
+        (folder / f"ranges-{number:05}.npy").unlink()
+        del values["files"][f"ranges-{number:05}.npy"]
+    (folder / "manifest.json").write_text(json.dumps({**values, "format": 1}, indent=2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_an_index_of_an_earlier_release_goes_on(tmp_path: pathlib.Path, dtype: str) -> None:
+    build_index(tmp_path / "old", batches(0, 30), model="m", dtype=dtype)
+    as_format_1(tmp_path / "old")
+    assert Index(tmp_path / "old", "m").manifest.token_rule == "two_characters"
+    add_to_index(tmp_path / "old", batches(30, 60), model="m")
+    build_index(tmp_path / "new", batches(0, 60), model="m")
+    queries = np.random.default_rng(5).normal(size=[3, 8])
+    expected = Index(tmp_path / "new").search(queries, 9)
+    found = Index(tmp_path / "old")
+    for one, other in zip(found.search(queries, 9), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    values = json.loads((tmp_path / "old" / "manifest.json").read_text())
+    assert values["token_rule"] == "two_characters" and values["digest"]
 
 
 def test_a_build_that_is_stopped_leaves_nothing(tmp_path: pathlib.Path) -> None:
@@ -186,13 +312,150 @@ def test_damage_is_named(tmp_path: pathlib.Path, name: str) -> None:
 def test_a_damaged_manifest_is_named(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "index"
     build_index(folder, batches(0, 5), model="m")
+    as_format_1(folder)
     values = json.loads((folder / "manifest.json").read_text())
-    for change, named in (({"format": 9}, "not of format 1"), ({"dtype": None}, "lacks dtype")):
+    for change, named in (({"format": 9}, "9"), ({"dtype": None}, "dtype")):
         (folder / "manifest.json").write_text(json.dumps({**values, **change}))
         with pytest.raises(ValueError, match=named):
             Index(folder)
-    del values["max_seq_length"]  # as an earlier release wrote it
+    del values["max_seq_length"]  # as a still earlier release wrote it
     (folder / "manifest.json").write_text(json.dumps(values))
     assert Index(folder).manifest.max_seq_length == 0
     with pytest.raises(ValueError, match="none is no index"):
         Index(tmp_path / "none")
+
+
+def answers(folder: pathlib.Path) -> tuple:
+    found = Index(folder, "m")
+    scores, rows = found.search(np.arange(8.0)[None], 3)
+    names = [found.ids[row] for row in rows[0]]
+    return scores.tolist(), names, [found.text(int(row)) for row in rows[0]]
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_any_byte_of_the_manifest(tmp_path: pathlib.Path, form: int) -> None:
+    folder = tmp_path / "index"
+    build_index(folder, batches(0, 5), model="m")
+    if form == 1:
+        as_format_1(folder)
+    expected, manifest = answers(folder), Manifest.read(folder)
+    path = folder / "manifest.json"
+    content = path.read_bytes()
+    refused = 0
+    for position, byte in enumerate(content):
+        for other in {byte ^ 1, ord('"')} - {byte}:
+            path.write_bytes(content[:position] + bytes([other]) + content[position + 1 :])
+            try:
+                is_same = Manifest.read(folder) == manifest  # white space
+                found = expected if is_same else answers(folder)
+            except ValueError:
+                refused += 1
+                continue
+            assert found == expected, path.read_text()
+    assert refused > len(content)
+
+
+@pytest.mark.parametrize("form", [1, 2])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": {}},
+        {"files": []},
+        {"files": {"../manifest.json": [1, "00000000"]}},
+        {"segments": [21]},
+        {"segments": [21, 4, 4]},
+        {"segments": [4, 21]},
+        {"segments": [21, True]},
+        {"segments": []},
+        {"segments": [25]},
+        {"dimension": 4},
+        {"dimension": 0},
+        {"dimension": True},
+        {"dimension": 8.0},
+        {"dtype": "float16"},
+        {"dtype": "int8"},
+        {"dtype": "float64"},
+        {"similarity": "euclidean"},
+        {"has_texts": False},
+        {"has_texts": 1},
+        {"max_seq_length": -1},
+        {"model": 3},
+        {"format": True},
+        {"extra": 1},
+    ],
+)
+def test_a_manifest_that_does_not_fit(tmp_path: pathlib.Path, form: int, change: dict) -> None:
+    folder = tmp_path / "index"
+    build_index(folder, batches(0, 25), model="m")
+    if form == 1:
+        as_format_1(folder)
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=str(path.parent)):
+        Index(folder)
+
+
+@pytest.mark.parametrize("change", [{"similarity": "dot"}, {"pooling": "cls"}, {"source": "other"}])
+def test_a_manifest_that_was_changed_by_hand(tmp_path: pathlib.Path, change: dict) -> None:
+    path = tmp_path / "index" / "manifest.json"
+    build_index(path.parent, batches(0, 5), model="m")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match="digest"):
+        Manifest.read(path.parent)
+
+
+def rewrite(path: pathlib.Path, values: np.ndarray) -> None:
+    """Replaces an array of an index and its checksum, so that only its content is wrong."""
+    np.save(path, values)
+    manifest = Manifest.read(path.parent)
+    entry = (path.stat().st_size, file_crc(path))
+    dataclasses.replace(manifest, files={**manifest.files, path.name: entry}).write(path.parent)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_vectors_that_are_not_finite(tmp_path: pathlib.Path, dtype: str) -> None:
+    build_index(tmp_path / "a", batches(0, 5), model="m", dtype=dtype)
+    path = tmp_path / "a" / f"{'exact' if dtype == 'int8' else 'vectors'}-00000.npy"
+    vectors = np.load(path)
+    vectors[2, 3] = np.nan
+    rewrite(path, vectors)
+    with pytest.raises(ValueError, match="finite"):
+        Index(tmp_path / "a").search(np.ones([1, 8]), 1)
+    with pytest.raises(ValueError, match="'d2'"):
+        Index(tmp_path / "a").vectors(np.arange(5))
+    with pytest.raises(ValueError, match="Query 1"):
+        Index(tmp_path / "a").search(np.array([[1.0] * 8, [np.inf] * 8]), 1)
+
+
+def test_arrays_that_do_not_fit(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "a"
+    build_index(folder, batches(0, 5), model="m")
+    for name, values in (
+        ("vectors", np.ones([5, 8])),
+        ("vectors", np.ones([4, 8], np.float32)),
+        ("ids", np.array([2, 4, 6, 8])),
+        ("ids", np.array([2, 6, 4, 8, 10])),
+        ("ids", np.array([2.0, 4, 6, 8, 10])),
+    ):
+        ending = "ends.npy" if name == "ids" else "npy"
+        path = folder / f"{name}-00000.{ending}"
+        before = np.load(path)
+        rewrite(path, values)
+        with pytest.raises(ValueError, match=f"{name}-00000"):
+            Index(folder)
+        rewrite(path, before)
+    assert len(Index(folder)) == 5
+
+
+def test_a_segment_that_is_there_twice(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "a"
+    build_index(folder, batches(0, 5), model="m")
+    manifest = Manifest.read(folder)
+    files = dict(manifest.files)
+    for name in manifest.files:
+        again = name.replace("00000", "00001")
+        (folder / again).write_bytes((folder / name).read_bytes())
+        files[again] = files[name]
+    dataclasses.replace(manifest, segments=(5, 5), files=files).write(folder)
+    with pytest.raises(ValueError, match="twice"):
+        Index(folder)

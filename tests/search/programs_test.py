@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 import types
+import typing
 from typing import ClassVar
 
 import numpy as np
@@ -84,6 +85,16 @@ def test_tables_of_documents(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
         found = list(read_documents(str(tmp_path / "c.csv")))
     assert found == [(f"{tmp_path / 'c.csv'}:1", "Head")]
     assert "1 rows with neither title nor text are left out, the first is" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "[1]", '{"a": 1}', "true"])
+def test_an_id_that_is_no_name(tmp_path: pathlib.Path, value: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"_id": "x", "text": "a"}}\n{{"_id": {value}, "text": "b"}}\n')
+    with pytest.raises(ValueError, match="a.jsonl line 2"):
+        list(read_documents(str(path)))
+    path.write_text('{"_id": 7, "text": "a"}\n{"_id": null, "text": "b"}\n')
+    assert [one.id for one in read_documents(str(path))] == ["7", f"{path}:2"]
 
 
 def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
@@ -171,6 +182,49 @@ def test_an_index_in_a_home_folder_that_no_shell_has_expanded(
     assert Embedder.lengths == [12, 12] and Index("~/index").manifest.max_seq_length == 12
     assert Index(tmp_path / "index").ids == ["a", "b"]
     assert not (tmp_path / "~").exists()
+
+
+def test_an_index_knows_the_model_of_what_is_added(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths: list[str] = []
+
+    class Reader(Embedder):
+        def __init__(self, path: str, *arguments: typing.Any) -> None:
+            paths.append(path)
+            super().__init__(path, *arguments)
+
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", Reader)
+    files = [write_corpus(tmp_path / f"{name}.jsonl", {name: name * 2}) for name in "abc"]
+    given = {"output_dir": tmp_path / "index"}
+    finish(run("build_index", **given, input_file=files[0], init_checkpoint=tmp_path / "model"))
+    finish(run("build_index", "--add", **given, input_file=files[1]))
+    assert paths == [str(tmp_path / "model")] * 2 and Index(given["output_dir"]).ids == ["a", "b"]
+    monkeypatch.setattr(Reader, "fingerprint", "changed")
+    printed = fail(run("build_index", "--add", **given, input_file=files[2]))
+    assert "changed" in printed and str(tmp_path / "model") in printed
+
+    def missing(path: str, *_: typing.Any) -> None:
+        raise ValueError(f"{path} does not exist.")
+
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", missing)
+    printed = fail(run("build_index", "--add", **given, input_file=files[2]))
+    assert str(tmp_path / "model") in printed and "--init_checkpoint" in printed
+    build_index(tmp_path / "none", [Batch(["a"], np.ones([1, 4]), ["a"])], model="m")
+    printed = fail(run("build_index", "--add", output_dir=tmp_path / "none", input_file=files[1]))
+    assert "--init_checkpoint" in printed
+    assert Index(given["output_dir"]).ids == ["a", "b"]
+
+
+def test_the_build_says_what_int8_finds(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", Embedder)
+    path = write_corpus(tmp_path / "a.jsonl", TEXTS)
+    given = {"init_checkpoint": "m", "input_file": path}
+    done = run("build_index", **given, output_dir=tmp_path / "a", dtype="int8")
+    assert "int8 finds 1.0000" in finish(done)
+    assert "int8 finds" not in finish(run("build_index", **given, output_dir=tmp_path / "b"))
 
 
 def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:

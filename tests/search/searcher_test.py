@@ -16,7 +16,7 @@ TEXTS = ["text a", "text b", "text c", "text d"]
 class Embedder:
     fingerprint = "model"
 
-    def __init__(self, source, pooling="", max_seq_length=0):
+    def __init__(self, source, pooling="", max_seq_length=0, batch_size=32):
         assert (source, pooling) == ("where", "cls")
 
     def queries(self, texts):
@@ -24,12 +24,15 @@ class Embedder:
 
 
 class Words:
-    def __init__(self, texts):
-        assert texts == TEXTS
+    def __init__(self, texts, token_rule):
+        assert (texts, token_rule) == (TEXTS, "one_character")
 
     def search(self, queries, k):
         order = np.argsort(-WORDS, kind="stable")[:k]
         return np.tile(WORDS[order], (len(queries), 1)), np.tile(order, (len(queries), 1))
+
+    def score(self, queries, rows):
+        return [WORDS[chosen] for chosen in rows]
 
 
 class CrossEncoder:
@@ -43,7 +46,8 @@ class CrossEncoder:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    stand_ins = {"SearchEmbedder": Embedder, "Bm25": Words, "Reranker": CrossEncoder}
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", Embedder)
+    stand_ins = {"Bm25": Words, "Reranker": CrossEncoder}
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(searcher, name, stand_in)
     path = tmp_path / "index"
@@ -80,6 +84,32 @@ def test_weight_of_vectors(folder, fusion):
     options = {"mode": "hybrid", "fusion": fusion}
     assert found(folder, vector_weight=1.0, **options)[1][:2] == "ab"
     assert found(folder, vector_weight=0.0, **options)[1][0] == "d"
+
+
+@pytest.mark.parametrize(("hybrid_k", "expected"), [(100, "bacd"), (2, "bad")])
+def test_scores_are_joined(folder, monkeypatch, hybrid_k, expected):
+    """Cosines are scaled from -1, BM25 from 0, and both are computed for all that either found."""
+    monkeypatch.setattr(searcher, "HYBRID_K", hybrid_k)
+    points = {
+        "a": 0.7 * 2 / 2,
+        "b": 0.7 * 1.8 / 2 + 0.3 * 2 / 5,
+        "c": 0.7 * 1.6 / 2 + 0.3 * 2 / 5,  # Of two found by each way, vectors have a and b,
+        "d": 0.7 * 1.0 / 2 + 0.3 * 5 / 5,  # words d and b.
+    }
+    options = {"mode": "hybrid", "fusion": "weights", "vector_weight": 0.7}
+    scores, order = found(folder, k=4 if hybrid_k > 4 else 2, **options)
+    assert order == expected[: len(order)]
+    assert scores == pytest.approx([points[name] for name in order], rel=1e-6)
+
+
+def test_dot_products_are_scaled_from_the_lowest_found(tmp_path, folder):
+    path = tmp_path / "dot"
+    batch = Batch(["a", "b", "c", "d"], VECTORS * 30 + 50, TEXTS)
+    build_index(path, [batch], model="model", source="where", pooling="cls", similarity="dot")
+    scores, order = found(str(path), mode="hybrid", fusion="weights")
+    points = {"a": 0.8, "b": 0.8 * 0.8 + 0.2 * 0.4, "c": 0.8 * 0.6 + 0.2 * 0.4, "d": 0.2}
+    assert order == "abcd"
+    assert scores == pytest.approx([points[name] for name in order], rel=1e-5)
 
 
 def test_a_reranker_orders_the_first_anew(folder):
@@ -123,8 +153,8 @@ def test_a_model_that_has_moved(folder, monkeypatch):
     def missing(source, *_):
         raise ValueError(f"{source} does not exist.")
 
-    monkeypatch.setattr(searcher, "SearchEmbedder", missing)
-    with pytest.raises(ValueError, match="'where', .* give the model as --init_checkpoint"):
+    monkeypatch.setattr("bert_tf.search.embedding.SearchEmbedder", missing)
+    with pytest.raises(ValueError, match="'where', .* --init_checkpoint"):
         Searcher(folder)
     with pytest.raises(ValueError, match=r"^there does not exist.$"):
         Searcher(folder, model="there")

@@ -1,0 +1,190 @@
+"""manifest.json of an index: what made the vectors, and every file with its size and checksum.
+
+Format 2 has a digest over all other fields. Format 1, of earlier releases, has none and is still
+read: there only fields that contradict each other, the files or their ranges can be noticed.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+from typing import Any
+
+from bert_tf.files import json_field, read_json, write_json
+from bert_tf.search.exact import DTYPES
+from bert_tf.search.words import TOKEN_PATTERNS
+
+MANIFEST = "manifest.json"
+FORMAT = 2
+SIMILARITIES = ("cosine", "dot")
+# The values of fields that manifests of earlier releases lack.
+EARLIER = {"pooling": "", "max_seq_length": 0, "token_rule": "two_characters"}
+_CRC = re.compile("[0-9a-f]{8}")
+_KINDS = {
+    "dimension": int,
+    "max_seq_length": int,
+    "has_texts": bool,
+    "segments": list,
+    "files": dict,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The content of manifest.json.
+
+    Args:
+      model: fingerprint of the model that made the vectors.
+      source: the path of that model, for messages.
+      dimension: D.
+      dtype: of the vectors, of `exact.DTYPES`.
+      similarity: `cosine` (vectors are divided by their lengths) or `dot`.
+      has_texts: whether the documents' texts are kept.
+      segments: documents in each segment.
+      files: size and CRC-32C by name.
+      pooling: that the build was given; "": the model's own.
+      max_seq_length: tokens that texts were cut to; 0: not known.
+      token_rule: how BM25 splits the texts into words, of `words.TOKEN_PATTERNS`.
+    """
+
+    model: str
+    source: str
+    dimension: int
+    dtype: str
+    similarity: str
+    has_texts: bool
+    segments: tuple[int, ...] = ()
+    files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    pooling: str = ""
+    max_seq_length: int = 0
+    token_rule: str = "one_character"
+
+    def write(self, folder: pathlib.Path) -> None:
+        values = {"format": FORMAT, **dataclasses.asdict(self)}
+        write_json(folder / MANIFEST, {**values, "digest": _digest(values)})
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> "Manifest":
+        """Reads the manifest of an index and checks every field.
+
+        Raises:
+          ValueError: if it is missing, damaged or of another format.
+        """
+        path = folder.expanduser() / MANIFEST
+        if not path.is_file():
+            killed = "; a build was stopped before its end: give the command again"
+            hint = killed if building_folder(folder).exists() else ""
+            raise ValueError(f"{folder} is no index: it has no {MANIFEST}{hint}.")
+        values = read_json(path)
+        form = values.get("format")
+        if type(form) is not int or not 1 <= form <= FORMAT:
+            raise ValueError(
+                f"{path} is of format {form!r}, expected {FORMAT} or less; build the index again."
+            )
+        names = [field.name for field in dataclasses.fields(cls)]
+        digest = values.pop("digest", None)
+        if digest is not None or form > 1:
+            if digest != _digest(values):
+                raise ValueError(
+                    f"{path} was changed since it was written: its digest is {digest!r} instead of "
+                    f"{_digest(values)!r}; build the index again."
+                )
+        else:
+            values = {**EARLIER, **values}
+            if unknown := sorted(values.keys() - {*names, "format"}):
+                raise ValueError(
+                    f"{path} has unknown fields: {', '.join(unknown)}; build the index again."
+                )
+        fields: dict[str, Any] = {}
+        for name in names:
+            fields[name] = json_field(values, name, _KINDS.get(name, str), path)
+        if missing := [name for name, value in fields.items() if value is None]:
+            raise ValueError(f"{path} lacks {', '.join(missing)}; build the index again.")
+        _check(fields, path)
+        fields["segments"] = tuple(fields["segments"])
+        fields["files"] = {name: tuple(entry) for name, entry in fields["files"].items()}
+        return cls(**fields)
+
+    def vector_crcs(self) -> list[str]:
+        """Returns the checksums of the exact vectors of each segment."""
+        name = "exact" if self.dtype == "int8" else "vectors"
+        return [self.files[f"{name}-{i:05}.npy"][1] for i in range(len(self.segments))]
+
+
+def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
+    """Returns the path of the model of an index: the one given, else where it was at the build.
+
+    Raises:
+      ValueError: if the index does not say, or is none.
+    """
+    source = model or Manifest.read(pathlib.Path(folder)).source
+    if not source:
+        raise ValueError(
+            f"{folder} does not say which model it was made with; give it as --init_checkpoint."
+        )
+    return source
+
+
+def building_folder(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the folder in which an index is built before it appears at its path."""
+    folder = folder.expanduser().resolve()
+    return folder.with_name(f".{folder.name}.building")
+
+
+def _digest(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError unless the fields are in range and the files are those of the segments."""
+    for name, known in (
+        ("dtype", DTYPES),
+        ("similarity", SIMILARITIES),
+        ("token_rule", tuple(TOKEN_PATTERNS)),
+    ):
+        if fields[name] not in known:
+            raise ValueError(
+                f"{path}: {name} is {fields[name]!r}, expected one of {', '.join(known)}; build "
+                "the index again."
+            )
+    segments = fields["segments"]
+    if not segments or not all(_is_count(count, 1) for count in segments):
+        raise ValueError(f"{path}: segments are {segments!r:.80}, expected numbers of documents.")
+    for name, least in (("dimension", 1), ("max_seq_length", 0)):
+        if not _is_count(fields[name], least):
+            raise ValueError(f"{path}: {name} is {fields[name]!r}, expected {least} or more.")
+    for name, entry in fields["files"].items():
+        is_entry = isinstance(entry, list) and len(entry) == 2 and _is_count(entry[0], 0)
+        if not is_entry or not isinstance(entry[1], str) or not _CRC.fullmatch(entry[1]):
+            raise ValueError(
+                f"{path}: {name} has {entry!r:.80}, expected its size and its CRC-32C; build the "
+                "index again."
+            )
+    expected: set[str] = set()
+    optional: set[str] = set()
+    for number in range(len(segments)):
+        expected.update(segment_files(number, fields["dtype"], fields["has_texts"]))
+        if fields["dtype"] == "int8":
+            optional.add(f"ranges-{number:05}.npy")  # Format 1 has none.
+    names = fields["files"].keys()
+    if different := sorted((expected - names) | (names - expected - optional)):
+        raise ValueError(
+            f"{path}: its files are not those of {len(segments)} segments: {different[0]} is "
+            f"{'missing' if different[0] in expected else 'not one of them'}; build the index "
+            "again."
+        )
+
+
+def segment_files(number: int, dtype: str, has_texts: bool) -> list[str]:
+    """Returns the names of the files that every segment has."""
+    kinds = ["ids", "texts"] if has_texts else ["ids"]
+    names = [f"{kind}-{number:05}{ending}" for kind in kinds for ending in (".utf8", ".ends.npy")]
+    arrays = ["vectors", "scales", "exact"] if dtype == "int8" else ["vectors"]
+    return names + [f"{name}-{number:05}.npy" for name in arrays]
+
+
+def _is_count(value: object, least: int) -> bool:
+    return type(value) is int and value >= least

@@ -1,0 +1,46 @@
+"""An index that `embed_texts` wrote is told from another one at its path."""
+
+import importlib
+import pathlib
+import sys
+import types
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from absl import flags
+
+from bert_tf.search.bulk import embed_shard, read_file
+from bert_tf.search.index import Batch, add_to_index, build_index
+from tests.programs import own_flags
+from tests.search.bulk_stand_in import Stand, make
+from tests.search.bulk_test import write
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """The program with its flags, which other programs define, too."""
+    monkeypatch.delitem(sys.modules, "bert_tf.embed_texts", raising=False)
+    with own_flags():
+        yield importlib.import_module("bert_tf.embed_texts")
+    del sys.modules["bert_tf.embed_texts"]
+
+
+def test_another_index_at_the_path_is_refused(
+    tmp_path: pathlib.Path, program: types.ModuleType
+) -> None:
+    folder = tmp_path / "index"
+    flags.FLAGS(["embed_texts", f"--index_dir={folder}"])
+    job = make(tmp_path, write(tmp_path / "a.jsonl", "abcde"))
+    read_file(job, 0)
+    for name in job.shards():
+        embed_shard(job, name, Stand())  # type: ignore[arg-type]
+    assert not program.check_index(job)
+    program.write_index(job, list(job.shards()), "cosine")
+    assert program.check_index(job)
+    add_to_index(folder, [Batch(["x"], np.ones([1, 4]), ["x"])], model="m")
+    assert program.check_index(job)
+    folder.rename(tmp_path / "away")
+    build_index(folder, [Batch([*"abcde"], np.ones([5, 4]), [*"abcde"])], model="m")
+    with pytest.raises(ValueError, match=str(folder)):
+        program.check_index(job)

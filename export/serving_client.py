@@ -17,7 +17,6 @@ From Python:
 """
 
 import dataclasses
-import json
 import random
 import sys
 import time
@@ -31,6 +30,7 @@ from bert_tf import config_flags
 from bert_tf.config import Config, option
 from bert_tf.extras import install_hint
 from bert_tf.files import atomic_write
+from bert_tf.printable import json_line, show
 from export.client.protocol import (
     ServingError,
     Spec,
@@ -252,12 +252,11 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
     """Does what the flags say; `texts` are the inputs of one row, by name."""
     with ServingClient(**config.to_dict()) as client:
         if not texts and not config.input_file:
-            print(describe(client))
+            show(describe(client))
             return
         rows: list[Row] = read_input(config.input_file) if config.input_file else [texts]
         lines = (
-            json.dumps(answer, ensure_ascii=False) + "\n"
-            for answer in answer_rows(client, rows, config.batch_size)
+            json_line(answer) + "\n" for answer in answer_rows(client, rows, config.batch_size)
         )
         if not config.output_file:
             sys.stdout.writelines(lines)

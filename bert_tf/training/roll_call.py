@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 from absl import logging
 
 from bert_tf.hosts import LOST_WORKER_STATUS, read_tf_config
+from bert_tf.printable import print_error
 
 PATIENCE_SECONDS = 600.0  # For workers that do not start.
 NOTICE_SECONDS = 30.0  # Between lines that say for whom we wait.
@@ -273,7 +274,7 @@ class Crew:
     def _end(self) -> NoReturn:
         with self._ending:  # Both threads may come here; the second waits for the end.
             remedy = "Restart all workers: they resume from the newest checkpoint."
-            print(f"ERROR: {self._loss} {remedy}", file=sys.stderr, flush=True)
+            print_error(f"{self._loss} {remedy}")
             sys.stdout.flush()
             # Not sys.exit: TensorFlow would wait for the one that is gone.
             os._exit(LOST_WORKER_STATUS)

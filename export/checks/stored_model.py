@@ -9,6 +9,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_tf.printable import escaped
 from bert_tf.served.model import IDS
 from bert_tf.served.saved_models import read_card
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
@@ -57,16 +58,16 @@ class StoredModel:
     def table(self) -> str:
         """Returns what it is, in lines for people."""
         card = self.card
-        labels = f" ({', '.join(card['labels'])})" if card["labels"] else ""
+        labels = f" ({escaped(', '.join(card['labels']))})" if card["labels"] else ""
         casing = "uncased" if card["do_lower_case"] else "cased"
         num_bytes = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
         lines = [
-            f"kind        {card['kind']}{labels}",
-            f"takes       {', '.join(card['inputs']) if self.takes_texts else 'ids'}",
+            f"kind        {escaped(card['kind'])}{labels}",
+            f"takes       {escaped(', '.join(card['inputs'])) if self.takes_texts else 'ids'}",
             f"rows        at most {card['max_seq_length']} pieces, {casing}, vocabulary of "
             f"{len(self.vocab)}",
-            f"source      {card['source']}",
-            f"written by  TensorFlow {self.meta_graph.meta_info_def.tensorflow_version}",
+            f"source      {escaped(card['source'])}",
+            f"written by  TensorFlow {escaped(self.meta_graph.meta_info_def.tensorflow_version)}",
             f"size        {num_bytes / 1e6:.1f} MB",
             f"warm-up     {len(self.warmup)} request{'' if len(self.warmup) == 1 else 's'}",
         ]
@@ -76,7 +77,7 @@ class StoredModel:
                     dims = [dim.size for dim in tensor.tensor_shape.dim]
                     sizes = ", ".join("?" if size < 0 else str(size) for size in dims)
                     form = f"{tf.as_dtype(tensor.dtype).name} [{sizes}]"
-                    lines.append(f"{name:16}  {arrow:3}  {key:16}  {form}")
+                    lines.append(f"{escaped(name):16}  {arrow:3}  {escaped(key):16}  {form}")
         return "\n".join(lines)
 
 

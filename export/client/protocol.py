@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.printable import escaped
+
 # Of the models that this project exports; others are left to NumPy.
 DTYPES: dict[str, Any] = {
     **{"DT_FLOAT": np.float32, "DT_INT32": np.int32, "DT_INT64": np.int64, "DT_STRING": object},
@@ -75,5 +77,5 @@ def one_line(message: Any) -> str:
     Control characters come as escapes: terminals obey them.
     """
     line = " ".join(re.sub(r"\[\[.*?\]\]", " ", str(message), flags=re.DOTALL).split())
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    line = escaped(line)
     return line if len(line) <= MAX_MESSAGE_LENGTH else line[:MAX_MESSAGE_LENGTH] + "..."

@@ -34,6 +34,7 @@ from bert_tf.printable import json_line, show
 from export.client.protocol import (
     ServingError,
     Spec,
+    check_outputs,
     is_number,
     one_line,
     shape_of,
@@ -107,7 +108,7 @@ class ServingClient:
 
     def status(self) -> list[dict[str, Any]]:
         """Returns `version`, `state` and `status` of each version, as the server says them."""
-        return self._try(self._transport.status, self._end()).get("model_version_status", [])
+        return self._try(self._transport.status, self._end())
 
     def metadata(self) -> dict[str, Spec]:
         """Returns the signatures of the model by name, each a SignatureDef in JSON."""
@@ -158,10 +159,8 @@ class ServingClient:
         except ServingError:
             self._known = {}  # Another version may be served by now, with other signatures.
             raise
-        shapes = {key: np.shape(values) for key, values in outputs.items()}
-        if any(shape[:1] != (min(sizes.values()),) for shape in shapes.values()):
-            raise ServingError(f"Inputs of {sizes} gave outputs of {shapes}.", "INTERNAL")
-        return outputs
+        num_rows = min(sizes.values(), default=1)
+        return check_outputs(outputs, signature, num_rows, self._config.server)
 
     def _end(self) -> float:
         return time.monotonic() + self._config.deadline

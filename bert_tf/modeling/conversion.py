@@ -111,6 +111,7 @@ def describe(checkpoint: Checkpoint) -> str:
     kind = "uncased" if config.do_lower_case else "cased"
     if isinstance(checkpoint.vocab, BpeVocab):
         kind = "byte BPE"
+    unused = escaped(", ".join(checkpoint.unused)) or "none"
     size = f"{len(checkpoint.vocab)} pieces, {kind}" if checkpoint.vocab else "none"
     lines = [
         f"read {escaped(checkpoint.source)} ({checkpoint.form})",
@@ -121,7 +122,7 @@ def describe(checkpoint: Checkpoint) -> str:
         f"family: {family.title if family else 'none that Hugging Face has'}",
         f"heads: {', '.join(checkpoint.heads) or 'none'}",
         f"vocabulary: {size}",
-        f"missing: none; mismatched: none; unused: {escaped(', '.join(checkpoint.unused)) or 'none'}",
+        f"missing: none; mismatched: none; unused: {unused}",
     ]
     return "\n".join([*lines, *(f"note: {escaped(note)}" for note in checkpoint.notes)])
 

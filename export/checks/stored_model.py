@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.printable import escaped
 from bert_tf.served.model import IDS
-from bert_tf.served.saved_models import read_card
+from bert_tf.served.saved_models import check_files, read_card
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from export.saving.warmup import read_warmup
@@ -66,7 +66,7 @@ class StoredModel:
             f"takes       {escaped(', '.join(card['inputs'])) if self.takes_texts else 'ids'}",
             f"rows        at most {card['max_seq_length']} pieces, {casing}, vocabulary of "
             f"{len(self.vocab)}",
-            f"source      {escaped(card['source'])}",
+            f"source      {escaped(card.get('source', ''))}",
             f"written by  TensorFlow {escaped(self.meta_graph.meta_info_def.tensorflow_version)}",
             f"size        {num_bytes / 1e6:.1f} MB",
             f"warm-up     {len(self.warmup)} request{'' if len(self.warmup) == 1 else 's'}",
@@ -94,12 +94,13 @@ def read(folder: pathlib.Path) -> StoredModel:
     vocab = read_vocab(vocab_file)
     signatures = sorted(read_signatures(meta_graph))
     for what, found, said in (
-        (f"{folder} has the signatures", signatures, sorted(card["signatures"])),
-        (f"{vocab_file} has pieces", len(vocab), card["vocab_size"]),
+        (f"{folder} has the signatures", signatures, sorted(card.get("signatures", []))),
+        (f"{vocab_file} has pieces", len(vocab), card.get("vocab_size")),
     ):
         if found != said:
             raise ValueError(f"{what} {found}, but bert_tf.json says {said}; export it again.")
     warmup = read_warmup(extra / "tf_serving_warmup_requests")
+    check_files(folder)
     return StoredModel(folder, card, vocab, meta_graph, [Request(*request) for request in warmup])
 
 

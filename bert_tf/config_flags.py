@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import glob
+import math
 import os
 import pathlib
 import re
@@ -238,6 +239,14 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
     app.run(guarded, flags_parser=parse)
 
 
+def _check_finite() -> None:
+    """Raises an error for a number that is not finite, which absl takes as in range."""
+    for name in flags.FLAGS:
+        value = flags.FLAGS[name].value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise flags.IllegalFlagValueError(f"flag --{name}={value}: expected a finite number")
+
+
 def parse(arguments: list[str]) -> list[str]:
     """Parses a command line, with the package's flagfiles; returns arguments that are not flags.
 
@@ -249,7 +258,9 @@ def parse(arguments: list[str]) -> list[str]:
         printable.print_error(f"--flagfile: {error}")
         sys.exit(1)
     try:
-        return flags.FLAGS(list(arguments))
+        words = flags.FLAGS(list(arguments))
+        _check_finite()
+        return words
     except flags.Error as error:
         printable.print_error(f"{str(error).rstrip('.')} (--help lists the flags).")
         sys.exit(1)

@@ -112,3 +112,42 @@ def test_empty_and_unknown_flags(module) -> None:
             if status != 1 or len(errors) != 1 or "Traceback" in printed:
                 failures.append((argument, status, printed[:500]))
     assert not failures, "\n".join(map(str, failures[:20]))
+
+
+# Flags whose texts have a form, with texts of another one.
+NUMBERS = ("abc", "1;2", "nan", "inf", "1e999", "-5,x", "\x1b[2J")
+SIZES = (*NUMBERS, "0", "-3", "1.5")
+FORMS = {
+    "bert_tf.run_retriever": {
+        "matryoshka_dims": SIZES,
+        "matryoshka_weights": tuple(f"{text} --matryoshka_dims=8" for text in NUMBERS),
+        "biases": ("most",),
+    },
+    "bert_tf.run_classifier": {
+        "class_weights": ("abc", "a=", "a=x", "=3", "a=0", "a=-1", "a=nan", "a=inf", "a=1,b"),
+    },
+    "bert_tf.extract_features": {
+        "layers": tuple(
+            f"{text} --input_file={__file__} --output_file=/no/such --init_checkpoint=/no/such"
+            for text in (*NUMBERS, "1.5", "-1,,-2")
+        )
+    },
+}
+WRONG_FORMS = [
+    (module, name, value)
+    for module, names in FORMS.items()
+    for name, values in names.items()
+    for value in values
+]
+
+
+@pytest.mark.parametrize(("module", "name", "value"), WRONG_FORMS)
+def test_wrong_forms_of_texts(module, name, value) -> None:
+    value, *others = value.split(" --")
+    with program(module) as main:
+        if module.startswith("bert_tf.run_"):
+            others = [*others, "do_train=true", "train_file=x", "output_dir=/no/such/folder"]
+        status, printed = ended(main, f"--{name}={value}", *(f"--{other}" for other in others))
+    (line,) = printed.splitlines()
+    assert status == 1 and line.startswith("ERROR: ")
+    assert name in line and line.isprintable()

@@ -45,7 +45,7 @@ def main(_: list[str]) -> None:
     config = config_flags.from_flags(AskConfig)
     given = config_flags.given(AskConfig)
     texts = [given[name] for name in ("text", "second_text") if name in given]
-    texts += flags.FLAGS[MORE_TEXTS].value
+    texts += flags.FLAGS[MORE_TEXTS].value or []
     if not config.saved_model or not texts:
         raise ValueError('Give a model and a text: python -m export.ask serving/sst2/1 "A text."')
     model = ExportedModel(pathlib.Path(config.saved_model).expanduser())

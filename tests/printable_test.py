@@ -4,6 +4,7 @@ import ast
 import io
 import json
 import logging as python_logging
+import runpy
 from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
@@ -13,7 +14,6 @@ import pytest
 from bert_tf import config_flags, printable
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.modeling.conversion import describe
-from bert_tf.search.__main__ import show as show_found
 from bert_tf.show_examples import format_example
 from bert_tf.text.vocab import Vocab
 from tests.programs import own_flags, own_logging
@@ -122,7 +122,9 @@ def test_wrong_flags_are_one_line(given) -> None:
 
 
 def test_tables_escape_their_cells(capsys, tiny_vocab, tiny_config) -> None:
-    show_found(FORGED, [0.5], [EVIL], [f"{EVIL} text\nmore"])
+    with own_flags():  # The program's flags must not stay.
+        program = runpy.run_module("bert_tf.search", run_name="search")
+    program["show"](FORGED, [0.5], [EVIL], [f"{EVIL} text\nmore"])
     shown = capsys.readouterr().out
     assert is_harmless(shown) and len(shown.splitlines()) == 3
     read = Checkpoint(

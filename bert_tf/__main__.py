@@ -2,6 +2,9 @@
 
 import runpy
 import sys
+import textwrap
+
+from bert_tf.printable import print_error, show
 
 PROGRAMS = {
     "pretrain": "bert_tf.run_pretraining",
@@ -44,9 +47,9 @@ def main() -> None:
     lines = [f"  {name:{width}}python -m {module}" for name, module in PROGRAMS.items()]
     text = "\n".join(["bert-tf PROGRAM FLAGS; the flags: bert-tf PROGRAM --help", *lines])
     if name in ("--help", "-h", "help"):
-        print(text)
+        show(text)
         return
-    print(f"ERROR: no program {name!r}.\n{text}", file=sys.stderr)
+    print_error(f"no program {name!r}.\n" + textwrap.indent(text, "  "))
     sys.exit(1)
 
 

@@ -444,7 +444,9 @@ class MaskingConfig(Config):
     span_length: float = option(
         0.0,
         "Mask spans of whole words that end at each word with probability 1 / span_length, at the "
-        "latest after ten; SpanBERT uses 5. 0: no spans.",
+        "latest after ten. The mean is therefore lower: 4.46 words for 5, and 3.77 for 4. SpanBERT "
+        "uses 5 but draws again instead of cutting at ten words, which gives a mean of 3.80. 0: no "
+        "spans.",
         lower=0.0,
     )
     ngram_length: int = option(

@@ -3,19 +3,18 @@
 import dataclasses
 import errno
 import glob
-import logging as python_logging
+import math
 import os
 import pathlib
 import re
 import sys
-import traceback
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from bert_tf import flagfiles
+from bert_tf import flagfiles, printable
 from bert_tf.config import Config, ModelConfig
 from bert_tf.startup_lines import hide_startup_lines
 
@@ -217,34 +216,51 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
 
     def guarded(arguments: list[str]) -> int | None:
         hide_startup_lines()
-        handler = logging.get_absl_handler()
-        handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        logging.get_absl_handler().setFormatter(printable.LogFormatter())
+        sys.excepthook = printable.show_uncaught
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
-        if len(arguments) > 1:
-            raise app.UsageError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
         try:
+            if len(arguments) > 1:
+                raise ValueError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
             return main(arguments)
         except Exception as error:
             line = error_line(error)
             if line is None:
                 raise
             if logging.level_debug():
-                traceback.print_exc()
-            print(f"ERROR: {line}", file=sys.stderr)
+                printable.show_uncaught(type(error), error, error.__traceback__)
+            printable.print_error(line)
             return 1
         except KeyboardInterrupt:
-            print(f"Interrupted. {kept}", file=sys.stderr)
+            printable.print_notice(f"Interrupted. {kept}")
             return 130
 
     app.run(guarded, flags_parser=parse)
 
 
+def _check_finite() -> None:
+    """Raises an error for a number that is not finite, which absl takes as in range."""
+    for name in flags.FLAGS:
+        value = flags.FLAGS[name].value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise flags.IllegalFlagValueError(f"flag --{name}={value}: expected a finite number")
+
+
 def parse(arguments: list[str]) -> list[str]:
-    """Parses a command line, with the package's flagfiles; returns arguments that are not flags."""
+    """Parses a command line, with the package's flagfiles; returns arguments that are not flags.
+
+    A wrong flag ends the program with status 1 and one line, before TensorFlow is loaded.
+    """
     try:
         arguments = flagfiles.expanded(arguments)
     except (ValueError, OSError) as error:
-        print(f"ERROR: --flagfile: {error}", file=sys.stderr)
+        printable.print_error(f"--flagfile: {error}")
         sys.exit(1)
-    return app.parse_flags_with_usage(arguments)
+    try:
+        words = flags.FLAGS(list(arguments))
+        _check_finite()
+        return words
+    except flags.Error as error:
+        printable.print_error(f"{str(error).rstrip('.')} (--help lists the flags).")
+        sys.exit(1)

@@ -13,6 +13,7 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
+from bert_tf.printable import show
 
 config_flags.define_flags(
     ModelConfig,
@@ -66,7 +67,7 @@ def main(_: list[str]) -> None:
 
         folder = local_path(OUTPUT.value)
         write_model_card(folder, written, INPUT.value)
-        print(f"wrote {folder / CARD_NAME}: state the license there before you publish the model")
+        show(f"wrote {folder / CARD_NAME}: state the license there before you publish the model")
 
 
 if __name__ == "__main__":

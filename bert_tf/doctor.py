@@ -24,6 +24,7 @@ from bert_tf.diagnosis.findings import Diagnosis, Severity
 from bert_tf.diagnosis.report import page, screen
 from bert_tf.diagnosis.run import diagnose_run, is_run
 from bert_tf.files import atomic_write
+from bert_tf.printable import escaped, show
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))
@@ -47,11 +48,11 @@ def main(_: list[str]) -> int:
         logging.set_verbosity(logging.WARNING)
     vocab = read_vocab(FLAGS.vocab_file) if FLAGS.vocab_file else None
     diagnoses = [found for name in FLAGS.paths for found in diagnose(name, vocab)]
-    print(screen(diagnoses))
+    show(screen(diagnoses))
     if FLAGS.report_file:
         with atomic_write(FLAGS.report_file) as file:
             file.write(page(diagnoses))
-        print(f"Report: {FLAGS.report_file}")
+        show(f"Report: {escaped(FLAGS.report_file)}")
     severities = [finding.severity for found in diagnoses for finding in found.findings]
     return SERIOUS_STATUS if Severity.SERIOUS in severities else 0
 

@@ -127,6 +127,7 @@ def check_flags() -> None:
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")
     if FLAGS.pooling and FLAGS["layers"].present:
         raise ValueError("--pooling uses the last layer; leave --layers or --pooling out.")
+    parse_layers(FLAGS.layers, sys.maxsize)  # Its form; the model's number of layers comes later.
     if FLAGS.normalize and FLAGS.pooling == "own":
         raise ValueError("--pooling=own normalizes only if the model does; leave --normalize out.")
     if FLAGS.normalize and not FLAGS.pooling:

@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from absl import logging
 
+from bert_tf.printable import show
+
 NEWLINE = b"\n"
 
 
@@ -210,7 +212,7 @@ def not_utf8(
 def typed_lines(prompt: str) -> Iterator[str]:
     """Yields what is typed line by line, or stands in standard input, to the first empty line."""
     if sys.stdin.isatty():
-        print(prompt)
+        show(prompt)
     for line in sys.stdin:
         if not line.strip():
             return

@@ -17,6 +17,7 @@ from absl import flags
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.files import typed_lines
+from bert_tf.printable import escaped, message, show
 
 config_flags.define_flags(
     TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
@@ -93,11 +94,11 @@ def main(_: list[str]) -> None:
         except ValueError as error:
             if TEXT.value:
                 raise
-            print(error)
+            show(message(str(error)))
             continue
-        print(text)
+        show(escaped(text))
         for line in lines:
-            print("   ", line)
+            show(f"    {escaped(line)}")
 
 
 if __name__ == "__main__":

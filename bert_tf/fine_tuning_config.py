@@ -2,10 +2,50 @@
 
 import dataclasses
 import functools
+import math
 
 from bert_tf.config import Config, TeacherConfig, changeable, option
 
 of_data = functools.partial(option, of_data=True)
+
+
+BALANCED = "balanced"  # Of --class_weights: the inverse of the classes' frequency.
+
+
+def comma_numbers(text: str, flag: str) -> list[float]:
+    """Returns the numbers of a comma-separated flag.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    try:
+        numbers = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas.")
+    return numbers
+
+
+def check_class_weights(text: str) -> None:
+    """Checks the form of --class_weights, before the classes are known.
+
+    Raises:
+      ValueError: naming the part that is not CLASS=WEIGHT.
+    """
+    if text in ("", BALANCED):
+        return
+    for part in text.split(","):
+        name, _, value = part.rpartition("=")
+        try:
+            is_right = bool(name.strip()) and 0 < float(value) < math.inf
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise ValueError(
+                f"--class_weights: received {part!r} in {text!r}, expected {BALANCED}, or "
+                "CLASS=WEIGHT,... with weights above 0."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +129,10 @@ class ClassifierConfig(FolderConfig, TeacherConfig):
     )
     best_metric: str = option("", "Metric that chooses the best checkpoint; empty: the task's own.")
     num_worst_errors: int = changeable(50, "Number of lines in worst_errors.tsv.", lower=0)
+
+    def check(self) -> None:
+        super().check()
+        check_class_weights(self.class_weights)
 
 
 SPAN_HEADS = ("independent", "joint")
@@ -234,6 +278,18 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
     def check(self) -> None:
         super().check()
         self.check_without_scores("embeddings")
+        sizes = comma_numbers(self.matryoshka_dims, "--matryoshka_dims")
+        factors = comma_numbers(self.matryoshka_weights, "--matryoshka_weights")
+        wrong = [size for size in sizes if size < 1 or size != int(size)]
+        if wrong:
+            raise ValueError(
+                f"--matryoshka_dims={self.matryoshka_dims}: {wrong[0]:g} is not a size; expected "
+                "whole numbers from 1."
+            )
+        if factors and len(factors) != len(sizes):
+            raise ValueError(
+                f"--matryoshka_weights has {len(factors)} numbers, --matryoshka_dims {len(sizes)}."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

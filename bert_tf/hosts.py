@@ -1,4 +1,4 @@
-"""TF_CONFIG: the hosts that train together, and the index of this one among them.
+"""TF_CONFIG: the hosts that train together, and the index of this one among them; their secret.
 
 The hosts come from a list, or from the variables that Slurm sets for every task. TensorFlow's
 SlurmClusterResolver is not used, because it sorts host names alphabetically: with n9 and n10, task
@@ -12,6 +12,9 @@ import re
 from collections.abc import Mapping
 
 LOST_WORKER_STATUS = os.EX_UNAVAILABLE  # 69: exit status of a worker that misses another.
+
+SECRET_VARIABLE = "BERT_TF_WORKER_SECRET"
+LEAST_SECRET = 16  # Characters.
 
 FIRST_PORT = 10000  # Of jobs under Slurm; below the ports that Linux gives to outgoing connections.
 NUM_PORTS = 20000
@@ -55,6 +58,21 @@ def read_tf_config() -> tuple[list[str], int]:
             '"task": {"type": "worker", "index": 0}}; bert_tf.launch sets it.'
         )
     return hosts, index
+
+
+def read_secret(environment: Mapping[str, str] = os.environ) -> bytes:
+    """Returns the secret that the workers of a run share; empty if there is none.
+
+    Raises:
+      ValueError: if it is too short.
+    """
+    secret = environment.get(SECRET_VARIABLE, "").strip()  # Files of secrets end with a newline.
+    if 0 < len(secret) < LEAST_SECRET:
+        raise ValueError(
+            f"{SECRET_VARIABLE} has {len(secret)} characters, expected at least {LEAST_SECRET} "
+            "random ones, the same for all workers; for example: openssl rand -hex 32"
+        )
+    return secret.encode("utf8", "surrogateescape")
 
 
 def place(hosts: Mapping[str, list[str]], task_type: str, task_id: int) -> tuple[int, int]:

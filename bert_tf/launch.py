@@ -5,12 +5,15 @@
 
 `--local_workers` starts that many processes here and ends them together. `--slurm` and `--hosts`
 start only the process of this host. The program gets TF_CONFIG and --distribution=multi_worker.
+Local workers also get a random BERT_TF_WORKER_SECRET, by which they recognize each other; for
+workers on several hosts, set it yourself, to the same value everywhere.
 """
 
 import ctypes
 import dataclasses
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,7 +27,14 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import Config, option
-from bert_tf.hosts import LOST_WORKER_STATUS, listed_config, slurm_config, tf_config
+from bert_tf.hosts import (
+    LOST_WORKER_STATUS,
+    SECRET_VARIABLE,
+    listed_config,
+    read_secret,
+    slurm_config,
+    tf_config,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +121,7 @@ class Workers:
         self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
         logging.info("The output of workers 1 and up is in %s/worker-*.log.", folder)
         self.processes: list[subprocess.Popen] = []
+        self._secret = ""
         self._signal = 0
 
     def run(self) -> int:
@@ -118,6 +129,8 @@ class Workers:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
         old = {number: signal.signal(number, self._hand_on) for number in numbers}
         hosts = [f"localhost:{port}" for port in free_ports(len(self.logs))]
+        given = read_secret().decode("utf8", "surrogateescape")
+        self._secret = given or secrets.token_hex(32)
         self.processes = []
         try:
             for index in range(len(hosts)):
@@ -137,7 +150,11 @@ class Workers:
         return not is_stopped and (status > 128 or status == LOST_WORKER_STATUS)
 
     def _start(self, hosts: list[str], index: int) -> subprocess.Popen:
-        environment = {"TF_CONFIG": tf_config(hosts, index), **self.shares[index]}
+        environment = {
+            "TF_CONFIG": tf_config(hosts, index),
+            SECRET_VARIABLE: self._secret,
+            **self.shares[index],
+        }
         with self.logs[index].open("ab") as log:
             return subprocess.Popen(
                 self.words,

@@ -25,6 +25,7 @@ from bert_tf.checkpoints.start import (
 )
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
 from bert_tf.config import DataConfig, ModelConfig, PretrainingConfigs, TrainingConfig
+from bert_tf.data.masking import MOST_WORDS, mean_span
 from bert_tf.data.pipeline import raise_input_fault
 from bert_tf.data.preparation import prepare_pretraining_data
 from bert_tf.data.tfrecords import RecordFiles
@@ -66,6 +67,14 @@ def run(configs: PretrainingConfigs, start: Checkpoint | None) -> int:
     """
     training = configs.training
     towers(configs)  # Shapes that cannot be are refused before data are prepared for hours.
+    if configs.masking.span_length:
+        logging.info(
+            "--span_length=%g: spans end after %d words at the latest, which gives %.2f words on "
+            "average.",
+            configs.masking.span_length,
+            MOST_WORDS,
+            mean_span(configs.masking),
+        )
     strategy = make_strategy(training)
     check_batch_sizes(training, strategy.num_replicas_in_sync)
     if not (training.do_train and is_chief(strategy)):

@@ -15,6 +15,7 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
+from bert_tf.printable import escaped, show
 
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.text_scores import Word
@@ -54,15 +55,15 @@ def main(_: list[str]) -> None:
     limit = math.log(UNLIKELY.value) if UNLIKELY.value else -math.inf
     for text in TEXT.value:
         words = text_scores.score_words(model, text)
-        print(summary(words, text))
+        show(summary(words, text))
         for word in words:
             if not word.is_known:
-                print(f"     unknown  {word.text}")
+                show(f"     unknown  {escaped(word.text)}")
                 continue
-            mark = f"  <- {word.alternative}" if word.log_probability < limit else ""
-            print(f"    {word.log_probability:8.3f}  {word.text}{mark}")
+            mark = f"  <- {escaped(word.alternative)}" if word.log_probability < limit else ""
+            show(f"    {word.log_probability:8.3f}  {escaped(word.text)}{mark}")
         for version in text_scores.rewrite(model, text, REWRITE_ROUNDS.value):
-            print(summary(text_scores.score_words(model, version), version))
+            show(summary(text_scores.score_words(model, version), version))
 
 
 def summary(words: list["Word"], text: str) -> str:
@@ -78,7 +79,7 @@ def summary(words: list["Word"], text: str) -> str:
         raise ValueError(f"The vocabulary has none of the words of {text!r}; give another text.")
     total = pseudo_log_likelihood(words)
     left_out = f"  ({len(words) - known} unknown left out)" if known < len(words) else ""
-    return f"{total:.3f}  {total / known:.3f} a word  {text}{left_out}"
+    return f"{total:.3f}  {total / known:.3f} a word  {escaped(text)}{left_out}"
 
 
 if __name__ == "__main__":

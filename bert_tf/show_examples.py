@@ -18,6 +18,7 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.printable import escaped
 from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX
@@ -41,6 +42,7 @@ def main(_: list[str]) -> None:
 
     examples = read_examples(data, masking, vocab, NUM_EXAMPLES.value)
     for number, example in enumerate(examples):
+        # Not by `show`: it would escape the colours. The tokens are escaped one by one.
         print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")
 
 
@@ -60,10 +62,11 @@ def format_example(example: dict[str, np.ndarray], vocab: AnyVocab, use_colour: 
         original = answers.get(position, word_id)
         if original in (vocab.cls_id, vocab.sep_id):
             continue
-        piece = names[word_id].strip()
+        piece = escaped(names[word_id].strip())
         glue = vocab.is_continuation[original]
         if position in answers:
-            piece = _mark(piece, names[original].strip(), word_id == vocab.mask_id, use_colour)
+            answer = escaped(names[original].strip())
+            piece = _mark(piece, answer, word_id == vocab.mask_id, use_colour)
         elif glue:
             piece = piece.removeprefix(CONTINUATION_PREFIX)
         segments["AB"[example["input_type_ids"][position]]] += piece if glue else f" {piece}"

@@ -1,10 +1,12 @@
-"""Queries an exported text model once, without a server.
+"""Queries an exported text model, without a server.
 
     python -m export.ask serving/sst2/1 "A fine film."
+    python -m export.ask serving/sst2/1 "A fine film." "A dull one." "Neither."
     python -m export.ask serving/squad/1 "Where did they meet?" "They met in London."
     python -m export.ask serving/notes/1 "What to search."
 
-The likeliest class comes first; --json prints the outputs by name, as a server would send them.
+The texts of one request follow each other: a model of pairs takes two for each. The likeliest class
+comes first; --json prints the outputs by name, as a server would send them, one request per line.
 """
 
 import dataclasses
@@ -14,8 +16,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from absl import flags
+
 from bert_tf import config_flags
 from bert_tf.config import Config, option
+from bert_tf.printable import escaped, json_line, show
+
+MORE_TEXTS = "more_texts"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,55 +36,114 @@ class AskConfig(Config):
     second_text: str = option(
         "",
         "The second text of a pair; the context of a question; or a reranker's documents, one on "
-        "each line.",
+        "each line. For a model of single texts: another text.",
     )
-    json: bool = option(False, "Print all outputs by name as one JSON object.")
+    json: bool = option(False, "Print all outputs by name, one JSON object per request.")
 
 
 def main(_: list[str]) -> None:
     config = config_flags.from_flags(AskConfig)
     given = config_flags.given(AskConfig)
     texts = [given[name] for name in ("text", "second_text") if name in given]
+    texts += flags.FLAGS[MORE_TEXTS].value or []
     if not config.saved_model or not texts:
         raise ValueError('Give a model and a text: python -m export.ask serving/sst2/1 "A text."')
-    labels, answer = ask(pathlib.Path(config.saved_model).expanduser(), texts)
-    lines = [json.dumps(answer, ensure_ascii=False)] if config.json else readable(labels, answer)
-    print("\n".join(lines))
+    model = ExportedModel(pathlib.Path(config.saved_model).expanduser())
+    requests = model.split(texts)
+    for number, request in enumerate(requests):
+        answer = model.answer(request)
+        if config.json:
+            show(json_line(answer))
+            continue
+        lines = readable(model.labels, answer)
+        if len(requests) > 1:
+            title = "  ".join(map(escaped, request))
+            lines = [*[""] * (number > 0), title, *(f"  {line}" for line in lines)]
+        show("\n".join(lines))
+
+
+class ExportedModel:
+    """A SavedModel of texts.
+
+    Args:
+      folder: of a version, or of the model: its newest version.
+
+    Attributes:
+      names: of the texts of a request.
+      labels: names of the classes, [] without.
+
+    Raises:
+      ValueError: if there is no SavedModel of texts.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        from bert_tf.served.saved_models import find_saved_model, load_signatures, read_card
+
+        found = find_saved_model(folder)
+        if found is None:
+            raise ValueError(
+                f"{folder} has no saved_model.pb; give a folder such as serving/sst2/1."
+            )
+        self._folder, self._card = found, read_card(found)
+        self.names: list[str] = self._card["inputs"]
+        self.labels: list[str] = self._card["labels"]
+        self._signature = load_signatures(found, self._card)["serving_default"]
+
+    def split(self, texts: Sequence[str]) -> list[Sequence[str]]:
+        """Returns the texts of each request, which follow each other.
+
+        Raises:
+          ValueError: if a request lacks a text.
+        """
+        count = len(self.names)
+        if len(texts) % count:
+            raise ValueError(
+                f"{self._folder} takes {' and '.join(self.names)} for each request; received "
+                f"{len(texts)} texts."
+            )
+        return [texts[first : first + count] for first in range(0, len(texts), count)]
+
+    def answer(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Returns the outputs for one request by name.
+
+        For a tagger, `entities` are the words that belong together.
+
+        Raises:
+          ValueError: if the model takes more or fewer texts.
+        """
+        import tensorflow as tf
+
+        from bert_tf.served.entities import find_entities
+        from bert_tf.served.saved_models import call_signature
+        from export.page.model import as_json
+
+        if len(texts) != len(self.names):
+            raise ValueError(
+                f"{self._folder} takes {' and '.join(self.names)}; received {len(texts)} of them."
+            )
+        lists = self._card.get("lists", [])  # Of a reranker's documents, a line each.
+        inputs = {
+            name: tf.constant([text.split("\n") if name in lists else text])
+            for name, text in zip(self.names, texts, strict=True)
+        }
+        numbers = self._card.get("numbers", {})
+        inputs |= {name: tf.constant(value) for name, value in numbers.items()}
+        found = call_signature(self._signature, inputs)
+        outputs = {name: value.numpy() for name, value in found.items()}
+        answer = {name: as_json(value[0]) for name, value in outputs.items()}
+        if self._card["kind"] == "tagger":
+            answer["entities"] = find_entities(self.labels, outputs, [texts[0]])[0]
+        return answer
 
 
 def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Returns the labels of a model, and its outputs for one request by name.
 
-    Of a tagger `entities` are the words that belong together.
-
     Raises:
       ValueError: if there is no SavedModel of texts, or it takes more or fewer of them.
     """
-    import tensorflow as tf
-
-    from bert_tf.served.entities import find_entities
-    from bert_tf.served.saved_models import find_saved_model, load_signatures, read_card
-    from export.page.model import as_json
-
-    found = find_saved_model(folder)
-    if found is None:
-        raise ValueError(f"{folder} has no saved_model.pb; give a folder such as serving/sst2/1.")
-    card = read_card(found)
-    names = card["inputs"]
-    signature = load_signatures(found)["serving_default"]
-    if len(texts) != len(names):
-        raise ValueError(f"{found} takes {' and '.join(names)}; received {len(texts)} of them.")
-    lists = card.get("lists", [])  # Of a reranker's documents, a line each.
-    inputs = {
-        name: tf.constant([text.split("\n") if name in lists else text])
-        for name, text in zip(names, texts, strict=True)
-    }
-    inputs |= {name: tf.constant(value) for name, value in card.get("numbers", {}).items()}
-    outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
-    answer = {name: as_json(value[0]) for name, value in outputs.items()}
-    if card["kind"] == "tagger":
-        answer["entities"] = find_entities(card["labels"], outputs, [texts[0]])[0]
-    return card["labels"], answer
+    model = ExportedModel(folder)
+    return model.labels, model.answer(texts)
 
 
 def readable(labels: Sequence[str], answer: dict[str, Any]) -> list[str]:
@@ -95,11 +161,15 @@ def name_arguments(arguments: Sequence[str]) -> list[str]:
     """Returns the program's arguments with those that stand alone as flags."""
     program, *given = arguments
     names = iter(("saved_model", "text", "second_text"))
-    return [program, *(a if a.startswith("--") else f"--{next(names, '')}={a}" for a in given)]
+    return [
+        program,
+        *(a if a.startswith("--") else f"--{next(names, MORE_TEXTS)}={a}" for a in given),
+    ]
 
 
 if __name__ == "__main__":
     # Not when the module is imported: another program may have flags of the same names.
     config_flags.define_flags(AskConfig)
+    flags.DEFINE_multi_string(MORE_TEXTS, [], "Another text; may be given several times.")
     sys.argv = name_arguments(sys.argv)
     config_flags.run(main)

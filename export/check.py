@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from bert_tf import config_flags
+from bert_tf.printable import show
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -44,7 +45,7 @@ def main(_: list[str]) -> None:
     from export.checks.model_check import check
 
     for part in check(folder, FLAGS.model_dir):
-        print(part, flush=True)
+        show(part)
 
 
 def name_folder(arguments: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ import webbrowser
 
 from absl import logging
 
-from bert_tf import config_flags
+from bert_tf import config_flags, printable
 from bert_tf.config import Config, option
 from bert_tf.extras import install_hint
 
@@ -78,12 +78,12 @@ def show(config: DemoConfig) -> None:
             logging.warning("Whoever reaches %s can use this page.", config.host)
         host = f"[{config.host}]" if ":" in config.host else config.host
         url = f"http://{host}:{listener.getsockname()[1]}/"
-        print(f"{model.kind}: open {url} in a browser; Ctrl-C ends.", flush=True)
+        printable.show(f"{model.kind}: open {url} in a browser; Ctrl-C ends.")
         if config.open:
             webbrowser.open(url)
         with contextlib.suppress(KeyboardInterrupt):
             server.make_server(model, config.host).run(sockets=[listener])
-        print("\nEnded.")
+        printable.show("\nEnded.")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -17,7 +17,6 @@ From Python:
 """
 
 import dataclasses
-import json
 import random
 import sys
 import time
@@ -31,9 +30,11 @@ from bert_tf import config_flags
 from bert_tf.config import Config, option
 from bert_tf.extras import install_hint
 from bert_tf.files import atomic_write
+from bert_tf.printable import json_line, show
 from export.client.protocol import (
     ServingError,
     Spec,
+    check_outputs,
     is_number,
     one_line,
     shape_of,
@@ -107,7 +108,7 @@ class ServingClient:
 
     def status(self) -> list[dict[str, Any]]:
         """Returns `version`, `state` and `status` of each version, as the server says them."""
-        return self._try(self._transport.status, self._end()).get("model_version_status", [])
+        return self._try(self._transport.status, self._end())
 
     def metadata(self) -> dict[str, Spec]:
         """Returns the signatures of the model by name, each a SignatureDef in JSON."""
@@ -158,10 +159,8 @@ class ServingClient:
         except ServingError:
             self._known = {}  # Another version may be served by now, with other signatures.
             raise
-        shapes = {key: np.shape(values) for key, values in outputs.items()}
-        if any(shape[:1] != (min(sizes.values()),) for shape in shapes.values()):
-            raise ServingError(f"Inputs of {sizes} gave outputs of {shapes}.", "INTERNAL")
-        return outputs
+        num_rows = min(sizes.values(), default=1)
+        return check_outputs(outputs, signature, num_rows, self._config.server)
 
     def _end(self) -> float:
         return time.monotonic() + self._config.deadline
@@ -252,12 +251,11 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
     """Does what the flags say; `texts` are the inputs of one row, by name."""
     with ServingClient(**config.to_dict()) as client:
         if not texts and not config.input_file:
-            print(describe(client))
+            show(describe(client))
             return
         rows: list[Row] = read_input(config.input_file) if config.input_file else [texts]
         lines = (
-            json.dumps(answer, ensure_ascii=False) + "\n"
-            for answer in answer_rows(client, rows, config.batch_size)
+            json_line(answer) + "\n" for answer in answer_rows(client, rows, config.batch_size)
         )
         if not config.output_file:
             sys.stdout.writelines(lines)

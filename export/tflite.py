@@ -19,6 +19,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf import config_flags
+from bert_tf.printable import show
 
 KINDS = (
     *("classifier", "multi_label", "regression", "tagger"),
@@ -60,7 +61,7 @@ def main(_: list[str]) -> None:
     given: dict[str, Any] = {
         field.name: FLAGS[field.name].value for field in dataclasses.fields(Request)
     }
-    print(write(Request(**given)).table())
+    show(write(Request(**given)).table())
 
 
 if __name__ == "__main__":

@@ -133,6 +133,7 @@ def own_logging() -> Iterator[None]:
     root, handler = python_logging.getLogger(), logging.get_absl_handler().python_handler
     handlers, level = root.handlers[:], root.level
     stream, formatter = handler.stream, handler.formatter
+    excepthook = sys.excepthook
     logging.use_absl_handler()  # absl does so at its first start only.
     handler.setStream(sys.stderr)
     try:
@@ -142,6 +143,7 @@ def own_logging() -> Iterator[None]:
         handler.setStream(stream)
         root.handlers[:] = handlers
         root.setLevel(level)
+        sys.excepthook = excepthook
 
 
 def start(program: str, *arguments: str, environment=(), **values) -> subprocess.Popen:

@@ -118,7 +118,8 @@ def draw_rates(
 def span_shares(masking: MaskingConfig) -> list[float]:
     """Returns the probabilities of spans of 1, 2, ... words; [] where single words are masked.
 
-    Differs from SpanBERT: a span that would be longer than ten words has ten; it draws again.
+    Differs from SpanBERT: a span that would be longer than ten words has ten; it draws again. With
+    `span_length=5` the mean is therefore 4.46 words, SpanBERT's 3.80.
     """
     if masking.ngram_length:
         shares = [1 / words for words in range(1, masking.ngram_length + 1)]
@@ -128,6 +129,12 @@ def span_shares(masking: MaskingConfig) -> list[float]:
     goes_on = 1 - 1 / masking.span_length
     shares = [goes_on**words * (1 - goes_on) for words in range(MOST_WORDS - 1)]
     return [*shares, goes_on ** (MOST_WORDS - 1)]
+
+
+def mean_span(masking: MaskingConfig) -> float:
+    """Returns the mean number of words of the spans that are drawn; 1 for single words."""
+    shares = span_shares(masking) or [1.0]
+    return sum(words * share for words, share in enumerate(shares, 1))
 
 
 def draw_lengths(bits: tf.Tensor, shares: Sequence[float]) -> tf.Tensor:

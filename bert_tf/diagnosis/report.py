@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.diagnosis.findings import Diagnosis, Severity
+from bert_tf.printable import escaped
 
 WORDS = {Severity.SERIOUS: "SERIOUS", Severity.WARNING: "warning"}
 WIDTH = 100
@@ -34,13 +35,15 @@ def _screen_of(diagnosis: Diagnosis) -> str:
     def wrapped(text: str, margin: str) -> list[str]:
         return textwrap.wrap(text, WIDTH, initial_indent=margin, subsequent_indent=margin)
 
-    lines = [f"{diagnosis.place} ({diagnosis.kind})", *wrapped(_facts(diagnosis), "  ")]
+    lines = [f"{escaped(diagnosis.place)} ({diagnosis.kind})", *wrapped(_facts(diagnosis), "  ")]
     findings, margin = diagnosis.worst_first(), " " * 11
     for finding in findings[:SHOWN_FINDINGS]:
-        lines.append(f"  {WORDS[finding.severity]:8} {finding.title}")
+        lines.append(f"  {WORDS[finding.severity]:8} {escaped(finding.title)}")
         lines += wrapped(f"{finding.measured}; expected {finding.expected}", margin)
         lines += wrapped(f"-> {finding.remedy}", margin)
-        lines += [f"{margin}  {line[: WIDTH - 13]}" for line in finding.details[:SHOWN_DETAILS]]
+        lines += [
+            f"{margin}  {escaped(line)[: WIDTH - 13]}" for line in finding.details[:SHOWN_DETAILS]
+        ]
     if len(findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(findings) - SHOWN_FINDINGS} more in the report")
     return "\n".join(lines if findings else [*lines, "  nothing found"])

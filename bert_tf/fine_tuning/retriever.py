@@ -13,7 +13,7 @@ from bert_tf.checkpoints.embedding import EmbeddingConfig, read_embedding, write
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
-from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.fine_tuning_config import RetrieverConfig, comma_numbers
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search.trec import run_lines
@@ -275,17 +275,14 @@ def make_loss(name: str, task: RetrieverConfig, model: BertEmbedder) -> losses.L
     loss = make_losses(task)[name]
     if not task.matryoshka_dims:
         return loss
-    sizes = numbers(task.matryoshka_dims, "--matryoshka_dims")
-    factors = numbers(task.matryoshka_weights, "--matryoshka_weights") or [1.0] * len(sizes)
-    wrong = [size for size in sizes if size != int(size) or not 1 <= size <= model.dimension]
+    sizes = comma_numbers(task.matryoshka_dims, "--matryoshka_dims")
+    weights = comma_numbers(task.matryoshka_weights, "--matryoshka_weights")
+    factors = weights or [1.0] * len(sizes)
+    wrong = [size for size in sizes if size > model.dimension]
     if wrong:
         raise ValueError(
             f"--matryoshka_dims: {wrong[0]:g} is not a size for embeddings of {model.dimension} "
             f"numbers."
-        )
-    if len(factors) != len(sizes):
-        raise ValueError(
-            f"--matryoshka_weights has {len(factors)} numbers, --matryoshka_dims {len(sizes)}."
         )
     return losses.matryoshka(loss, [int(size) for size in sizes], factors)
 
@@ -310,15 +307,3 @@ def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, 
         ),
         "margin_mse": losses.margin_mse,
     }
-
-
-def numbers(text: str, flag: str) -> list[float]:
-    """Returns the numbers of a comma-separated flag.
-
-    Raises:
-      ValueError: naming the flag.
-    """
-    try:
-        return [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas.") from None

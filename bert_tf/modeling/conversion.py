@@ -23,6 +23,7 @@ from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.config import ModelConfig
 from bert_tf.modeling import models
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.printable import escaped, show
 from bert_tf.text.bpe_vocab import BpeVocab
 
 
@@ -62,18 +63,18 @@ def convert(
         generator = adapt(with_casing(source.generator, do_lower_case), *tables)
         checkpoint = dataclasses.replace(checkpoint, generator=generator)
     logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
-    print(describe(checkpoint))
+    show(describe(checkpoint))
     if checkpoint.generator:
-        print(describe(checkpoint.generator))
+        show(describe(checkpoint.generator))
     for head in left_out(checkpoint, form):
         is_second = (form, head) == ("keras_hub", "masked_lm") and "classifier" in checkpoint.heads
         where = " beside a classifier" if is_second else ""
-        print(f"left out: {head}: {form} has no such head{where}")
+        show(f"left out: {head}: {form} has no such head{where}")
     written = write_checkpoint(checkpoint, output, form)
-    print(f"read back: {len(written.weights)} weights, the same to the bit")
-    print(compare_outputs(checkpoint, written, form))
+    show(f"read back: {len(written.weights)} weights, the same to the bit")
+    show(compare_outputs(checkpoint, written, form))
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
-    print(f"wrote {output}: {', '.join(names)}")
+    show(f"wrote {escaped(output)}: {escaped(', '.join(names))}")
     return written
 
 
@@ -110,9 +111,10 @@ def describe(checkpoint: Checkpoint) -> str:
     kind = "uncased" if config.do_lower_case else "cased"
     if isinstance(checkpoint.vocab, BpeVocab):
         kind = "byte BPE"
+    unused = escaped(", ".join(checkpoint.unused)) or "none"
     size = f"{len(checkpoint.vocab)} pieces, {kind}" if checkpoint.vocab else "none"
     lines = [
-        f"read {checkpoint.source} ({checkpoint.form})",
+        f"read {escaped(checkpoint.source)} ({checkpoint.form})",
         f"loaded: {len(weights)} weights, {count:,} parameters",
         f"shape: {config.num_hidden_layers} layers x {config.hidden_size}, "
         f"{config.num_attention_heads} heads, {config.hidden_act}, epsilon "
@@ -120,9 +122,9 @@ def describe(checkpoint: Checkpoint) -> str:
         f"family: {family.title if family else 'none that Hugging Face has'}",
         f"heads: {', '.join(checkpoint.heads) or 'none'}",
         f"vocabulary: {size}",
-        f"missing: none; mismatched: none; unused: {', '.join(checkpoint.unused) or 'none'}",
+        f"missing: none; mismatched: none; unused: {unused}",
     ]
-    return "\n".join([*lines, *(f"note: {note}" for note in checkpoint.notes)])
+    return "\n".join([*lines, *(f"note: {escaped(note)}" for note in checkpoint.notes)])
 
 
 def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:

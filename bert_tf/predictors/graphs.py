@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.served.masks import ServedMaskFiller
 from bert_tf.served.model import Served
-from bert_tf.served.saved_models import load_signatures, read_card
+from bert_tf.served.saved_models import call_signature, load_signatures, read_card
 
 Row = dict[str, Any]
 
@@ -45,11 +45,13 @@ class GraphModel:
         """
         card = read_card(folder)
         with on_device(device):
-            signatures = load_signatures(folder)
+            signatures = load_signatures(folder, card)
         names = {"serving_default": card["inputs"], "words": ["words"]}
 
         def positional(signature: Any, names: Sequence[str]) -> Callable[..., Any]:
-            return lambda *columns: signature(**dict(zip(names, columns, strict=True)))
+            return lambda *columns: call_signature(
+                signature, dict(zip(names, columns, strict=True))
+            )
 
         functions = {
             name: positional(signatures[name], inputs)

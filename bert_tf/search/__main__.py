@@ -16,9 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags, logging
 
-from bert_tf import config_flags
+from bert_tf import config_flags, printable
 from bert_tf.config import TrainingConfig
 from bert_tf.files import check_writable, typed_lines
+from bert_tf.printable import escaped
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
 INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
@@ -113,7 +114,7 @@ def main(_: list[str]) -> None:
             name: float(score) for name, score in scores if not (IGNORE.value and name == query)
         }
     for name, value in evaluate(run, beir.qrels, MEASURES).items():
-        print(f"{name} = {value:.4f}")
+        printable.show(f"{name} = {value:.4f}")
     if OUTPUT.value:  # Not before: a run file cannot hold ids with white space.
         write_run(pathlib.Path(OUTPUT.value).expanduser(), run)
         logging.info("Wrote %s", OUTPUT.value)
@@ -143,12 +144,14 @@ def check_flags() -> None:
 
 def show(query: str, scores: np.ndarray, ids: Sequence[str], texts: Sequence[str]) -> None:
     """Prints the documents found for a query."""
-    print(query)
+    printable.show(escaped(query))
     if not ids:
-        print("      No document shares a word with it.")
+        printable.show("      No document shares a word with it.")
     for place, (score, name, text) in enumerate(zip(scores, ids, texts, strict=True), 1):
-        shown = text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
-        print(f"{place:4}  {score:.4f}  {name}" + (f"\n      {shown}" if shown else ""))
+        line = escaped(" ".join(text.split()))
+        shown = line if len(line) <= MOST_SHOWN else line[: MOST_SHOWN - 3] + "..."
+        title = f"{place:4}  {score:.4f}  {escaped(name)}"
+        printable.show(f"{title}\n      {shown}" if shown else title)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ open. They prevent these hangs and anonymous failures:
 
 Worker 0 tells all others which worker is lost; each ends with one line and status
 `LOST_WORKER_STATUS`.
+
+Where the environment holds a secret (`hosts.SECRET_VARIABLE`), only workers that have it, too, can
+take part, and every message is signed.
 """
 
 import asyncio
@@ -31,7 +34,9 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from bert_tf.hosts import LOST_WORKER_STATUS, read_tf_config
+from bert_tf.hosts import LOST_WORKER_STATUS, SECRET_VARIABLE, read_secret, read_tf_config
+from bert_tf.printable import print_error
+from bert_tf.training.signed_messages import MessageSigner, is_proof, new_nonce, proof
 
 PATIENCE_SECONDS = 600.0  # For workers that do not start.
 NOTICE_SECONDS = 30.0  # Between lines that say for whom we wait.
@@ -44,6 +49,11 @@ MESSAGE_BYTES = 1 << 16
 VALUE_CHARACTERS = 200  # Of a flag, such as a list of files.
 MAX_STRANGERS = 64  # Who have connected and not said who they are.
 
+MOST_WARNINGS = 5  # Of clients without the secret.
+SAME_SECRET = (
+    "start all workers with the same one; bert_tf.launch --local_workers sets it by itself."
+)
+
 Message = dict[str, Any]
 
 
@@ -54,21 +64,25 @@ class Link:
         self.reader = reader
         self.writer = writer
         self.heard = time.monotonic()  # The last sign of life.
+        self.signer: MessageSigner | None = None
         milliseconds = int(1000 * NETWORK_SECONDS)
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def send(self, **message: Any) -> None:
         """Sends a message; does nothing if the other end is gone, which reading reports."""
-        self.writer.write(json.dumps(message).encode() + b"\n")
+        content = json.dumps(message).encode()
+        self.writer.write((self.signer.sign(content) if self.signer else content) + b"\n")
 
     async def read(self) -> Message | None:
         """Returns the next message; None if the other end is gone.
 
-        A peer that sends anything else, or a message above `MESSAGE_BYTES`, counts as gone.
+        A peer that sends anything else, or a message above `MESSAGE_BYTES`, or one with a wrong
+        signature counts as gone.
         """
         try:
-            message = json.loads(await self.reader.readline())
+            line = (await self.reader.readline()).removesuffix(b"\n")
+            message = json.loads(self.signer.check(line) if self.signer else line)
         except (OSError, ValueError, RecursionError):
             return None
         self.heard = time.monotonic()
@@ -82,13 +96,17 @@ class Crew:
       hosts: "name:port" of all workers.
       index: index of this one.
       values: settings that all must share, by name.
+      secret: that all must share; empty: whoever can connect may take part.
 
     Raises:
-      ValueError: if a worker does not start in time, or has other values.
+      ValueError: if a worker does not start in time, or has other values or another secret.
     """
 
-    def __init__(self, hosts: list[str], index: int, values: Mapping[str, str]) -> None:
+    def __init__(
+        self, hosts: list[str], index: int, values: Mapping[str, str], secret: bytes = b""
+    ) -> None:
         self.hosts = hosts
+        self._secret = secret
         self._links: dict[int, Link] = {}  # Of worker 0 to every other, of the others to worker 0.
         self._told: list[int] = []  # Who is silent as worker 0 says.
         self._loss = ""
@@ -157,7 +175,7 @@ class Crew:
                 async with strangers:
                     # It is cancelled if the run ends meanwhile.
                     with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                        hello = await asyncio.wait_for(link.read(), HELLO_SECONDS)
+                        hello = await asyncio.wait_for(self._hello(link), HELLO_SECONDS)
             match hello:
                 case {"index": int(index), "values": dict(theirs)} if 0 < index < len(self.hosts):
                     hellos.put_nowait((link, index, theirs))
@@ -190,6 +208,64 @@ class Crew:
         if fault:
             raise ValueError(fault)
 
+    async def _hello(self, link: Link) -> Message | None:
+        """Returns how a client introduces itself; None if it does not have the secret.
+
+        A worker whose secret is missing is told so: it ends at once, instead of after minutes.
+        """
+        first = await link.read()
+        if not self._secret:
+            match first:
+                case {"nonce": str()}:
+                    fault = f"This worker has a {SECRET_VARIABLE}, but worker 0 has none"
+                    link.send(fault=f"{fault}: {SAME_SECRET}")
+                    return None
+            return first
+        match first:
+            case {"nonce": str(caller)}:
+                receiver = new_nonce()
+                link.send(nonce=receiver, proof=proof(self._secret, caller, receiver))
+                link.signer = MessageSigner(self._secret, caller, receiver, is_caller=False)
+                if hello := await link.read():
+                    return hello
+            case {"index": int(), "values": dict()}:
+                fault = f"Worker 0 has a {SECRET_VARIABLE}, but this worker has none"
+                link.send(fault=f"{fault}: {SAME_SECRET}")
+        self._warn_of(link)
+        return None
+
+    def _warn_of(self, link: Link) -> None:
+        """Logs who connected without the secret: it may be a worker that was started wrongly."""
+        address = (link.writer.get_extra_info("peername") or ["unknown"])[0]
+        logging.log_first_n(
+            logging.WARNING,
+            "A client at %s does not have the %s of this run; it is sent away.",
+            MOST_WARNINGS,
+            address,
+            SECRET_VARIABLE,
+        )
+
+    async def _introduce(self, link: Link) -> bool:
+        """Another worker: exchanges proofs of the secret with worker 0.
+
+        Returns:
+          Whether it succeeded; if not, something else listens there, or worker 0 is gone again.
+
+        Raises:
+          ValueError: if worker 0 has another secret or none.
+        """
+        caller = new_nonce()
+        link.send(nonce=caller)
+        match await asyncio.wait_for(link.read(), HELLO_SECONDS):
+            case {"nonce": str(receiver), "proof": str(given)}:
+                if not is_proof(given, self._secret, caller, receiver):
+                    raise ValueError(f"Worker 0 has another {SECRET_VARIABLE}: {SAME_SECRET}")
+                link.signer = MessageSigner(self._secret, caller, receiver, is_caller=True)
+                return True
+            case {"fault": str(fault)}:
+                raise ValueError(fault)
+        return False
+
     async def _report(self, index: int, values: Mapping[str, str], end: float) -> None:
         """Another worker: reports to worker 0, and receives errors from it."""
         logging.info("Reporting to worker 0 (%s).", self.hosts[0])
@@ -198,13 +274,15 @@ class Crew:
             with contextlib.suppress(OSError):  # It has not started; its name is not known yet.
                 connect = asyncio.open_connection(*_split(self.hosts[0]), limit=MESSAGE_BYTES)
                 link = self._links[0] = Link(*await asyncio.wait_for(connect, HELLO_SECONDS))
-                link.send(index=index, values=dict(values))
-                # Its patience may have begun after ours.
-                verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
-                if verdict:
-                    if verdict["fault"]:
-                        raise ValueError(verdict["fault"])
-                    return
+                if not self._secret or await self._introduce(link):
+                    link.send(index=index, values=dict(values))
+                    # Its patience may have begun after ours.
+                    verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
+                    match verdict:
+                        case {"fault": ""}:
+                            return
+                        case {"fault": str(fault)}:
+                            raise ValueError(fault)
                 link.writer.close()
             await asyncio.sleep(0.2)
         raise ValueError(f"Did not start within {seconds:.0f} s: {self._names([0])}.")
@@ -273,7 +351,7 @@ class Crew:
     def _end(self) -> NoReturn:
         with self._ending:  # Both threads may come here; the second waits for the end.
             remedy = "Restart all workers: they resume from the newest checkpoint."
-            print(f"ERROR: {self._loss} {remedy}", file=sys.stderr, flush=True)
+            print_error(f"{self._loss} {remedy}")
             sys.stdout.flush()
             # Not sys.exit: TensorFlow would wait for the one that is gone.
             os._exit(LOST_WORKER_STATUS)
@@ -297,7 +375,10 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
     if len(hosts) < 2:
         yield
         return
-    crew = Crew(hosts, index, values)
+    secret = read_secret()
+    if not secret and not index:
+        logging.info("No %s: whoever can connect to worker 0 is trusted.", SECRET_VARIABLE)
+    crew = Crew(hosts, index, values, secret)
     try:
         yield
     except BaseException as error:

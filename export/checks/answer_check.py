@@ -122,7 +122,13 @@ def load_source(stored: StoredModel, model_dir: str) -> Served:
     options = dict(card.get("options", {}))
     if card["kind"] in KINDS_OF_CLASSES:
         options["texts"] = tuple(card["inputs"])
-    return load(model_dir, card["kind"], card["max_seq_length"], **options)
+    try:
+        return load(model_dir, card["kind"], card["max_seq_length"], **options)
+    except TypeError as error:
+        raise ValueError(
+            f"{stored.folder}: {model_dir} cannot be loaded with the options {options} of "
+            f"bert_tf.json ({error}); export the model again."
+        ) from None
 
 
 def python_answer(served: Served, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:

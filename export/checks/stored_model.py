@@ -9,8 +9,9 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_tf.printable import escaped
 from bert_tf.served.model import IDS
-from bert_tf.served.saved_models import read_card
+from bert_tf.served.saved_models import check_files, read_card
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from export.saving.warmup import read_warmup
@@ -57,16 +58,16 @@ class StoredModel:
     def table(self) -> str:
         """Returns what it is, in lines for people."""
         card = self.card
-        labels = f" ({', '.join(card['labels'])})" if card["labels"] else ""
+        labels = f" ({escaped(', '.join(card['labels']))})" if card["labels"] else ""
         casing = "uncased" if card["do_lower_case"] else "cased"
         num_bytes = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
         lines = [
-            f"kind        {card['kind']}{labels}",
-            f"takes       {', '.join(card['inputs']) if self.takes_texts else 'ids'}",
+            f"kind        {escaped(card['kind'])}{labels}",
+            f"takes       {escaped(', '.join(card['inputs'])) if self.takes_texts else 'ids'}",
             f"rows        at most {card['max_seq_length']} pieces, {casing}, vocabulary of "
             f"{len(self.vocab)}",
-            f"source      {card['source']}",
-            f"written by  TensorFlow {self.meta_graph.meta_info_def.tensorflow_version}",
+            f"source      {escaped(card.get('source', ''))}",
+            f"written by  TensorFlow {escaped(self.meta_graph.meta_info_def.tensorflow_version)}",
             f"size        {num_bytes / 1e6:.1f} MB",
             f"warm-up     {len(self.warmup)} request{'' if len(self.warmup) == 1 else 's'}",
         ]
@@ -76,7 +77,7 @@ class StoredModel:
                     dims = [dim.size for dim in tensor.tensor_shape.dim]
                     sizes = ", ".join("?" if size < 0 else str(size) for size in dims)
                     form = f"{tf.as_dtype(tensor.dtype).name} [{sizes}]"
-                    lines.append(f"{name:16}  {arrow:3}  {key:16}  {form}")
+                    lines.append(f"{escaped(name):16}  {arrow:3}  {escaped(key):16}  {form}")
         return "\n".join(lines)
 
 
@@ -93,12 +94,13 @@ def read(folder: pathlib.Path) -> StoredModel:
     vocab = read_vocab(vocab_file)
     signatures = sorted(read_signatures(meta_graph))
     for what, found, said in (
-        (f"{folder} has the signatures", signatures, sorted(card["signatures"])),
-        (f"{vocab_file} has pieces", len(vocab), card["vocab_size"]),
+        (f"{folder} has the signatures", signatures, sorted(card.get("signatures", []))),
+        (f"{vocab_file} has pieces", len(vocab), card.get("vocab_size")),
     ):
         if found != said:
             raise ValueError(f"{what} {found}, but bert_tf.json says {said}; export it again.")
     warmup = read_warmup(extra / "tf_serving_warmup_requests")
+    check_files(folder)
     return StoredModel(folder, card, vocab, meta_graph, [Request(*request) for request in warmup])
 
 

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -20,7 +21,6 @@ from tensorflow_serving.apis import (
 from export.client import protocol
 from export.client.protocol import ServingError, Spec, one_line
 
-_decode = np.frompyfunc(lambda value: value.decode("utf8", "replace"), 1, 1)
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -43,18 +43,24 @@ class GrpcTransport:
         self._server, self._model, self._version = server, model, version
         self.close = channel.close
 
-    def status(self, seconds: float) -> dict[str, Any]:
+    def status(self, seconds: float) -> list[dict[str, Any]]:
         request = get_model_status_pb2.GetModelStatusRequest()
         request.model_spec.name = self._model
-        return _to_dict(self._ask(self._models.GetModelStatus, request, seconds))
+        answer = _to_dict(self._ask(self._models.GetModelStatus, request, seconds))
+        return protocol.check_versions(answer, self._server)
 
     def metadata(self, seconds: float) -> dict[str, Spec]:
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         self._name_model(request)
         answer = self._ask(self._predictions.GetModelMetadata, request, seconds)
         signatures = get_model_metadata_pb2.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(signatures)
-        return _to_dict(signatures)["signature_def"]
+        try:
+            answer.metadata["signature_def"].Unpack(signatures)
+        except DecodeError as error:
+            raise ServingError(
+                f"{self._server} gave no signatures: {one_line(error)}", "INTERNAL"
+            ) from None
+        return protocol.check_signatures(_to_dict(signatures)["signature_def"], self._server)
 
     def predict(
         self, name: str, _: Spec, inputs: dict[str, np.ndarray], seconds: float
@@ -66,11 +72,11 @@ class GrpcTransport:
             kind = tf.string if values.dtype == object else values.dtype
             request.inputs[key].CopyFrom(tf.make_tensor_proto(values, kind, values.shape))
         answer = self._ask(self._predictions.Predict, request, seconds)
-        arrays = {key: tf.make_ndarray(proto) for key, proto in sorted(answer.outputs.items())}
-        return {
-            key: np.array(_decode(array), object).tolist() if array.dtype == object else array
-            for key, array in arrays.items()
-        }
+        try:
+            return {key: tf.make_ndarray(proto) for key, proto in sorted(answer.outputs.items())}
+        except (ValueError, TypeError) as error:
+            message = f"{self._server} returned unexpected outputs: {one_line(error)}"
+            raise ServingError(message, "INTERNAL") from None
 
     def _name_model(self, request: Any) -> None:
         request.model_spec.name = self._model

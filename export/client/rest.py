@@ -76,16 +76,17 @@ class RestTransport:
         self._session.headers["Accept-Encoding"] = "identity"
         self.close = self._session.close
 
-    def status(self, seconds: float) -> dict[str, Any]:
-        return self._ask("GET", self._model_url, seconds)
+    def status(self, seconds: float) -> list[dict[str, Any]]:
+        return protocol.check_versions(self._ask("GET", self._model_url, seconds), self._server)
 
     def metadata(self, seconds: float) -> dict[str, Spec]:
         answer = self._ask("GET", f"{self._url}/metadata", seconds)
         try:
-            return answer["metadata"]["signature_def"]["signature_def"]
+            signatures = answer["metadata"]["signature_def"]["signature_def"]
         except (KeyError, TypeError):
             message = f"{self._server} gave no signatures: {one_line(answer)}"
             raise ServingError(message, "INTERNAL") from None
+        return protocol.check_signatures(signatures, self._server)
 
     def predict(
         self, name: str, signature: Spec, inputs: dict[str, np.ndarray], seconds: float
@@ -97,16 +98,10 @@ class RestTransport:
         outputs, specs = answer.get("outputs"), signature["outputs"]
         if len(specs) == 1:
             outputs = dict.fromkeys(specs, outputs)
-        try:
-            return {
-                key: outputs[key]
-                if spec["dtype"] == "DT_STRING"
-                else np.array(outputs[key], protocol.DTYPES.get(spec["dtype"]))
-                for key, spec in sorted(specs.items())
-            }
-        except (KeyError, TypeError, ValueError):
+        if not isinstance(outputs, dict):
             message = f"{self._server} returned unexpected outputs: {one_line(answer)}"
-            raise ServingError(message, "INTERNAL") from None
+            raise ServingError(message, "INTERNAL")
+        return outputs
 
     def _ask(self, method: str, url: str, seconds: float, body: bytes | None = None) -> Any:
         """Sends a request and returns its answer, both within the time given."""

@@ -38,7 +38,11 @@ def read_input(path: str) -> list[Row]:
 
 
 def _read_bytes(value: dict[str, Any]) -> Any:
-    return base64.b64decode(value["b64"]) if set(value) == {"b64"} else value
+    if set(value) != {"b64"}:
+        return value
+    if not isinstance(value["b64"], str):
+        raise ValueError(f"b64 is {str(value['b64'])[:80]!r}, expected base64")
+    return base64.b64decode(value["b64"], validate=True)
 
 
 def as_columns(rows: list[Row], names: list[str], numbers: Container[str] = ()) -> dict[str, Any]:

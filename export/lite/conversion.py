@@ -34,7 +34,7 @@ from bert_tf.modeling.activations import without_slope
 from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.served.answers import ServedJointAnswerer
-from bert_tf.served.lite_model import TEXT_SIGNATURE
+from bert_tf.served.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
 from bert_tf.served.model import Batch, Outputs, Served, function_of_ids
 from export.lite.text_input import check_text_input, make_packer
 
@@ -198,7 +198,7 @@ def _with_files(model: bytes, card: dict[str, Any], served: Served) -> bytes:
     A LiteRT file may have anything behind its tables, and a zip archive anything before it, so one
     file is both: `unzip model.tflite vocab.txt`.
     """
-    files = {CARD_NAME: json.dumps(card, indent=2) + "\n"}
+    files = {CARD_NAME: json.dumps(card, indent=2) + "\n", CHECKSUM_NAME: model_checksum(model)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, served.vocab.file_name)
         served.vocab.write(path)

@@ -33,6 +33,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bert_tf.printable import escaped
+
 PAGE_FOLDER = pathlib.Path(__file__).parent / "static"
 MAX_BODY_BYTES, MAX_CONNECTIONS = 1 << 20, 256
 SECONDS_FOR_REQUEST, SECONDS_OF_KEEP_ALIVE, SECONDS_TO_END = 30, 15, 2
@@ -126,7 +128,7 @@ async def tell_error(request: Request, error: Exception) -> Response:
 
 def refusal(status: int, message: str) -> Response:
     """Returns an error as the page and scripts read it."""
-    return JSONResponse({"error": message}, status)
+    return JSONResponse({"error": escaped(message)}, status)
 
 
 def own_page_only(app: ASGIApp, own: str) -> ASGIApp:

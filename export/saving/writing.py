@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.files import write_json
 from bert_tf.served.model import IDS, Served, Signatures
-from bert_tf.served.saved_models import CARD_NAME
+from bert_tf.served.saved_models import CARD_NAME, write_checksums
 from bert_tf.text.vocab import Vocab
 from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from export.saving.warmup import Requests, write_warmup
@@ -102,4 +102,5 @@ def _write(
     write_warmup(extra / "tf_serving_warmup_requests", name, requests)
     card = {**card, "signatures": sorted(signatures)}
     write_json(extra / CARD_NAME, card)
+    write_checksums(folder)
     flush(folder)

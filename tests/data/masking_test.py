@@ -1,5 +1,6 @@
 """Masking against a twin written after google-research/bert's loop, and its laws on many pieces."""
 
+import dataclasses
 import json
 import lzma
 
@@ -324,6 +325,19 @@ def test_lengths_of_spans_have_their_distribution(fields, shares, bound):
     expected = lengths.size * np.array(shares)
     counts = np.bincount(lengths.ravel())[1:]
     assert ((counts - expected) ** 2 / expected).sum() <= bound
+
+
+@pytest.mark.parametrize(("span_length", "mean"), [(5.0, 4.46), (4.0, 3.77), (1.0, 1.0)])
+def test_the_mean_of_spans_is_the_one_that_the_help_states(span_length, mean):
+    """By a million draws of NumPy; SpanBERT's own distribution has another mean."""
+    drawn = np.random.default_rng(1).geometric(1 / span_length, 1_000_000)
+    found = masking.mean_span(MaskingConfig(span_length=span_length))
+    assert found == pytest.approx(np.minimum(drawn, 10).mean(), abs=0.02)
+    assert found == pytest.approx(mean, abs=0.005)
+    (field,) = (f for f in dataclasses.fields(MaskingConfig) if f.name == "span_length")
+    assert mean == 1.0 or f"{mean:g}" in field.metadata["help"]
+    assert masking.mean_span(MaskingConfig(ngram_length=3)) == pytest.approx(18 / 11)
+    assert masking.mean_span(MaskingConfig()) == 1.0
 
 
 @pytest.mark.parametrize("pieces", [False, True])

@@ -258,6 +258,11 @@ class ModelConfig(Config):
                 f"position_type {self.position_type} rotates pairs of numbers, but a head has "
                 f"{self.head_size} (hidden_size / num_attention_heads): make it even."
             )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id}, but vocab_size is {self.vocab_size}; "
+                "expected the id of padding in the vocabulary."
+            )
         unknown = sorted(set(self.biases.split(",")) - {*BIASES, "all", "none"})
         if unknown:
             raise ValueError(

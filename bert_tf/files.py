@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from absl import logging
 
+from bert_tf import bounded_files
+
 NEWLINE = b"\n"
 
 
@@ -134,7 +136,16 @@ def _is_same(file: IO[str], path: pathlib.Path) -> bool:
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
+    """Reads a file that holds one JSON object, within the limits of `bounded_files`.
+
+    Raises:
+      ValueError: if it is not JSON, not an object, too large, or not a regular file.
+    """
+    return as_object(bounded_files.parse_json(bounded_files.read_bytes(path), path), path)
+
+
+def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads data that are one JSON object, of any size, from a pipe as well.
 
     Raises:
       ValueError: if it is not JSON, or not an object.
@@ -143,6 +154,15 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
         values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
+    return as_object(values, path)
+
+
+def as_object(values: Any, path: str | os.PathLike) -> dict[str, Any]:
+    """Returns parsed JSON.
+
+    Raises:
+      ValueError: if it is not an object.
+    """
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold a JSON object, but holds a {type(values).__name__}.")
     return values
@@ -159,25 +179,53 @@ def write_json(path: str | os.PathLike, values: Any) -> None:
         file.write(f"{text}\n")
 
 
-def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.PathLike) -> Any:
-    """Returns a field of a JSON object; None if it is missing or null.
+def json_field(
+    values: dict[str, Any],
+    key: str,
+    kind: type,
+    path: str | os.PathLike,
+    *,
+    nullable: bool = False,
+) -> Any:
+    """Returns a field of a JSON object; None if it is missing.
+
+    Args:
+      values: the object.
+      key: name of the field.
+      kind: its type; a boolean is not an int.
+      path: of the file, for messages.
+      nullable: whether null means the same as a missing field. Programs that write these files
+        often treat the two differently, so null is an error by default.
 
     Raises:
       ValueError: if it has another type.
     """
-    value = values.get(key)
-    if value is not None and not isinstance(value, kind):
-        raise ValueError(f"{path}: {key} is {value!r}, expected a {kind.__name__}.")
+    if key not in values:
+        return None
+    value = values[key]
+    if value is None and nullable:
+        return None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        shown = "null" if value is None else f"{value!r:.200}"
+        raise ValueError(f"{path}: {key} is {shown}, expected a {kind.__name__}.")
     return value
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
+def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str]:
     """Reads the lines of a UTF-8 file; only a newline ends one.
 
+    Args:
+      path: of the file.
+      is_bounded: whether the limits of `bounded_files` apply: for files of a model folder.
+
     Raises:
-      ValueError: if it is not UTF-8.
+      ValueError: if it is not UTF-8, or beyond the limits.
     """
-    content = pathlib.Path(path).expanduser().read_bytes()
+    if is_bounded:
+        content = bounded_files.read_bytes(path)
+        bounded_files.check_lines(content, path)
+    else:
+        content = pathlib.Path(path).expanduser().read_bytes()
     try:
         text = content.decode("utf8")
     except UnicodeDecodeError as error:

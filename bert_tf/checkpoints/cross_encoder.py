@@ -22,7 +22,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sentence_transformers import CONFIG
-from bert_tf.files import read_json, write_json
+from bert_tf.files import json_field, read_json, write_json
 from bert_tf.run_record import recorded
 
 ACTIVATIONS = {
@@ -76,14 +76,16 @@ def stated_activation(folder: pathlib.Path) -> str:
         return "sigmoid" if loss == "bce" else "identity"
     for path in (folder / CONFIG, folder / "config.json"):
         values = read_json(path) if path.is_file() else {}
-        inner = values if path.name == CONFIG else values.get("sentence_transformers")
-        name = inner.get("activation_fn") if isinstance(inner, dict) else None
-        name = name or values.get(LEGACY_KEY)
-        if name and name not in ACTIVATIONS:
+        inner = values
+        if path.name != CONFIG:
+            inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
+        key = "activation_fn" if "activation_fn" in inner else LEGACY_KEY
+        name = json_field(inner if key in inner else values, key, str, path, nullable=True)
+        if name is not None and name not in ACTIVATIONS:
             raise ValueError(
-                f"{path}: the activation is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
+                f"{path}: {key} is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
             )
-        if name:
+        if name is not None:
             return ACTIVATIONS[name]
     return ""
 

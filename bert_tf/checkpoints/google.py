@@ -15,6 +15,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import (
     Checkpoint,
     Weights,
@@ -176,7 +177,7 @@ def read_bert_config(
 def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
     """Returns the lines of labels.txt; () without it."""
     path = folder / LABELS_NAME
-    return tuple(read_lines(path)) if path.exists() else ()
+    return tuple(read_lines(path, is_bounded=True)) if path.exists() else ()
 
 
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
@@ -208,7 +209,7 @@ def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
         return "number" if num_labels(weights) == 1 else "class"
     path = folder / LABEL_KIND_NAME
     kind = recorded(str(folder), "label_kind")
-    kind = kind or (path.read_text(encoding="utf8").strip() if path.exists() else "")
+    kind = kind or (read_text(path).strip() if path.exists() else "")
     if kind not in ("", *LABEL_KINDS):
         raise ValueError(
             f"{folder}: the kind of labels is {kind!r:.40}, expected one of "

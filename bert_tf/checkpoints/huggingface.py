@@ -11,6 +11,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bert_tf.bounded_files import check_regular
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     LABEL_HEADS,
@@ -25,7 +26,7 @@ from bert_tf.checkpoints.checkpoint import (
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
 from bert_tf.checkpoints.families import FAMILIES
-from bert_tf.checkpoints.families.family import Family, expect
+from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
 from bert_tf.checkpoints.weight_names import from_theirs, to_theirs
@@ -72,6 +73,7 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     values = read_json(folder / "config.json")
     family = _family(values, folder / "config.json")
     config = family.read_config(values, folder / "config.json")
+    _check_token_ids(values, config.vocab_size, folder / "config.json")
     theirs, notes = _modern_names(_read_weights(folder), folder)
     if is_fairseq(list(theirs)):
         theirs = rename_fairseq(theirs, str(folder))
@@ -150,9 +152,25 @@ def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
             f"bert_tf supports."
         )
     expect(values, path, is_decoder=False, add_cross_attention=False)
+    # Null would untie the table of the masked LM's head, which has no other weights.
+    if values.get("tie_word_embeddings", True) is None:
+        raise ValueError(f"{path}: tie_word_embeddings is null, expected true.")
     if values.get("pruned_heads"):
         raise ValueError(f"{path}: layers with pruned heads are not supported.")
     return FAMILIES[name]
+
+
+def _check_token_ids(values: dict[str, Any], vocab_size: int, path: pathlib.Path) -> None:
+    """Raises ValueError for the id of a special token that is not in the vocabulary."""
+    for key, value in values.items():
+        if not key.endswith("_token_id") or value is None:
+            continue
+        for index in value if isinstance(value, list) else [value]:
+            if type(index) is not int or not 0 <= index < vocab_size:
+                raise ValueError(
+                    f"{path}: {key} is {value!r:.100}, expected an id from 0 to {vocab_size - 1}, "
+                    "as vocab_size says; correct or remove it."
+                )
 
 
 def _read_weights(folder: pathlib.Path) -> Weights:
@@ -180,6 +198,7 @@ def read_weight_file(path: pathlib.Path) -> Weights:
     Raises:
       ValueError: if it cannot be read.
     """
+    check_regular(path)
     if path.suffix == ".bin":
         weights = read_torch_weights(path)
         # A view may repeat one stored number without end; a file this dishonest is not widened.
@@ -256,7 +275,7 @@ def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: path
 
     What `classifier.weight` is, the named class says, else the dense layer before it.
     """
-    names = json_field(values, "architectures", list, path) or []
+    names = architectures(values, path)
     if "qa_outputs.weight" in theirs:
         return "squad"
     if "classifier.out_proj.weight" in theirs:
@@ -274,9 +293,12 @@ def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: path
 
 def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     """Returns the names of the classes; () if they are only LABEL_0, LABEL_1 ..."""
-    names = json_field(values, "id2label", dict, path) or {}
+    names = json_field(values, "id2label", dict, path, nullable=True) or {}
     if set(names) != {str(index) for index in range(len(names))}:
         raise ValueError(f"{path}: id2label {names!r}, expected names by number: 0, 1, 2 ...")
+    nameless = [index for index, name in names.items() if name is None]
+    if nameless:
+        raise ValueError(f"{path}: id2label is null for {nameless[0]}, expected a name.")
     labels = tuple(str(names[str(index)]) for index in range(len(names)))
     return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
 

@@ -173,7 +173,7 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
         )
     path = folder / "tokenizer_config.json"
     values = read_json(path) if path.exists() else {}
-    name = json_field(values, "tokenizer_class", str, path)
+    name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not BYTE_BPE_CLASSES.fullmatch(name):
         raise ValueError(f"{path}: tokenizer_class is {name}, but the vocabulary is byte BPE's.")
     found = [BpeVocab.read(path) for path in (folder / TOKENIZER_FILE, pair[0]) if path.exists()]
@@ -212,7 +212,7 @@ def _check_same(whole: BpeVocab, pair: BpeVocab, folder: pathlib.Path) -> None:
 
 
 def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None:
-    name = json_field(values, "tokenizer_class", str, path)
+    name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not WORDPIECE_CLASSES.fullmatch(name):
         raise ValueError(
             f"{path}: tokenizer_class is {name}; only BERT's WordPiece and RoBERTa's byte BPE are "
@@ -224,12 +224,12 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
         "pad_token": (PAD,),
         "cls_token": (CLS,),
         "mask_token": (MASK,),
-        "tokenize_chinese_chars": (True, None),
-        "do_basic_tokenize": (True, None),
+        "tokenize_chinese_chars": (True,),
+        "do_basic_tokenize": (True,),
         "never_split": (None, []),
-        "word_tokenizer_type": ("basic", None),
-        "subword_tokenizer_type": ("wordpiece", None),
-        "wordpieces_prefix": (CONTINUATION_PREFIX, None),
+        "word_tokenizer_type": ("basic",),
+        "subword_tokenizer_type": ("wordpiece",),
+        "wordpieces_prefix": (CONTINUATION_PREFIX,),
         "strip_accents": (None, values.get("do_lower_case", True)),
     }
     for key, allowed in expected.items():
@@ -353,7 +353,9 @@ def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:
     """
     name = values.get("class_name")
     if name not in tuple(KERAS_HUB_SIZES):
-        raise ValueError(f"{path}: a {name}, expected a BertBackbone or an ElectraBackbone.")
+        raise ValueError(
+            f"{path}: class_name is {name!r}, expected 'BertBackbone' or 'ElectraBackbone'."
+        )
     return str(name)
 
 

@@ -5,7 +5,6 @@ model(["a fine film", "dull"])["probabilities"]  # float32 [2, C], in the order 
 """
 
 import functools
-import json
 import os
 import pathlib
 import tempfile
@@ -15,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.bounded_files import check_regular, parse_json, read_member
+from bert_tf.files import as_object
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 Arrays = dict[str, np.ndarray]
 TEXT_SIGNATURE = "text"
+CARD_NAME = "bert_tf.json"
 
 
 class LiteModel:
@@ -39,10 +41,12 @@ class LiteModel:
     """
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
+        check_regular(path)
         try:
             with zipfile.ZipFile(path) as archive:
-                self.card = json.loads(archive.read("bert_tf.json"))
-                self.vocab = _read_vocab(archive)
+                content = read_member(archive, CARD_NAME, path)
+                self.card = as_object(parse_json(content, f"{path}: {CARD_NAME}"), path)
+                self.vocab = _read_vocab(archive, path)
         except (zipfile.BadZipFile, KeyError) as error:
             raise ValueError(f"{path} was not written by export.tflite: {error}.") from None
         self.labels = tuple(self.card["labels"])
@@ -97,10 +101,12 @@ class LiteModel:
         return self.from_ids(self.pack(texts, second_texts))
 
 
-def _read_vocab(archive: zipfile.ZipFile) -> AnyVocab:
+def _read_vocab(archive: zipfile.ZipFile, path: str | os.PathLike) -> AnyVocab:
     name = next((n for n in VOCABULARY_FILES if n in archive.namelist()), VOCABULARY_FILES[0])
     with tempfile.TemporaryDirectory() as folder:
-        return read_vocab(pathlib.Path(archive.extract(name, folder)))
+        file = pathlib.Path(folder, name)
+        file.write_bytes(read_member(archive, name, path))
+        return read_vocab(file)
 
 
 def _load_interpreter(

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
@@ -323,7 +324,7 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
 def is_multiple_choice(folder: str) -> bool:
     """True for the folder of a run that learned to choose: it scores pairs, one number each."""
     record = pathlib.Path(folder, "run.flags")
-    return record.exists() and "# ChoiceConfig" in record.read_text(encoding="utf8").splitlines()
+    return record.exists() and "# ChoiceConfig" in read_text(record).splitlines()
 
 
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bert_tf import bounded_files
 from bert_tf.files import atomic_write, read_json
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
 from bert_tf.text.vocab import Pieces
@@ -215,7 +216,9 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
             f"{merges_path}: not found; byte-level BPE needs it beside {path.name} (or a "
             f"{TOKENIZER_FILE}, which holds both)."
         )
-    lines = merges_path.read_bytes().decode("utf-8").replace("\r\n", "\n").split("\n")
+    content = bounded_files.read_bytes(merges_path)
+    bounded_files.check_lines(content, merges_path)
+    lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
     merges = [
         _read_merge(f"{merges_path}, line {number}", line)
         for number, line in enumerate(lines, start=1)

@@ -20,6 +20,7 @@ MAX_LINES = 4_000_000  # of a vocabulary
 MAX_RATIO = 20
 FREE_MEMBER_BYTES = 1 << 20  # which a member may have however well it is compressed
 FREE_ARCHIVE_BYTES = 64 << 20
+READ_BYTES = 1 << 20
 KERAS_CONFIGS = ("config.json", "metadata.json")
 
 
@@ -53,12 +54,15 @@ def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
     with open(descriptor, "rb") as file:  # noqa: PTH123  (a descriptor)
         status = os.fstat(descriptor)
         _check_mode(path, status.st_mode)
+        size = status.st_size
+        parts = []
         # Some files state no size, and others grow.
-        content = file.read(most + 1) if status.st_size <= most else b""
-        size = max(status.st_size, len(content))
+        while size <= most and (part := file.read(READ_BYTES)):
+            parts.append(part)
+            size = max(size, sum(map(len, parts)))
     if size > most:
         raise ValueError(f"{path} has {size} bytes or more; expected at most {most}.")
-    return content
+    return b"".join(parts)
 
 
 def read_text(path: str | os.PathLike, most: int = MAX_BYTES, errors: str = "strict") -> str:

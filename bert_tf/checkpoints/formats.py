@@ -22,6 +22,7 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import is_hub_name, local_path
 from bert_tf.checkpoints.huggingface import (
+    TF_WEIGHTS,
     family_and_heads,
     is_huggingface,
     read_huggingface,
@@ -58,7 +59,25 @@ EXPECTED = (
     "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; or an archive "
     "of one"
 )
-OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
+# What to say of weights that cannot be read, by the name of the file.
+OTHER_FRAMEWORKS = {
+    "tf_model.h5": f"tf_model.h5, {TF_WEIGHTS}",
+    "tf_model.h5.index.json": f"tf_model.h5.index.json, {TF_WEIGHTS}",
+    "flax_model.msgpack": (
+        "flax_model.msgpack, the weights of transformers' Flax classes, which bert_tf cannot read. "
+        "Convert them with a release of transformers before 5: "
+        "AutoModel.from_pretrained(folder, from_flax=True).save_pretrained(new_folder), with the "
+        "class that config.json names in place of AutoModel."
+    ),
+    "model.onnx": (
+        "model.onnx, a graph without the names of the weights; give the model that it was exported "
+        "from."
+    ),
+    "rust_model.ot": (
+        "rust_model.ot, the weights of rust-bert; give the model that it was converted from, with "
+        "model.safetensors or pytorch_model.bin."
+    ),
+}
 
 
 def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str = "") -> Checkpoint:
@@ -112,11 +131,7 @@ def _not_recognised(path: pathlib.Path) -> str:
     names = sorted(p.name for p in path.iterdir())
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:
-        return (
-            f"{path} holds {other[0]}, a format that cannot be read; save the model in its own "
-            f"framework as "
-            f"safetensors: model.save_pretrained(folder, safe_serialization=True)."
-        )
+        return f"{path} holds {OTHER_FRAMEWORKS[other[0]]}"
     return f"{path} is not recognised: it holds {names[:10] or 'nothing'}; expected {EXPECTED}."
 
 

@@ -41,6 +41,12 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+TF_WEIGHTS = (
+    "the weights of transformers' TensorFlow classes, which bert_tf cannot read. Convert them with "
+    "a release of transformers before 5, with torch and tf-keras installed: "
+    "AutoModel.from_pretrained(folder, from_tf=True).save_pretrained(new_folder), with the class "
+    "that config.json names in place of AutoModel."
+)
 # How config.json calls the kinds of labels.
 PROBLEM_TYPES = {
     "class": "single_label_classification",
@@ -75,6 +81,8 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     config = family.read_config(values, folder / "config.json")
     _check_token_ids(values, config.vocab_size, folder / "config.json")
     theirs, notes = _modern_names(_read_weights(folder), folder)
+    if tensorflow := [name for name in theirs if name.endswith(":0")]:
+        raise ValueError(f"{folder} holds {tensorflow[0]!r} and others, {TF_WEIGHTS}")
     if is_fairseq(list(theirs)):
         theirs = rename_fairseq(theirs, str(folder))
     return from_names(family, config, values, theirs, folder, tuple(notes))
@@ -139,7 +147,7 @@ def from_names(
         notes=(*notes, *tokenizer.notes),
         family=family.title,
         embedding=read_embedding(folder),
-        label_kind=_label_kind(values, weights),
+        label_kind=_label_kind(values, weights, folder / "config.json"),
     )
 
 
@@ -198,6 +206,8 @@ def read_weight_file(path: pathlib.Path) -> Weights:
     Raises:
       ValueError: if it cannot be read.
     """
+    if not path.exists():
+        raise ValueError(f"{path} is missing; copy it to the other files of the model.")
     check_regular(path)
     if path.suffix == ".bin":
         weights = read_torch_weights(path)
@@ -303,12 +313,15 @@ def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
 
 
-def _label_kind(values: dict[str, Any], weights: Weights) -> str:
+def _label_kind(values: dict[str, Any], weights: Weights, path: pathlib.Path) -> str:
     """Returns the kind of a classifier's labels; "" where config.json leaves it open."""
     if "classifier" not in heads_of(weights):
         return ""
-    named = (kind for kind, name in PROBLEM_TYPES.items() if name == values.get("problem_type"))
-    return next(named, "")
+    stated = json_field(values, "problem_type", str, path, nullable=True)
+    kinds = {name: kind for kind, name in PROBLEM_TYPES.items()}
+    if stated is not None and stated not in kinds:
+        raise ValueError(f"{path}: problem_type is {stated!r}, expected one of {list(kinds)}.")
+    return kinds.get(stated, "")
 
 
 def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:

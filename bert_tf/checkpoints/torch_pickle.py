@@ -51,15 +51,18 @@ TUPLE_SIZES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 MAX_PICKLE_BYTES = 4 << 20
 MAX_DIMENSIONS = 32
 
+OLD_FORMAT = "it has the old format of torch before 1.6: pickles in a row instead of a zip file"
 ZIP_START = b"PK\x03\x04"
 OTHER_FORMS = {
-    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.": "it has the old format of torch before 1.6",
+    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.": OLD_FORMAT,
     b"version https://git-lfs": "it is a git-lfs pointer; `git lfs pull` downloads the file itself",
 }
 HOW_TO_CONVERT = (
     "Expected a file written by torch.save(model.state_dict(), path) of torch 1.6 or later. If you "
-    "trust its source, load the model where torch is installed and save it with "
-    "model.save_pretrained(folder, safe_serialization=True) or with safetensors.torch.save_file."
+    "trust its source, convert it where torch is installed: "
+    "safetensors.torch.save_file({name: value.clone() for name, value in torch.load(path, "
+    "weights_only=True).items()}, 'model.safetensors'), or load the model in transformers and call "
+    "model.save_pretrained(folder, safe_serialization=True)."
 )
 # A damaged file may hold names of megabytes.
 MAX_REASON_LENGTH = 500

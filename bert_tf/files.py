@@ -2,9 +2,11 @@
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import uuid
@@ -57,6 +59,35 @@ def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> p
             f"{path} is a mount point, where no folder can appear whole; name a new folder in it."
         )
     return path
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Yields a hidden folder beside a new one, renamed to it when the block ends well.
+
+    If the block raises, or the process is killed, the new folder does not appear. What a killed
+    process left is deleted by the next one that writes the same folder.
+
+    Args:
+      folder: its path; the hidden one has the same name, in another folder.
+
+    Raises:
+      ValueError: see `place_for`, or if another process is writing the folder.
+    """
+    path = place_for(folder)
+    with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as is_ours:
+        if not is_ours:
+            raise ValueError(f"Another process is writing {path}; wait until it ends.")
+        for remains in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            shutil.rmtree(remains, ignore_errors=True)
+        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            inner = hidden / path.name
+            inner.mkdir(parents=True)
+            yield inner
+            inner.replace(path)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
 
 
 def check_writable(path: str | os.PathLike, flag: str) -> None:

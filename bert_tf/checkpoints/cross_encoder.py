@@ -106,12 +106,14 @@ def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None
     Raises:
       ValueError: if the folder exists and is not empty, or Hugging Face has no such model.
     """
-    folder = pathlib.Path(folder).expanduser()
-    write_checkpoint(model.checkpoint, folder, "huggingface")
     theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
     both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
-    for name, values in (
-        ("config.json", {**both, LEGACY_KEY: theirs}),
-        ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
-    ):
-        write_json(folder / name, {**read_json(folder / name), **values})
+
+    def state_settings(inner: pathlib.Path, _: Checkpoint) -> None:
+        for name, values in (
+            ("config.json", {**both, LEGACY_KEY: theirs}),
+            ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
+        ):
+            write_json(inner / name, {**read_json(inner / name), **values})
+
+    write_checkpoint(model.checkpoint, folder, "huggingface", state_settings)

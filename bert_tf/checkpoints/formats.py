@@ -13,7 +13,6 @@ Hugging Face's hub or Kaggle: see `hub`.
 
 import dataclasses
 import pathlib
-import tempfile
 from collections.abc import Callable
 
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
@@ -43,7 +42,7 @@ from bert_tf.checkpoints.sentence_transformers import (
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
-from bert_tf.files import place_for
+from bert_tf.files import new_folder, place_for
 from bert_tf.run_record import check_seeds
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
@@ -146,8 +145,20 @@ def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     raise ValueError(f"{path} contains no model; expected {EXPECTED}.")
 
 
-def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: str) -> Checkpoint:
+def write_checkpoint(
+    checkpoint: Checkpoint,
+    folder: str | pathlib.Path,
+    form: str,
+    complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
+) -> Checkpoint:
     """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
+
+    Args:
+      checkpoint: what is written.
+      folder: the new folder.
+      form: the format.
+      complete: called with a folder of the same name, which becomes the new one when this returns,
+        and the checkpoint that was read back; writes further files or checks more.
 
     Returns:
       The checkpoint read back; heads without a counterpart are missing, see `left_out`.
@@ -156,18 +167,15 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
       ValueError: if the folder exists and is not empty, or is a mount point, or the format cannot
         hold the model.
     """
-    folder = place_for(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
-        inner = pathlib.Path(name, folder.name)
-        inner.mkdir()
+    with new_folder(folder) as inner:
         WRITERS[form](checkpoint, inner)
         written = read_checkpoint(inner, tower="both" if checkpoint.generator else "")
-        written = dataclasses.replace(written, source=str(folder))
+        written = dataclasses.replace(written, source=str(place_for(folder)))
         _compare(checkpoint, written, form)
         if checkpoint.generator and form == "google":
             _compare(checkpoint.generator, written.generator or written, form)
-        inner.replace(folder)
+        if complete:
+            complete(inner, written)
     return written
 
 

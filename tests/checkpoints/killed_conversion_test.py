@@ -27,10 +27,7 @@ runpy.run_module("bert_tf.convert_checkpoint", run_name="__main__")
 """
 MOMENTS = [
     ("safetensors.numpy", "save_file"),
-    ("bert_tf.checkpoints.huggingface", "write_tokenizer"),
-    ("bert_tf.checkpoints.formats", "_compare"),
     ("bert_tf.modeling.conversion", "compare_outputs"),
-    ("bert_tf.model_card", "write_model_card"),
     ("bert_tf.model_card", "_usage"),
     ("pathlib.Path", "replace"),
 ]

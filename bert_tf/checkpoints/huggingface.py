@@ -148,6 +148,7 @@ def from_names(
         family=family.title,
         embedding=read_embedding(folder),
         label_kind=_label_kind(values, weights, folder / "config.json"),
+        is_multiple_choice=purpose == "multiple_choice",
     )
 
 
@@ -272,12 +273,22 @@ def _without_constants(
     constants = {name.removeprefix(prefix): value for name, value in constants.items()}
     for name, value in constants.items():
         found = theirs.get(name, value)
-        if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=1e-6):
+        near = _rounding(found)
+        if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=near):
             raise ValueError(
                 f"{folder}: {name} is not the constant {list(value.shape)} that follows from "
                 f"config.json; configuration and weights belong to different models."
             )
     return {name: value for name, value in theirs.items() if name not in constants}
+
+
+def _rounding(value: np.ndarray) -> float:
+    """Returns the largest error of float32 numbers up to 1 that may have been stored shorter."""
+    if not np.any(np.ascontiguousarray(value).view(np.uint32) & 0xFFFF):
+        return 2.0**-8  # bfloat16 has the upper half of the bits.
+    if np.array_equal(value.astype(np.float16).astype(np.float32), value):
+        return 2.0**-11
+    return 1e-6
 
 
 def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: pathlib.Path) -> str:
@@ -331,7 +342,7 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
       ValueError: if no family can hold the model.
     """
     family, heads = family_and_heads(checkpoint)
-    purpose = _written_purpose(heads)
+    purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
     is_bare = purpose == "encoder"
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
@@ -360,7 +371,8 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
         heads = tuple(head for head in heads if head not in OWN_HEADS)
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
-        names = {row.name for row in family.rows(1, _written_purpose(heads))}
+        purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
+        names = {row.name for row in family.rows(1, purpose)}
         if not any(name.startswith(HEADS["pooler"]) for name in names):
             heads = tuple(head for head in heads if head != "pooler")
         reason = family.refusal(checkpoint.config, heads)
@@ -374,7 +386,9 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     )
 
 
-def _written_purpose(heads: tuple[str, ...]) -> str:
+def _written_purpose(heads: tuple[str, ...], is_multiple_choice: bool, family: Family) -> str:
+    if is_multiple_choice and "classifier" in heads and "multiple_choice" in family.classes:
+        return "multiple_choice"
     for head in ("classifier", "tagger", "squad", "discriminator"):
         if head in heads:
             return head

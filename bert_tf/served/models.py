@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
@@ -321,12 +320,6 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     return length
 
 
-def is_multiple_choice(folder: str) -> bool:
-    """True for the folder of a run that learned to choose: it scores pairs, one number each."""
-    record = pathlib.Path(folder, "run.flags")
-    return record.exists() and "# ChoiceConfig" in read_text(record).splitlines()
-
-
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns what the run says of requests, as options of the class that serves the kind."""
     options: dict[str, Any] = {}
@@ -335,7 +328,7 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
     if kind in ("classifier", "multi_label", "regression"):
         task = recorded(folder, "task_name")
         second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
-        options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
+        options["texts"] = PAIR if second or checkpoint.is_multiple_choice else SINGLE
         options["keep_tail"] = recorded(folder, "long_texts") == "tail"
         if recorded(folder, "long_texts") == "windows":
             logging.warning("%s", WINDOWS_LOST)

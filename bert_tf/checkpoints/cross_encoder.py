@@ -22,6 +22,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sentence_transformers import CONFIG
+from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_json, write_json
 from bert_tf.run_record import recorded
 
@@ -94,10 +95,8 @@ def stated_length(folder: pathlib.Path) -> int:
     """Returns the maximum length of a pair that a folder or a run states, else MOST_PIECES."""
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
-    path = folder / "tokenizer_config.json"
-    length = read_json(path).get("model_max_length") if path.is_file() else None
-    # Tokenizers without a limit say 1e30.
-    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e6 else MOST_PIECES
+    length = model_max_length(folder)
+    return MOST_PIECES if length is None else length
 
 
 def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None:

@@ -165,7 +165,10 @@ def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
     if values.get("tie_word_embeddings", True) is None:
         raise ValueError(f"{path}: tie_word_embeddings is null, expected true.")
     if values.get("pruned_heads"):
-        raise ValueError(f"{path}: layers with pruned heads are not supported.")
+        raise ValueError(
+            f"{path}: pruned_heads is {values['pruned_heads']!r:.100}; bert_tf does not support "
+            "layers with pruned heads."
+        )
     return FAMILIES[name]
 
 

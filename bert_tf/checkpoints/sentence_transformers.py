@@ -25,6 +25,7 @@ from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
 from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
+from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_json, write_json
 
 MODULES, CONFIG, SIZES = (
@@ -111,6 +112,14 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
             f"{list(SIMILARITIES)}."
         )
+    named = {str(key): value for key, value in prompts.items() if value is not None}
+    if other := [key for key, value in named.items() if not isinstance(value, str)]:
+        raise ValueError(f"{config_path}: prompts has {named[other[0]]!r} for {other[0]}, no text.")
+    default = json_field(values, "default_prompt_name", str, config_path, nullable=True)
+    if default is not None and default not in named:
+        raise ValueError(
+            f"{config_path}: default_prompt_name is {default!r}, but prompts has {list(named)}."
+        )
     embedding = EmbeddingConfig(
         pooling=pooling,
         dense=tuple(dense),
@@ -118,8 +127,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
         max_seq_length=_max_seq_length(
             transformer, sizes, sizes_path, checkpoint.config.longest_row
         ),
-        prompts={str(key): str(value) for key, value in prompts.items() if value is not None},
-        default_prompt=json_field(values, "default_prompt_name", str, config_path, nullable=True),
+        prompts=named,
+        default_prompt=default,
         include_prompt=include_prompt,
         similarity=similarity,
         lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path, nullable=True)
@@ -272,11 +281,8 @@ def _max_seq_length(
     if length is not None and length < 1:
         raise ValueError(f"{path}: max_seq_length is {length}, expected at least 1.")
     if length is None:
-        tokenizer = folder / "tokenizer_config.json"
-        # transformers writes 1e30 for a tokenizer without a limit.
-        stated = read_json(tokenizer).get("model_max_length") if tokenizer.is_file() else None
-        length = int(stated) if isinstance(stated, int | float) and stated > 0 else longest_row
-    return min(length, longest_row)
+        length = model_max_length(folder)
+    return longest_row if length is None else min(length, longest_row)
 
 
 def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:

@@ -15,7 +15,7 @@ import pathlib
 import re
 from typing import Any, TypeVar
 
-from bert_tf.config import ModelConfig
+from bert_tf.config import UNLIMITED, ModelConfig
 from bert_tf.files import json_field, read_json, write_json
 from bert_tf.text.bpe_vocab import (
     MERGES_FILE,
@@ -465,6 +465,24 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
                 "every word with one would be [UNK]. Correct the file."
             )
     return stated
+
+
+def model_max_length(folder: pathlib.Path) -> int | None:
+    """Returns the maximum length of a row that tokenizer_config.json states; None: no limit.
+
+    transformers writes 1e30 for a tokenizer without a limit.
+
+    Raises:
+      ValueError: if it is not a number above 0.
+    """
+    path = folder / "tokenizer_config.json"
+    length = read_json(path).get("model_max_length") if path.is_file() else None
+    if length is None:
+        return None
+    is_number = isinstance(length, int | float) and not isinstance(length, bool)
+    if not is_number or not length > 0:
+        raise ValueError(f"{path}: model_max_length is {length!r}, expected a number above 0.")
+    return int(length) if length < UNLIMITED else None
 
 
 def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.cross_encoder import stated_activation
+from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.sentence_transformers import read_sentence_transformers
@@ -205,6 +205,45 @@ def test_null_in_the_modules_of_sentence_transformers(tmp_path, module, key):
     edit(tmp_path / "model" / module / "config.json", **{key: None})
     with pytest.raises(ValueError, match=key):
         read_sentence_transformers(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        ("config_sentence_transformers.json", {"default_prompt_name": "absent"}),
+        ("config_sentence_transformers.json", {"prompts": {"query": 5}}),
+        ("config_sentence_transformers.json", {"prompts": ["query"]}),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "hamming"}),
+        ("sentence_bert_config.json", {"max_seq_length": -1}),
+        ("sentence_bert_config.json", {"max_seq_length": "128"}),
+        ("sentence_bert_config.json", {"max_seq_length": True}),
+        ("sentence_bert_config.json", {"do_lower_case": "no"}),
+        ("1_Pooling/config.json", {"word_embedding_dimension": 5}),
+        ("1_Pooling/config.json", {"pooling_mode": ["best"]}),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": "yes"}),
+        ("2_Dense/config.json", {"out_features": 0}),
+        ("2_Dense/config.json", {"activation_function": "torch.nn.SiLU"}),
+    ],
+)
+def test_refusals_of_sentence_transformers_name_the_key(tmp_path, file, values):
+    source = shared_data("fixtures", "families", "sentence_transformers", "mean_dense_tanh")
+    shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
+    edit(tmp_path / "model" / file, **values)
+    with pytest.raises(ValueError, match=f"{file}.*{next(iter(values))}"):
+        read_sentence_transformers(tmp_path / "model")
+
+
+@pytest.mark.parametrize("length", ["512", True, 0, -1, [5]])
+def test_a_maximum_length_that_is_no_number(tmp_path, length):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
+    with pytest.raises(ValueError, match="model_max_length"):
+        stated_length(tmp_path)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(None, 512), (1e30, 512), (100, 100), (9e9, 512)])
+def test_maximum_lengths(tmp_path, length, expected):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
+    assert stated_length(tmp_path) == expected
 
 
 def test_null_of_sentence_transformers_that_means_the_default(tmp_path):

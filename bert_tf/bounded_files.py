@@ -149,7 +149,7 @@ def check_keras_file(path: str | os.PathLike) -> None:
                 if name in archive.namelist():
                     parse_json(read_member(archive, name, path), f"{path}: {name}")
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a readable Keras file: {error}.") from None
+        raise ValueError(f"{path} is not a readable Keras model: {error}.") from None
 
 
 def _check_method(info: zipfile.ZipInfo, source: str | os.PathLike) -> None:

@@ -341,7 +341,10 @@ class ModelConfig(Config):
           ValueError: if a value does not fit its field.
         """
         if values.get("hidden_act") == "gelu":
-            values = {**values, "hidden_act": f"gelu_{values.get('gelu_form', 'tanh')}"}
+            form = values.get("gelu_form", "tanh")
+            if f"gelu_{form}" not in GELU_FORMS:
+                raise ValueError(f"{source}: gelu_form is {form!r}, expected 'tanh' or 'exact'.")
+            values = {**values, "hidden_act": f"gelu_{form}"}
         known = {field.name for field in dataclasses.fields(cls)}
         values = {key: value for key, value in values.items() if key in known}
         try:

@@ -11,6 +11,7 @@ import pytest
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
+from bert_tf.checkpoints.google import read_bert_config
 from bert_tf.checkpoints.sentence_transformers import read_sentence_transformers
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.config import ModelConfig
@@ -143,6 +144,15 @@ def test_each_key_of_each_family(tmp_path, name):
             for weight in expected.weights:
                 np.testing.assert_array_equal(found.weights[weight], expected.weights[weight])
         (folder / "config.json").write_text(json.dumps(good))
+
+
+@pytest.mark.parametrize("key", [*ModelConfig.names(), "gelu_form"])
+def test_each_key_of_a_bert_config(tmp_path, key):
+    values = {**ModelConfig(hidden_act="gelu_exact").to_dict(), "hidden_act": "gelu"}
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps({**values, key: None}))
+    with pytest.raises(ValueError, match=rf"bert_config.json: {key}\b"):
+        read_bert_config(tmp_path, "", "model")
 
 
 @pytest.mark.parametrize("key", ["rope_type", "rope_theta"])

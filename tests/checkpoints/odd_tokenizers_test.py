@@ -79,13 +79,6 @@ def test_two_files_with_different_ids_for_an_added_token(folder):
         read_tokenizer(folder, ROWS)
 
 
-def test_added_capitals_in_an_uncased_folder_do_not_make_it_cased(folder):
-    add(folder, "added_tokens.json", [(f"covid{i}", 66 + i) for i in range(4)])
-    files = read_tokenizer(folder, ROWS)
-    assert files.do_lower_case is True
-    assert files.vocab is not None and files.vocab.tokens[-1] == "covid3"
-
-
 SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": False}
 
 

@@ -120,6 +120,7 @@ def test_labels_of_a_table_in_another_case(folder, tmp_path):
     assert [row["answer"] for row in rows[0]] == [row["answer"] for row in rows[1]]
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_the_head(folder, tmp_path, caplog):
     flags = {
         "do_train": "true",

@@ -258,6 +258,11 @@ class ModelConfig(Config):
                 f"position_type {self.position_type} rotates pairs of numbers, but a head has "
                 f"{self.head_size} (hidden_size / num_attention_heads): make it even."
             )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id}, but vocab_size is {self.vocab_size}; "
+                "expected the id of padding in the vocabulary."
+            )
         unknown = sorted(set(self.biases.split(",")) - {*BIASES, "all", "none"})
         if unknown:
             raise ValueError(
@@ -336,7 +341,10 @@ class ModelConfig(Config):
           ValueError: if a value does not fit its field.
         """
         if values.get("hidden_act") == "gelu":
-            values = {**values, "hidden_act": f"gelu_{values.get('gelu_form', 'tanh')}"}
+            form = values.get("gelu_form", "tanh")
+            if f"gelu_{form}" not in GELU_FORMS:
+                raise ValueError(f"{source}: gelu_form is {form!r}, expected 'tanh' or 'exact'.")
+            values = {**values, "hidden_act": f"gelu_{form}"}
         known = {field.name for field in dataclasses.fields(cls)}
         values = {key: value for key, value in values.items() if key in known}
         try:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from bert_tf import flagfiles, printable
+from bert_tf.bounded_files import read_text
 from bert_tf.config import Config, ModelConfig
 from bert_tf.startup_lines import hide_startup_lines
 
@@ -148,7 +149,7 @@ def flagfile(*configs: Config) -> str:
 def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
     """Returns the `--name=value` lines of a flagfile that `flagfile` wrote."""
     # Damaged bytes make names unknown or values different, which is reported as such.
-    lines = pathlib.Path(path).read_text(encoding="utf8", errors="replace").splitlines()
+    lines = read_text(path, errors="replace").splitlines()
     pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
     return {name: value for name, _, value in pairs}
 

@@ -9,11 +9,17 @@ format cannot hold, and how far the outputs of the two differ on a fixed batch. 
 come with a model card, README.md, with the scores of the converted run.
 """
 
+import pathlib
+import typing
+
 from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
 from bert_tf.printable import show
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
 
 config_flags.define_flags(
     ModelConfig,
@@ -49,7 +55,14 @@ def main(_: list[str]) -> None:
     data = config_flags.from_flags(DataConfig)
     training = config_flags.from_flags(TrainingConfig)
     given = config_flags.given(ModelConfig)
-    written = convert(
+    with_card = TO.value == "huggingface"
+
+    def write_card(folder: pathlib.Path, written: "Checkpoint") -> None:
+        from bert_tf.model_card import write_model_card
+
+        write_model_card(folder, written, INPUT.value)
+
+    convert(
         INPUT.value,
         OUTPUT.value,
         TO.value,
@@ -60,13 +73,13 @@ def main(_: list[str]) -> None:
         vocab_file=data.vocab_file,
         added_words_file=data.added_words_file,
         do_lower_case=given.get("do_lower_case"),
+        complete=write_card if with_card else None,
     )
-    if TO.value == "huggingface":
+    if with_card:
         from bert_tf.checkpoints.hub import local_path
-        from bert_tf.model_card import CARD_NAME, write_model_card
+        from bert_tf.model_card import CARD_NAME
 
         folder = local_path(OUTPUT.value)
-        write_model_card(folder, written, INPUT.value)
         show(f"wrote {folder / CARD_NAME}: state the license there before you publish the model")
 
 

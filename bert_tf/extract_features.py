@@ -34,6 +34,7 @@ from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.files import atomic_write
 from bert_tf.text.packing import PackedText
 from bert_tf.text.tokenization import AnyVocab
+from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
     from bert_tf.modeling.text_model import TextModel
@@ -103,6 +104,7 @@ def main(_: list[str]) -> None:
         layers = parse_layers(FLAGS.layers, checkpoint.config.num_hidden_layers)
         model = TextModel.from_checkpoint(checkpoint, layers_of(layers), **sizes)
         to_line = functools.partial(features_line, layers=layers, vocab=model.tokenizer.vocab)
+    log_typed_tokens(read_texts(FLAGS.input_file), model.tokenizer.vocab)
     rows = (model.pack(*texts) for texts in read_texts(FLAGS.input_file))
     with open_decompressed(FLAGS.input_file) as texts:
         num_texts = sum(1 for _ in texts)

@@ -2,9 +2,11 @@
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import uuid
@@ -13,6 +15,7 @@ from typing import IO, Any
 
 from absl import logging
 
+from bert_tf import bounded_files
 from bert_tf.printable import show
 
 NEWLINE = b"\n"
@@ -57,6 +60,35 @@ def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> p
             f"{path} is a mount point, where no folder can appear whole; name a new folder in it."
         )
     return path
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Yields a hidden folder beside a new one, renamed to it when the block ends well.
+
+    If the block raises, or the process is killed, the new folder does not appear. What a killed
+    process left is deleted by the next one that writes the same folder.
+
+    Args:
+      folder: its path; the hidden one has the same name, in another folder.
+
+    Raises:
+      ValueError: see `place_for`, or if another process is writing the folder.
+    """
+    path = place_for(folder)
+    with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as is_ours:
+        if not is_ours:
+            raise ValueError(f"Another process is writing {path}; wait until it ends.")
+        for remains in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            shutil.rmtree(remains, ignore_errors=True)
+        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            inner = hidden / path.name
+            inner.mkdir(parents=True)
+            yield inner
+            inner.replace(path)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
 
 
 def check_writable(path: str | os.PathLike, flag: str) -> None:
@@ -136,7 +168,16 @@ def _is_same(file: IO[str], path: pathlib.Path) -> bool:
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
+    """Reads a file that holds one JSON object, within the limits of `bounded_files`.
+
+    Raises:
+      ValueError: if it is not JSON, not an object, too large, or not a regular file.
+    """
+    return as_object(bounded_files.parse_json(bounded_files.read_bytes(path), path), path)
+
+
+def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads data that are one JSON object, of any size, from a pipe as well.
 
     Raises:
       ValueError: if it is not JSON, or not an object.
@@ -145,6 +186,15 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
         values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
+    return as_object(values, path)
+
+
+def as_object(values: Any, path: str | os.PathLike) -> dict[str, Any]:
+    """Returns parsed JSON.
+
+    Raises:
+      ValueError: if it is not an object.
+    """
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold a JSON object, but holds a {type(values).__name__}.")
     return values
@@ -161,25 +211,53 @@ def write_json(path: str | os.PathLike, values: Any) -> None:
         file.write(f"{text}\n")
 
 
-def json_field(values: dict[str, Any], key: str, kind: type, path: str | os.PathLike) -> Any:
-    """Returns a field of a JSON object; None if it is missing or null.
+def json_field(
+    values: dict[str, Any],
+    key: str,
+    kind: type,
+    path: str | os.PathLike,
+    *,
+    nullable: bool = False,
+) -> Any:
+    """Returns a field of a JSON object; None if it is missing.
+
+    Args:
+      values: the object.
+      key: name of the field.
+      kind: its type; a boolean is not an int.
+      path: of the file, for messages.
+      nullable: whether null means the same as a missing field. Programs that write these files
+        often treat the two differently, so null is an error by default.
 
     Raises:
       ValueError: if it has another type.
     """
-    value = values.get(key)
-    if value is not None and not isinstance(value, kind):
-        raise ValueError(f"{path}: {key} is {value!r}, expected a {kind.__name__}.")
+    if key not in values:
+        return None
+    value = values[key]
+    if value is None and nullable:
+        return None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        shown = "null" if value is None else f"{value!r:.200}"
+        raise ValueError(f"{path}: {key} is {shown}, expected a {kind.__name__}.")
     return value
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
+def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str]:
     """Reads the lines of a UTF-8 file; only a newline ends one.
 
+    Args:
+      path: of the file.
+      is_bounded: whether the limits of `bounded_files` apply: for files of a model folder.
+
     Raises:
-      ValueError: if it is not UTF-8.
+      ValueError: if it is not UTF-8, or beyond the limits.
     """
-    content = pathlib.Path(path).expanduser().read_bytes()
+    if is_bounded:
+        content = bounded_files.read_bytes(path)
+        bounded_files.check_lines(content, path)
+    else:
+        content = pathlib.Path(path).expanduser().read_bytes()
     try:
         text = content.decode("utf8")
     except UnicodeDecodeError as error:

@@ -12,6 +12,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
+from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import FILE_NAME, EmbeddingConfig
 from bert_tf.checkpoints.google import google_refusal
@@ -159,7 +160,7 @@ def read_results(path: pathlib.Path) -> dict[str, float]:
     if not path.exists():
         return {}
     values = {}
-    for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if line.startswith("#") or not line.strip():
             continue
         key, _, value = line.partition(" = ")

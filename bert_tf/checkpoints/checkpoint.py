@@ -91,6 +91,7 @@ class Checkpoint:
       embedding: how it embeds texts, if the files say so.
       generator: that of ELECTRA beside this discriminator, if both were asked for.
       label_kind: what a classifier's labels are, of `LABEL_KINDS`; "" if the files do not say.
+      is_multiple_choice: whether the classifier scores choices, as the files say.
     """
 
     source: str
@@ -106,6 +107,7 @@ class Checkpoint:
     embedding: EmbeddingConfig | None = None
     generator: "Checkpoint | None" = None
     label_kind: str = ""
+    is_multiple_choice: bool = False
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -192,7 +194,9 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
         for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
         if not name.startswith("cls/") or name.startswith(starts)
     }
-    return dataclasses.replace(checkpoint, weights=kept, labels=(), label_kind="")
+    return dataclasses.replace(
+        checkpoint, weights=kept, labels=(), label_kind="", is_multiple_choice=False
+    )
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:

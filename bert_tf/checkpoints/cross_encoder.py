@@ -22,7 +22,8 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.sentence_transformers import CONFIG
-from bert_tf.files import read_json, write_json
+from bert_tf.checkpoints.tokenizer_files import model_max_length
+from bert_tf.files import json_field, read_json, write_json
 from bert_tf.run_record import recorded
 
 ACTIVATIONS = {
@@ -76,14 +77,16 @@ def stated_activation(folder: pathlib.Path) -> str:
         return "sigmoid" if loss == "bce" else "identity"
     for path in (folder / CONFIG, folder / "config.json"):
         values = read_json(path) if path.is_file() else {}
-        inner = values if path.name == CONFIG else values.get("sentence_transformers")
-        name = inner.get("activation_fn") if isinstance(inner, dict) else None
-        name = name or values.get(LEGACY_KEY)
-        if name and name not in ACTIVATIONS:
+        inner = values
+        if path.name != CONFIG:
+            inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
+        key = "activation_fn" if "activation_fn" in inner else LEGACY_KEY
+        name = json_field(inner if key in inner else values, key, str, path, nullable=True)
+        if name is not None and name not in ACTIVATIONS:
             raise ValueError(
-                f"{path}: the activation is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
+                f"{path}: {key} is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
             )
-        if name:
+        if name is not None:
             return ACTIVATIONS[name]
     return ""
 
@@ -92,10 +95,8 @@ def stated_length(folder: pathlib.Path) -> int:
     """Returns the maximum length of a pair that a folder or a run states, else MOST_PIECES."""
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
-    path = folder / "tokenizer_config.json"
-    length = read_json(path).get("model_max_length") if path.is_file() else None
-    # Tokenizers without a limit say 1e30.
-    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e6 else MOST_PIECES
+    length = model_max_length(folder)
+    return MOST_PIECES if length is None else length
 
 
 def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None:
@@ -104,12 +105,14 @@ def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None
     Raises:
       ValueError: if the folder exists and is not empty, or Hugging Face has no such model.
     """
-    folder = pathlib.Path(folder).expanduser()
-    write_checkpoint(model.checkpoint, folder, "huggingface")
     theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
     both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
-    for name, values in (
-        ("config.json", {**both, LEGACY_KEY: theirs}),
-        ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
-    ):
-        write_json(folder / name, {**read_json(folder / name), **values})
+
+    def state_settings(inner: pathlib.Path, _: Checkpoint) -> None:
+        for name, values in (
+            ("config.json", {**both, LEGACY_KEY: theirs}),
+            ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
+        ):
+            write_json(inner / name, {**read_json(inner / name), **values})
+
+    write_checkpoint(model.checkpoint, folder, "huggingface", state_settings)

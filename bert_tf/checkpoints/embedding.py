@@ -151,8 +151,11 @@ class EmbeddingConfig:
             pooling = tuple(values.get("pooling", ("mean",)))
             made = cls(**{**values, "dense": dense, "pooling": pooling})
             for name, kind in KINDS.items():
-                if not isinstance(value := getattr(made, name), kind):
+                value = getattr(made, name)
+                if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                     raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
+            if made.max_seq_length < 1:
+                raise TypeError(f"max_seq_length is {made.max_seq_length}, expected at least 1")
             return made
         except TypeError as error:
             raise ValueError(f"{values!r:.200} does not describe an embedding: {error}.") from None

@@ -13,7 +13,6 @@ Hugging Face's hub or Kaggle: see `hub`.
 
 import dataclasses
 import pathlib
-import tempfile
 from collections.abc import Callable
 
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
@@ -22,6 +21,7 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import is_hub_name, local_path
 from bert_tf.checkpoints.huggingface import (
+    TF_WEIGHTS,
     family_and_heads,
     is_huggingface,
     read_huggingface,
@@ -42,7 +42,7 @@ from bert_tf.checkpoints.sentence_transformers import (
 )
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
-from bert_tf.files import place_for
+from bert_tf.files import new_folder, place_for
 from bert_tf.run_record import check_seeds
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
@@ -58,7 +58,25 @@ EXPECTED = (
     "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; or an archive "
     "of one"
 )
-OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
+# What to say of weights that cannot be read, by the name of the file.
+OTHER_FRAMEWORKS = {
+    "tf_model.h5": f"tf_model.h5, {TF_WEIGHTS}",
+    "tf_model.h5.index.json": f"tf_model.h5.index.json, {TF_WEIGHTS}",
+    "flax_model.msgpack": (
+        "flax_model.msgpack, the weights of transformers' Flax classes, which bert_tf cannot read. "
+        "Convert them with a release of transformers before 5: "
+        "AutoModel.from_pretrained(folder, from_flax=True).save_pretrained(new_folder), with the "
+        "class that config.json names in place of AutoModel."
+    ),
+    "model.onnx": (
+        "model.onnx, a graph without the names of the weights; give the model that it was exported "
+        "from."
+    ),
+    "rust_model.ot": (
+        "rust_model.ot, the weights of rust-bert; give the model that it was converted from, with "
+        "model.safetensors or pytorch_model.bin."
+    ),
+}
 
 
 def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str = "") -> Checkpoint:
@@ -112,11 +130,7 @@ def _not_recognised(path: pathlib.Path) -> str:
     names = sorted(p.name for p in path.iterdir())
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:
-        return (
-            f"{path} holds {other[0]}, a format that cannot be read; save the model in its own "
-            f"framework as "
-            f"safetensors: model.save_pretrained(folder, safe_serialization=True)."
-        )
+        return f"{path} holds {OTHER_FRAMEWORKS[other[0]]}"
     return f"{path} is not recognised: it holds {names[:10] or 'nothing'}; expected {EXPECTED}."
 
 
@@ -131,8 +145,20 @@ def _model_folder(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     raise ValueError(f"{path} contains no model; expected {EXPECTED}.")
 
 
-def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: str) -> Checkpoint:
+def write_checkpoint(
+    checkpoint: Checkpoint,
+    folder: str | pathlib.Path,
+    form: str,
+    complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
+) -> Checkpoint:
     """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
+
+    Args:
+      checkpoint: what is written.
+      folder: the new folder.
+      form: the format.
+      complete: called with a folder of the same name, which becomes the new one when this returns,
+        and the checkpoint that was read back; writes further files or checks more.
 
     Returns:
       The checkpoint read back; heads without a counterpart are missing, see `left_out`.
@@ -141,18 +167,15 @@ def write_checkpoint(checkpoint: Checkpoint, folder: str | pathlib.Path, form: s
       ValueError: if the folder exists and is not empty, or is a mount point, or the format cannot
         hold the model.
     """
-    folder = place_for(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
-        inner = pathlib.Path(name, folder.name)
-        inner.mkdir()
+    with new_folder(folder) as inner:
         WRITERS[form](checkpoint, inner)
         written = read_checkpoint(inner, tower="both" if checkpoint.generator else "")
-        written = dataclasses.replace(written, source=str(folder))
+        written = dataclasses.replace(written, source=str(place_for(folder)))
         _compare(checkpoint, written, form)
         if checkpoint.generator and form == "google":
             _compare(checkpoint.generator, written.generator or written, form)
-        inner.replace(folder)
+        if complete:
+            complete(inner, written)
     return written
 
 

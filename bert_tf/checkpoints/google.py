@@ -15,6 +15,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import (
     Checkpoint,
     Weights,
@@ -43,6 +44,7 @@ from bert_tf.text.bpe_vocab import BpeVocab
 
 CONFIG_NAME, BUNDLE_NAME = "bert_config.json", "bert_model.ckpt"
 LABELS_NAME, LABEL_KIND_NAME = "labels.txt", "label_kind.txt"
+MULTIPLE_CHOICE = "multiple_choice"  # in place of a kind of labels
 
 # What only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
@@ -136,6 +138,7 @@ def _from_values(
         notes=tokenizer.notes,
         embedding=embedding,
         label_kind=read_label_kind(folder, weights),
+        is_multiple_choice=is_multiple_choice(folder),
     )
 
 
@@ -176,7 +179,7 @@ def read_bert_config(
 def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
     """Returns the lines of labels.txt; () without it."""
     path = folder / LABELS_NAME
-    return tuple(read_lines(path)) if path.exists() else ()
+    return tuple(read_lines(path, is_bounded=True)) if path.exists() else ()
 
 
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
@@ -208,13 +211,23 @@ def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
         return "number" if num_labels(weights) == 1 else "class"
     path = folder / LABEL_KIND_NAME
     kind = recorded(str(folder), "label_kind")
-    kind = kind or (path.read_text(encoding="utf8").strip() if path.exists() else "")
+    kind = kind or (read_text(path).strip() if path.exists() else "")
+    if kind == MULTIPLE_CHOICE:
+        return ""
     if kind not in ("", *LABEL_KINDS):
         raise ValueError(
             f"{folder}: the kind of labels is {kind!r:.40}, expected one of "
             f"{', '.join(LABEL_KINDS)}."
         )
     return kind
+
+
+def is_multiple_choice(folder: pathlib.Path) -> bool:
+    """True for the folder of a run of run_multiple_choice, or of what it trained."""
+    record, path = folder / "run.flags", folder / LABEL_KIND_NAME
+    if record.is_file():
+        return "# ChoiceConfig" in read_text(record, errors="replace").splitlines()
+    return path.is_file() and read_text(path).strip() == MULTIPLE_CHOICE
 
 
 def write_label_kind(folder: pathlib.Path, kind: str) -> None:
@@ -287,7 +300,9 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
     if checkpoint.vocab is not None:
         checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
-    write_label_kind(folder, checkpoint.label_kind)
+    write_label_kind(
+        folder, MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.label_kind
+    )
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
     tensors = {name: tf.constant(value) for name, value in weights.items()}

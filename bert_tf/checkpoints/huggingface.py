@@ -11,6 +11,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bert_tf.bounded_files import check_regular
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     LABEL_HEADS,
@@ -25,7 +26,7 @@ from bert_tf.checkpoints.checkpoint import (
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.fairseq import is_fairseq, rename_fairseq
 from bert_tf.checkpoints.families import FAMILIES
-from bert_tf.checkpoints.families.family import Family, expect
+from bert_tf.checkpoints.families.family import Family, architectures, expect
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.checkpoints.torch_pickle import read_torch_weights
 from bert_tf.checkpoints.weight_names import from_theirs, to_theirs
@@ -39,6 +40,12 @@ WEIGHT_FILES = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+)
+TF_WEIGHTS = (
+    "the weights of transformers' TensorFlow classes, which bert_tf cannot read. Convert them with "
+    "a release of transformers before 5, with torch and tf-keras installed: "
+    "AutoModel.from_pretrained(folder, from_tf=True).save_pretrained(new_folder), with the class "
+    "that config.json names in place of AutoModel."
 )
 # How config.json calls the kinds of labels.
 PROBLEM_TYPES = {
@@ -72,7 +79,10 @@ def read_huggingface(path: pathlib.Path) -> Checkpoint:
     values = read_json(folder / "config.json")
     family = _family(values, folder / "config.json")
     config = family.read_config(values, folder / "config.json")
+    _check_token_ids(values, config.vocab_size, folder / "config.json")
     theirs, notes = _modern_names(_read_weights(folder), folder)
+    if tensorflow := [name for name in theirs if name.endswith(":0")]:
+        raise ValueError(f"{folder} holds {tensorflow[0]!r} and others, {TF_WEIGHTS}")
     if is_fairseq(list(theirs)):
         theirs = rename_fairseq(theirs, str(folder))
     return from_names(family, config, values, theirs, folder, tuple(notes))
@@ -137,7 +147,8 @@ def from_names(
         notes=(*notes, *tokenizer.notes),
         family=family.title,
         embedding=read_embedding(folder),
-        label_kind=_label_kind(values, weights),
+        label_kind=_label_kind(values, weights, folder / "config.json"),
+        is_multiple_choice=purpose == "multiple_choice",
     )
 
 
@@ -150,9 +161,28 @@ def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
             f"bert_tf supports."
         )
     expect(values, path, is_decoder=False, add_cross_attention=False)
+    # Null would untie the table of the masked LM's head, which has no other weights.
+    if values.get("tie_word_embeddings", True) is None:
+        raise ValueError(f"{path}: tie_word_embeddings is null, expected true.")
     if values.get("pruned_heads"):
-        raise ValueError(f"{path}: layers with pruned heads are not supported.")
+        raise ValueError(
+            f"{path}: pruned_heads is {values['pruned_heads']!r:.100}; bert_tf does not support "
+            "layers with pruned heads."
+        )
     return FAMILIES[name]
+
+
+def _check_token_ids(values: dict[str, Any], vocab_size: int, path: pathlib.Path) -> None:
+    """Raises ValueError for the id of a special token that is not in the vocabulary."""
+    for key, value in values.items():
+        if not key.endswith("_token_id") or value is None:
+            continue
+        for index in value if isinstance(value, list) else [value]:
+            if type(index) is not int or not 0 <= index < vocab_size:
+                raise ValueError(
+                    f"{path}: {key} is {value!r:.100}, expected an id from 0 to {vocab_size - 1}, "
+                    "as vocab_size says; correct or remove it."
+                )
 
 
 def _read_weights(folder: pathlib.Path) -> Weights:
@@ -180,6 +210,9 @@ def read_weight_file(path: pathlib.Path) -> Weights:
     Raises:
       ValueError: if it cannot be read.
     """
+    if not path.exists():
+        raise ValueError(f"{path} is missing; copy it to the other files of the model.")
+    check_regular(path)
     if path.suffix == ".bin":
         weights = read_torch_weights(path)
         # A view may repeat one stored number without end; a file this dishonest is not widened.
@@ -243,7 +276,8 @@ def _without_constants(
     constants = {name.removeprefix(prefix): value for name, value in constants.items()}
     for name, value in constants.items():
         found = theirs.get(name, value)
-        if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=1e-6):
+        near = _rounding(found)
+        if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=near):
             raise ValueError(
                 f"{folder}: {name} is not the constant {list(value.shape)} that follows from "
                 f"config.json; configuration and weights belong to different models."
@@ -251,12 +285,21 @@ def _without_constants(
     return {name: value for name, value in theirs.items() if name not in constants}
 
 
+def _rounding(value: np.ndarray) -> float:
+    """Returns the largest error of float32 numbers up to 1 that may have been stored shorter."""
+    if not np.any(np.ascontiguousarray(value).view(np.uint32) & 0xFFFF):
+        return 2.0**-8  # bfloat16 has the upper half of the bits.
+    if np.array_equal(value.astype(np.float16).astype(np.float32), value):
+        return 2.0**-11
+    return 1e-6
+
+
 def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: pathlib.Path) -> str:
     """Returns what the model is for, of `Family.classes`; masked_lm stands for all without labels.
 
     What `classifier.weight` is, the named class says, else the dense layer before it.
     """
-    names = json_field(values, "architectures", list, path) or []
+    names = architectures(values, path)
     if "qa_outputs.weight" in theirs:
         return "squad"
     if "classifier.out_proj.weight" in theirs:
@@ -274,19 +317,25 @@ def _purpose(family: Family, values: dict[str, Any], theirs: Weights, path: path
 
 def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     """Returns the names of the classes; () if they are only LABEL_0, LABEL_1 ..."""
-    names = json_field(values, "id2label", dict, path) or {}
+    names = json_field(values, "id2label", dict, path, nullable=True) or {}
     if set(names) != {str(index) for index in range(len(names))}:
         raise ValueError(f"{path}: id2label {names!r}, expected names by number: 0, 1, 2 ...")
+    nameless = [index for index, name in names.items() if name is None]
+    if nameless:
+        raise ValueError(f"{path}: id2label is null for {nameless[0]}, expected a name.")
     labels = tuple(str(names[str(index)]) for index in range(len(names)))
     return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
 
 
-def _label_kind(values: dict[str, Any], weights: Weights) -> str:
+def _label_kind(values: dict[str, Any], weights: Weights, path: pathlib.Path) -> str:
     """Returns the kind of a classifier's labels; "" where config.json leaves it open."""
     if "classifier" not in heads_of(weights):
         return ""
-    named = (kind for kind, name in PROBLEM_TYPES.items() if name == values.get("problem_type"))
-    return next(named, "")
+    stated = json_field(values, "problem_type", str, path, nullable=True)
+    kinds = {name: kind for kind, name in PROBLEM_TYPES.items()}
+    if stated is not None and stated not in kinds:
+        raise ValueError(f"{path}: problem_type is {stated!r}, expected one of {list(kinds)}.")
+    return kinds.get(stated, "")
 
 
 def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
@@ -296,7 +345,7 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
       ValueError: if no family can hold the model.
     """
     family, heads = family_and_heads(checkpoint)
-    purpose = _written_purpose(heads)
+    purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
     is_bare = purpose == "encoder"
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
@@ -325,7 +374,8 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
         heads = tuple(head for head in heads if head not in OWN_HEADS)
         if "next_sentence" in heads and "next_sentence" not in family.classes:
             heads = tuple(head for head in heads if head != "next_sentence")
-        names = {row.name for row in family.rows(1, _written_purpose(heads))}
+        purpose = _written_purpose(heads, checkpoint.is_multiple_choice, family)
+        names = {row.name for row in family.rows(1, purpose)}
         if not any(name.startswith(HEADS["pooler"]) for name in names):
             heads = tuple(head for head in heads if head != "pooler")
         reason = family.refusal(checkpoint.config, heads)
@@ -339,7 +389,9 @@ def family_and_heads(checkpoint: Checkpoint) -> tuple[Family, tuple[str, ...]]:
     )
 
 
-def _written_purpose(heads: tuple[str, ...]) -> str:
+def _written_purpose(heads: tuple[str, ...], is_multiple_choice: bool, family: Family) -> str:
+    if is_multiple_choice and "classifier" in heads and "multiple_choice" in family.classes:
+        return "multiple_choice"
     for head in ("classifier", "tagger", "squad", "discriminator"):
         if head in heads:
             return head

@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from bert_tf.bounded_files import check_regular
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     Checkpoint,
@@ -26,6 +27,7 @@ from bert_tf.checkpoints.checkpoint import (
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.electra import ELECTRA
+from bert_tf.checkpoints.families.family import with_their_names
 from bert_tf.checkpoints.google import (
     CONFIG_NAME,
     google_refusal,
@@ -124,11 +126,13 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         path = path.parent
     if path.is_file():
         return _read_weights_file(path)
-    values = read_json(path / "config.json")
-    class_name = keras_hub_class(values, path)
+    config_file = path / "config.json"
+    values = read_json(config_file)
+    class_name = keras_hub_class(values, config_file)
     of_electra = class_name == "ElectraBackbone"
     notes = [ELECTRA_NOTE] if of_electra else []
-    config = _read_config(json_field(values, "config", dict, path) or {}, path, class_name)
+    fields = json_field(values, "config", dict, config_file) or {}
+    config = _read_config(fields, path, class_name)
     theirs: Weights = {}
     for file in sorted(path.glob("model*.weights.h5")):
         theirs |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
@@ -196,7 +200,11 @@ def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) ->
         ours |= ELECTRA_ACTS
         if ours["embedding_size"] == ours["hidden_size"]:
             ours["embedding_size"] = 0
-    return ModelConfig.from_json_object(ours, str(path / "config.json"))
+    theirs = {name: key for key, name in names.items()}
+    try:
+        return ModelConfig.from_json_object(ours, str(path / "config.json"))
+    except ValueError as error:
+        raise ValueError(with_their_names(str(error), theirs)) from None
 
 
 def _read_h5(path: pathlib.Path) -> Weights:
@@ -204,6 +212,7 @@ def _read_h5(path: pathlib.Path) -> Weights:
 
     Underscores before a part are dropped: Keras' releases differ in them.
     """
+    check_regular(path)
     datasets: dict[str, h5py.Dataset] = {}
 
     def add(name: str, item: Any) -> None:

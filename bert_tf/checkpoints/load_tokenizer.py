@@ -14,7 +14,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     read_tokenizer,
 )
 from bert_tf.files import json_field, read_json
-from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
+from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab
@@ -53,12 +53,13 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
             found = read_tokenizer(path, size, stated)
             if found.vocab is not None:
                 return TextTokenizer(found.vocab, bool(found.do_lower_case))
-    file = path if path.is_file() else find_vocabulary(path)
-    if file is None:
+    if path.is_dir() and (found := read_tokenizer(path, None)).vocab is not None:
+        return TextTokenizer(found.vocab, bool(found.do_lower_case))
+    if not path.is_file():
         names = ", ".join(VOCABULARY_FILES)
         raise ValueError(f"{path} has no tokenizer; expected one of {names}.")
-    vocab = read_vocab(file)
-    lower = isinstance(vocab, Vocab) and check_casing(vocab, None, str(file))
+    vocab = read_vocab(path)
+    lower = isinstance(vocab, Vocab) and check_casing(vocab, None, str(path))
     return TextTokenizer(vocab, lower)
 
 

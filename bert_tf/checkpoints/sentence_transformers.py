@@ -14,16 +14,18 @@ all releases read. The weights of pre-training heads are left out. Reference: se
 """
 
 import dataclasses
-import json
 import pathlib
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
+from bert_tf.bounded_files import parse_json, read_bytes
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
-from bert_tf.checkpoints.embedding import HEAD, DenseStep, EmbeddingConfig
+from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, DenseStep, EmbeddingConfig
+from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
+from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import Vocab
@@ -106,6 +108,22 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             weights |= found
     sizes_path = sizes_file(transformer)
     sizes = read_json(sizes_path) if sizes_path.is_file() else {}
+    prompts = json_field(values, "prompts", dict, config_path, nullable=True) or {}
+    similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
+    similarity = "cosine" if similarity is None else similarity
+    if similarity not in SIMILARITIES:
+        raise ValueError(
+            f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
+            f"{list(SIMILARITIES)}."
+        )
+    named = {str(key): value for key, value in prompts.items() if value is not None}
+    if other := [key for key, value in named.items() if not isinstance(value, str)]:
+        raise ValueError(f"{config_path}: prompts has {named[other[0]]!r} for {other[0]}, no text.")
+    default = json_field(values, "default_prompt_name", str, config_path, nullable=True)
+    if default is not None and default not in named:
+        raise ValueError(
+            f"{config_path}: default_prompt_name is {default!r}, but prompts has {list(named)}."
+        )
     embedding = EmbeddingConfig(
         pooling=pooling,
         dense=tuple(dense),
@@ -113,15 +131,12 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
         max_seq_length=_max_seq_length(
             transformer, sizes, sizes_path, checkpoint.config.longest_row
         ),
-        prompts={
-            str(key): str(value)
-            for key, value in (json_field(values, "prompts", dict, config_path) or {}).items()
-            if value is not None
-        },
-        default_prompt=json_field(values, "default_prompt_name", str, config_path),
+        prompts=named,
+        default_prompt=default,
         include_prompt=include_prompt,
-        similarity=json_field(values, "similarity_fn_name", str, config_path) or "cosine",
-        lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path) or False,
+        similarity=similarity,
+        lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path, nullable=True)
+        or False,
     )
     embedding.check(checkpoint.config.hidden_size, str(path))
     return dataclasses.replace(
@@ -182,10 +197,13 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
       ValueError: if modules.json has another form, or does not begin with a Transformer.
     """
     file = path / MODULES
+    listed = parse_json(read_bytes(file), file)
     try:
-        listed = json.loads(file.read_text(encoding="utf8"))
         ordered = sorted(listed, key=lambda module: module["idx"])
-        modules = [(str(module["type"]), str(module["path"])) for module in ordered]
+        modules = [(module["type"], module["path"]) for module in ordered]
+        for name in (name for module in modules for name in module):
+            if not isinstance(name, str):
+                raise TypeError(f"a type or path is {name!r}, not a string")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{file} is damaged ({type(error).__name__}: {error}); expected a list of modules with "
@@ -212,29 +230,34 @@ def _read_pooling(folder: pathlib.Path, hidden_size: int) -> tuple[tuple[str, ..
     """Returns the poolings in order, and whether a prompt counts."""
     path = folder / "config.json"
     values = read_json(path)
-    size = values.get("embedding_dimension", values.get("word_embedding_dimension", hidden_size))
-    if size != hidden_size:
+    for key in ("embedding_dimension", "word_embedding_dimension"):
+        size = json_field(values, key, int, path)
+        if size not in (None, hidden_size):
+            raise ValueError(
+                f"{path}: {key} is {size}, but the model has {hidden_size} numbers; they do not "
+                "belong together."
+            )
+    switches = {key: json_field(values, key, bool, path) for key in SWITCHES}
+    names = [SWITCHES[key] for key, is_on in switches.items() if is_on] or ["mean"]
+    named = values.get("pooling_mode", names)
+    names = [named] if isinstance(named, str) else named
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(
-            f"{path}: the pooling expects {size} numbers, but the model has {hidden_size}; they "
-            f"do not belong together."
+            f"{path}: pooling_mode is {named!r}, expected one name or a list of names."
         )
-    if (named := values.get("pooling_mode")) is not None:
-        names = [named] if isinstance(named, str) else list(named)
-        names = [name.removesuffix("_tokens") for name in names]
-    else:
-        names = [name for key, name in SWITCHES.items() if values.get(key)] or ["mean"]
+    names = [name.removesuffix("_tokens") for name in names]
     try:
         EmbeddingConfig(pooling=tuple(names))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return tuple(names), values.get("include_prompt", True) is not False
+        raise ValueError(f"{path}: pooling_mode: {error}") from None
+    return tuple(names), json_field(values, "include_prompt", bool, path) is not False
 
 
 def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
     path = folder / "config.json"
     values = read_json(path)
     act = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if act not in ACTIVATIONS:
+    if not isinstance(act, str) or act not in ACTIVATIONS:
         raise ValueError(
             f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
         )
@@ -243,18 +266,17 @@ def _read_dense(folder: pathlib.Path, index: int) -> tuple[DenseStep, Weights]:
         ("module_output_name", "sentence_embedding"),
         ("use_residual", False),
     ):
-        if values.get(key, expected) not in (expected, None):
-            raise ValueError(
-                f"{path}: {key} is {values[key]!r}, expected {expected!r}, the only one that "
-                f"bert_tf supports."
-            )
-    sizes = [json_field(values, key, int, path) for key in ("in_features", "out_features")]
-    if None in sizes:
-        raise ValueError(f"{path} has no in_features and out_features.")
+        expect(values, path, nullable=key == "module_output_name", **{key: expected})
+    sizes = {key: json_field(values, key, int, path) for key in ("in_features", "out_features")}
+    for key, size in sizes.items():
+        if size is None or size < 1:
+            shown = "missing" if size is None else size
+            raise ValueError(f"{path}: {key} is {shown}, expected a number above 0.")
     step = DenseStep(
-        int(sizes[0] or 0), int(sizes[1] or 0), values.get("bias", True) is not False,
-        ACTIVATIONS[act],
-    )  # fmt: skip
+        **sizes,
+        use_bias=json_field(values, "bias", bool, path) is not False,
+        activation=ACTIVATIONS[act],
+    )
     file = next(
         (folder / name for name in ("model.safetensors", "pytorch_model.bin")
          if (folder / name).is_file()),
@@ -281,13 +303,12 @@ def _max_seq_length(
     folder: pathlib.Path, sizes: dict[str, Any], path: pathlib.Path, longest_row: int
 ) -> int:
     """Returns the maximum length of texts: stated, else the tokenizer's, else the model's."""
-    length = json_field(sizes, "max_seq_length", int, path)
+    length = json_field(sizes, "max_seq_length", int, path, nullable=True)
+    if length is not None and length < 1:
+        raise ValueError(f"{path}: max_seq_length is {length}, expected at least 1.")
     if length is None:
-        tokenizer = folder / "tokenizer_config.json"
-        # transformers writes 1e30 for a tokenizer without a limit.
-        stated = read_json(tokenizer).get("model_max_length") if tokenizer.is_file() else None
-        length = int(stated) if isinstance(stated, int | float) and stated > 0 else longest_row
-    return min(length, longest_row)
+        length = model_max_length(folder)
+    return longest_row if length is None else min(length, longest_row)
 
 
 def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:

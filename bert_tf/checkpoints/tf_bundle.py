@@ -5,6 +5,7 @@ cover a few unused bytes of the index and bytes after the last tensor: a damaged
 either refused or gives the values that were written.
 """
 
+import glob
 import pathlib
 import re
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.bounded_files import check_regular, read_text
 from bert_tf.run_record import recorded
 
 STEP = re.compile(r"-\d+$")
@@ -25,6 +27,7 @@ def read_bundle(prefix: str, *names: str) -> dict[str, np.ndarray]:
     Raises:
       ValueError: if it is no readable checkpoint.
     """
+    _check_files(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         return {
@@ -41,10 +44,19 @@ def bundle_names(prefix: str) -> list[str]:
     Raises:
       ValueError: if it is no readable checkpoint.
     """
+    _check_files(prefix)
     try:
         return [name for name, _ in tf.train.list_variables(prefix)]
     except READING_ERRORS as error:
         raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
+
+
+def _check_files(prefix: str) -> None:
+    """Raises ValueError if a file of a checkpoint is a pipe or a device."""
+    path = pathlib.Path(prefix)
+    for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
+        if file.name.removeprefix(path.name).startswith((".index", ".data-")):
+            check_regular(file)
 
 
 def host_copies(variables: Mapping[str, Any]) -> dict[str, tf.Tensor]:
@@ -90,13 +102,13 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
     prefixes = sorted(str(file).removesuffix(".index") for file in files)
     best = path / "best_checkpoint.json"
     if best.is_file() and recorded(str(path), "use_best_checkpoint") != "false":
-        named = re.search(r'"step": (\d+)', best.read_text(errors="replace"))
+        named = re.search(r'"step": (\d+)', read_text(best, errors="replace"))
         chosen = str(path / f"model.ckpt-{named[1]}") if named else ""
         if chosen in prefixes:  # It may have been copied without.
             return chosen
     state = path / "checkpoint"
     if state.is_file():
-        named = re.match(r'model_checkpoint_path: "(.*)"', state.read_text(errors="replace"))
+        named = re.match(r'model_checkpoint_path: "(.*)"', read_text(state, errors="replace"))
         newest = str(path / pathlib.PurePath(named[1]).name) if named else ""
         if newest in prefixes:
             return newest

@@ -10,11 +10,12 @@ each other, or the vocabulary, are an error.
 """
 
 import dataclasses
+import json
 import pathlib
 import re
 from typing import Any, TypeVar
 
-from bert_tf.config import ModelConfig
+from bert_tf.config import UNLIMITED, ModelConfig
 from bert_tf.files import json_field, read_json, write_json
 from bert_tf.text.bpe_vocab import (
     MERGES_FILE,
@@ -92,13 +93,13 @@ class TokenizerFiles:
 
 
 def read_tokenizer(
-    folder: pathlib.Path, num_rows: int, stated: bool | None = None
+    folder: pathlib.Path, num_rows: int | None, stated: bool | None = None
 ) -> TokenizerFiles:
     """Reads the tokenizer's files of a folder.
 
     Args:
       folder: may lack any of the files.
-      num_rows: rows of the word table; a shorter vocabulary is filled up.
+      num_rows: rows of the word table; a shorter vocabulary is filled up. None: there is no model.
       stated: the casing that the model's own configuration states, if it does.
 
     Raises:
@@ -114,14 +115,14 @@ def read_tokenizer(
     if (path := folder / "tokenizer_config.json").exists():
         values = read_json(path)
         _refuse_other_tokenizers(values, path)
+        _merge_added(added, _added_in_config(values, path), path)
         if (casing := json_field(values, "do_lower_case", bool, path)) is not None:
             casings["tokenizer_config.json"] = casing
     if (path := folder / "tokenizer.json").exists():
-        vocabs["tokenizer.json"], casings["tokenizer.json"], added = _read_tokenizer_json(path)
+        vocabs["tokenizer.json"], casings["tokenizer.json"], found = _read_tokenizer_json(path)
+        _merge_added(added, found, path)
     if (path := folder / "added_tokens.json").exists():
-        added |= {
-            name: json_field({"id": i}, "id", int, path) for name, i in read_json(path).items()
-        }
+        _merge_added(added, read_json(path), path)
     if len(set(casings.values())) > 1:
         raise ValueError(
             f"{folder}: the files state different casings: {casings}; correct one of them."
@@ -135,9 +136,11 @@ def read_tokenizer(
     if not vocabs:
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return TokenizerFiles(None, stated, stated, note)
-    vocab, added_notes = _with_added(next(iter(vocabs.values())), added)
+    base = next(iter(vocabs.values()))
+    lower = check_casing(base, stated, str(folder))
+    most = len(base) + len(added) if num_rows is None else num_rows
+    vocab, added_notes = _with_added(base, added, most, lower, str(folder))
     vocab, notes = fill_up(vocab, num_rows, str(folder))
-    lower = check_casing(vocab, stated, str(folder))
     if stated is None:
         kind = "uncased" if lower else "cased"
         notes += (f"The files do not state the casing; by its pieces the vocabulary is {kind}.",)
@@ -152,7 +155,7 @@ def _has_byte_bpe(folder: pathlib.Path) -> bool:
     return (model or {}).get("type") == "BPE"
 
 
-def _read_byte_bpe(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
+def _read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles:
     """Reads a byte BPE tokenizer; if both forms of files exist, they must agree.
 
     Raises:
@@ -173,7 +176,7 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int) -> TokenizerFiles:
         )
     path = folder / "tokenizer_config.json"
     values = read_json(path) if path.exists() else {}
-    name = json_field(values, "tokenizer_class", str, path)
+    name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not BYTE_BPE_CLASSES.fullmatch(name):
         raise ValueError(f"{path}: tokenizer_class is {name}, but the vocabulary is byte BPE's.")
     found = [BpeVocab.read(path) for path in (folder / TOKENIZER_FILE, pair[0]) if path.exists()]
@@ -212,11 +215,21 @@ def _check_same(whole: BpeVocab, pair: BpeVocab, folder: pathlib.Path) -> None:
 
 
 def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None:
-    name = json_field(values, "tokenizer_class", str, path)
+    name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not WORDPIECE_CLASSES.fullmatch(name):
         raise ValueError(
             f"{path}: tokenizer_class is {name}; only BERT's WordPiece and RoBERTa's byte BPE are "
             "read."
+        )
+    lower = values.get("do_lower_case", True)
+    accents = values.get("strip_accents")
+    if accents is not None and accents != lower:
+        does = "lower-cased, but keeps its accents" if lower else "cased, but loses its accents"
+        raise ValueError(
+            f"{path}: strip_accents is {accents!r} and do_lower_case {lower!r}: text is {does}. "
+            "bert_tf strips accents exactly where it lower-cases, so it would read other pieces "
+            "than the model was trained with. Use a cased model of the language, or one whose "
+            "strip_accents is null."
         )
     expected: dict[str, tuple[Any, ...]] = {
         "unk_token": (UNK,),
@@ -224,13 +237,12 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
         "pad_token": (PAD,),
         "cls_token": (CLS,),
         "mask_token": (MASK,),
-        "tokenize_chinese_chars": (True, None),
-        "do_basic_tokenize": (True, None),
+        "tokenize_chinese_chars": (True,),
+        "do_basic_tokenize": (True,),
         "never_split": (None, []),
-        "word_tokenizer_type": ("basic", None),
-        "subword_tokenizer_type": ("wordpiece", None),
-        "wordpieces_prefix": (CONTINUATION_PREFIX, None),
-        "strip_accents": (None, values.get("do_lower_case", True)),
+        "word_tokenizer_type": ("basic",),
+        "subword_tokenizer_type": ("wordpiece",),
+        "wordpieces_prefix": (CONTINUATION_PREFIX,),
     }
     for key, allowed in expected.items():
         value = values.get(key, allowed[0])
@@ -263,45 +275,155 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
         },
         path,
     )
+    _check_parts(values, normalizer, path)
     ids = json_field(model, "vocab", dict, path) or {}
-    if not ids or set(ids.values()) != set(range(len(ids))):
+    is_numbered = all(type(index) is int for index in ids.values())
+    if not ids or not is_numbered or set(ids.values()) != set(range(len(ids))):
         raise ValueError(f"{path}: the vocabulary's ids are not 0, 1, 2 ...")
-    added = {}
+    added: dict[str, int] = {}
     for token in json_field(values, "added_tokens", list, path) or []:
-        if not isinstance(token, dict) or not isinstance(token.get("id"), int):
-            raise ValueError(f"{path}: {token!r} is not an added token with an id.")
-        added[str(token.get("content"))] = token["id"]
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            raise ValueError(f"{path}: {token!r:.200} is not an added token with a content.")
+        _merge_added(added, {token["content"]: token.get("id")}, path)
     return Vocab(tuple(sorted(ids, key=ids.__getitem__))), lower, added
 
 
-def _with_added(vocab: Vocab, added: dict[str, int]) -> tuple[Vocab, tuple[str, ...]]:
+def _check_parts(values: dict[str, Any], normalizer: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError for parts of a tokenizer.json that BERT's WordPiece does not have."""
+    if json_field(normalizer, "clean_text", bool, path) is False:
+        raise ValueError(f"{path}: clean_text is false, expected true, which bert_tf always does.")
+    kinds = {"pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+    expected = {
+        "pre_tokenizer": ("BertPreTokenizer",),
+        "post_processor": ("TemplateProcessing", "BertProcessing"),
+    }
+    for part, inner in kinds.items():
+        if part not in values:
+            continue
+        value = json_field(values, part, dict, path)
+        steps = value.get(inner) if value.get("type") == "Sequence" else [value]
+        is_known = isinstance(steps, list) and len(steps) == 1 and isinstance(steps[0], dict)
+        if not is_known or steps[0].get("type") not in expected[part]:
+            raise ValueError(
+                f"{path}: {part} is {json.dumps(value)[:200]}, expected "
+                f"{' or '.join(expected[part])}."
+            )
+    _check_template(values.get("post_processor") or {}, path)
+
+
+def _check_template(processor: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError if special tokens are put elsewhere than in [CLS] A [SEP] B [SEP]."""
+    if processor.get("type") != "TemplateProcessing":
+        return
+    expected = template_processing((CLS, 0), (SEP, 0))
+    for form in ("single", "pair"):
+        if processor.get(form) != expected[form]:
+            raise ValueError(
+                f"{path}: post_processor has {json.dumps(processor.get(form))[:300]} as {form}, "
+                "expected [CLS] A [SEP] and, of a pair, B [SEP] with types 1."
+            )
+
+
+def _added_in_config(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
+    """Returns the ids of the added tokens in a tokenizer_config.json, which has them by id."""
+    added = {}
+    for index, token in (json_field(values, "added_tokens_decoder", dict, path) or {}).items():
+        content = token.get("content") if isinstance(token, dict) else None
+        if not isinstance(content, str):
+            raise ValueError(
+                f"{path}: added_tokens_decoder has {token!r:.200} for {index}, expected a token "
+                "with a content."
+            )
+        added[content] = int(index) if index.isdecimal() else index
+    return added
+
+
+def _merge_added(known: dict[str, int], found: dict[str, Any], path: pathlib.Path) -> None:
+    """Adds added tokens to those that other files have.
+
+    Raises:
+      ValueError: if an id is no number from 0 on, or a token has two ids.
+    """
+    for token, index in found.items():
+        if type(index) is not int or index < 0:
+            raise ValueError(
+                f"{path}: the added token {token!r} has the id {index!r}, expected a number from 0 "
+                "on."
+            )
+        if known.setdefault(token, index) != index:
+            raise ValueError(
+                f"{path}: the added token {token!r} has the id {index}, and {known[token]} "
+                "elsewhere; expected one."
+            )
+
+
+def _with_added(
+    vocab: Vocab, added: dict[str, int], num_rows: int, lower: bool, source: str
+) -> tuple[Vocab, tuple[str, ...]]:
     """Appends Hugging Face's added tokens, whose rows follow the vocabulary's.
 
-    In Hugging Face's tokenizers they are found anywhere in a text; here they are ordinary pieces.
+    Args:
+      vocab: without them.
+      added: their ids; those of the vocabulary's special tokens may be among them.
+      num_rows: rows of the word table.
+      lower: whether texts are lower-cased.
+      source: the folder, for messages.
+
+    Returns:
+      The vocabulary, in which ids between the added ones are named by their row; and notes.
+
+    Raises:
+      ValueError: if two tokens have one id, an id is beyond the table, or a token would never be
+        found in a text.
     """
-    names = {index: token for token, index in added.items() if token not in vocab.ids}
-    tokens: list[str] = []
-    while (token := names.get(len(vocab) + len(tokens))) and token == token.strip():
-        tokens.append(token)
-    if not tokens:
+    tokens = list(vocab.tokens)
+    words: list[str] = []
+    for token, index in sorted(added.items(), key=lambda pair: pair[1]):
+        if index >= num_rows:
+            raise ValueError(
+                f"{source}: the added token {token!r} has the id {index}, but there are "
+                f"{num_rows} rows; resize the table, or remove the token."
+            )
+        tokens += (f"[row{row}]" for row in range(len(tokens), index))
+        if index == len(tokens):
+            tokens.append(token)
+        if tokens[index] != token or vocab.ids.get(token, index) != index:
+            raise ValueError(
+                f"{source}: the added token {token!r} has the id {index}, but {tokens[index]!r} "
+                "has it, too; expected one id each."
+            )
+        if token not in SPECIAL_TOKENS:
+            words.append(token)
+    # Hugging Face finds them anywhere in a text, before it is split into words.
+    lost = [
+        token
+        for token in words
+        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS
+    ]
+    if lost:
+        raise ValueError(
+            f"{source}: {len(lost)} added tokens are more than one word to WordPiece, so bert_tf "
+            f"would read them as other pieces: {', '.join(map(repr, lost[:5]))}. If your texts "
+            f"have none of them, remove them from added_tokens.json, from added_tokens in "
+            f"{TOKENIZER_FILE} and from added_tokens_decoder in tokenizer_config.json; the weights "
+            "stay as they are."
+        )
+    if not words:
         return vocab, ()
-    words = [t for t in tokens if len(split_words(t, False)) == 1]
-    note = f"{len(tokens)} added tokens became pieces, found only as whole words: {words[:5]}"
-    lost = [token for token in tokens if token not in words]
-    note += (
-        f"; never found in a text, because they are longer than a word: {lost[:5]}."
-        if lost
-        else "."
-    )
-    return Vocab((*vocab.tokens, *tokens)), (note,)
+    note = f"{len(words)} added tokens became pieces, found only as whole words: {words[:5]}."
+    return Vocab(tuple(tokens)), (note,)
 
 
-def fill_up(vocab: AnyT, num_rows: int, source: str) -> tuple[AnyT, tuple[str, ...]]:
+def fill_up(vocab: AnyT, num_rows: int | None, source: str) -> tuple[AnyT, tuple[str, ...]]:
     """Names the extra rows of a table beyond its vocabulary (some are padded to a multiple of 8).
+
+    Without a table, `num_rows` None, nothing changes.
 
     Raises:
       ValueError: if the vocabulary is longer than the table.
     """
+    if num_rows is None:
+        return vocab, ()
     missing = num_rows - len(vocab)
     if missing < 0:
         raise ValueError(
@@ -345,6 +467,24 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     return stated
 
 
+def model_max_length(folder: pathlib.Path) -> int | None:
+    """Returns the maximum length of a row that tokenizer_config.json states; None: no limit.
+
+    transformers writes 1e30 for a tokenizer without a limit.
+
+    Raises:
+      ValueError: if it is not a number above 0.
+    """
+    path = folder / "tokenizer_config.json"
+    length = read_json(path).get("model_max_length") if path.is_file() else None
+    if length is None:
+        return None
+    is_number = isinstance(length, int | float) and not isinstance(length, bool)
+    if not is_number or not length > 0:
+        raise ValueError(f"{path}: model_max_length is {length!r}, expected a number above 0.")
+    return int(length) if length < UNLIMITED else None
+
+
 def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:
     """Returns the class that the config.json of a keras-hub preset names, of `KERAS_HUB_SIZES`.
 
@@ -353,7 +493,9 @@ def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:
     """
     name = values.get("class_name")
     if name not in tuple(KERAS_HUB_SIZES):
-        raise ValueError(f"{path}: a {name}, expected a BertBackbone or an ElectraBackbone.")
+        raise ValueError(
+            f"{path}: class_name is {name!r}, expected 'BertBackbone' or 'ElectraBackbone'."
+        )
     return str(name)
 
 

@@ -63,8 +63,10 @@ OLD_PROTOCOL = 1001
 GIT_LFS_START = b"version https://git-lfs"
 HOW_TO_CONVERT = (
     "Expected a file written by torch.save(model.state_dict(), path). If you "
-    "trust its source, load the model where torch is installed and save it with "
-    "model.save_pretrained(folder, safe_serialization=True) or with safetensors.torch.save_file."
+    "trust its source, convert it where torch is installed: "
+    "safetensors.torch.save_file({name: value.clone() for name, value in torch.load(path, "
+    "weights_only=True).items()}, 'model.safetensors'), or load the model in transformers and call "
+    "model.save_pretrained(folder, safe_serialization=True)."
 )
 # A damaged file may hold names of megabytes.
 MAX_REASON_LENGTH = 500

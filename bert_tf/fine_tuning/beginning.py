@@ -12,6 +12,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint, without_task_heads
 from bert_tf.checkpoints.google import read_labels
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.config import ModelConfig, TrainingConfig
+from bert_tf.fine_tuning.label_order import check_names, label_order, with_labels
 from bert_tf.fine_tuning.program import Configs, Program, has_own_weights
 from bert_tf.run_record import check_seeds
 from bert_tf.text.kinds import check_kind, read_vocabulary_in, with_vocabulary
@@ -79,9 +80,20 @@ def begin(configs: Configs, program: Program) -> Beginning:
     return Beginning(start.config, vocab, start.labels, max(1, start.num_labels), start)
 
 
-def check_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConfig) -> None:
-    """Raises ValueError if the head has other labels than the task."""
+def fit_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConfig) -> Beginning:
+    """Returns the weights with the rows of the head in the order of the task's labels.
+
+    Raises:
+      ValueError: if the head has other labels than the task, or nobody knows their order.
+    """
     expected = max(1, len(labels))
+    if begin.weights is not None and begin.labels and labels:
+        order = label_order(begin.labels, labels)
+        if order is not None:
+            weights = with_labels(begin.weights, labels, order)
+            return begin._replace(labels=labels, weights=weights)
+    if begin.weights is not None and begin.num_labels == expected:
+        check_names(begin.weights, labels, "init_checkpoint")
     is_other = begin.labels and begin.labels != labels
     if begin.num_labels and (is_other or begin.num_labels != expected):
         source, remedy = training.init_checkpoint, "Give --new_head to start with a new one."
@@ -92,3 +104,4 @@ def check_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConf
             f"{source} has a head with {begin.num_labels} labels{named}, but the task has "
             f"{len(labels)} {list(labels)[:10]}. {remedy}"
         )
+    return begin

@@ -9,6 +9,7 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.label_order import spelled_as
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
@@ -169,7 +170,9 @@ class Classifier(Program):
         if self.glue:
             return self.glue.labels
         if "train" not in splits and labels:
-            return labels
+            is_several = self.kind == "several"
+            labelled = [one for split in splits.values() for one in split if one.label]
+            return spelled_as(labels, label_names(labelled, is_several) if labelled else ())
         source = splits.get("train") or next(iter(splits.values()))
         found = label_names(source, self.kind == "several")
         if "train" in splits and self.kind == "class":

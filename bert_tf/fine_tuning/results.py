@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.bounded_files import read_text
 from bert_tf.files import atomic_write
 from bert_tf.run_record import is_same_path, recorded
 
@@ -46,7 +47,7 @@ def _judged(path: pathlib.Path) -> str | None:
     """Returns the file that these results are for, "" if unknown; None without results."""
     if not path.exists():
         return None
-    first = path.read_text(encoding="utf8").partition("\n")[0]
+    first = read_text(path).partition("\n")[0]
     return first.removeprefix(_JUDGED) if first.startswith(_JUDGED) else ""
 
 

@@ -18,13 +18,14 @@ from absl import logging
 from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.data.rows import length_buckets
-from bert_tf.fine_tuning.beginning import begin, check_head
+from bert_tf.fine_tuning.beginning import begin, fit_head
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.run_record import check_same_run, only_training, write_run_record
 from bert_tf.text.tokenization import make_tokenizer
+from bert_tf.text.typed_tokens import CountingTokenizer
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
 from bert_tf.training.fine_tuner import FineTuner, Outputs
@@ -104,12 +105,13 @@ class Run:
     def prepare(self, strategy: Any) -> tuple[FineTuner, Examples]:
         """Reads the examples and builds model, optimizer and trainer."""
         start = self.start
-        tokenizer = make_tokenizer(start.vocab, start.config.do_lower_case)
+        tokenizer = CountingTokenizer(make_tokenizer(start.vocab, start.config.do_lower_case))
         labels = start.labels
         if start.num_labels > 1 and not labels and not self.configs.training.do_train:
             labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.
         examples = self.program.read(tokenizer, labels)
-        check_head(start, examples.labels, self.configs.training)
+        tokenizer.typed.log()
+        start = self.start = fit_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         training = choose_precision(self.configs.training, strategy)
         self.configs = self.configs._replace(training=training)

@@ -17,6 +17,7 @@ from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, 
 from bert_tf.data.row_batches import evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets
 from bert_tf.files import atomic_write, cache_folder
+from bert_tf.fine_tuning.label_order import check_names, label_order
 from bert_tf.fine_tuning.program import Configs
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.distribution import any_worker, is_chief
@@ -44,14 +45,16 @@ def check_labels(
     Raises:
       ValueError: if they are not the same labels, or of another kind.
     """
-    theirs, count = teacher.labels or labels, max(1, len(labels))
-    if (kind, teacher.num_labels, sorted(theirs)) != (own_kind, count, sorted(labels)):
+    count = max(1, len(labels))
+    order = label_order(teacher.labels or labels, labels)
+    if order is None or (kind, teacher.num_labels) != (own_kind, count):
         raise ValueError(
             f"--teacher={teacher.source} has a head of {teacher.num_labels} labels "
             f"{list(teacher.labels)[:10]} of kind {kind}, the task has {len(labels)} "
             f"{list(labels)[:10]} of kind {own_kind}: it must be a model of the same task."
         )
-    return [theirs.index(label) for label in labels] or [0]
+    check_names(teacher, labels, "teacher")
+    return order or [0]
 
 
 def teacher_outputs(

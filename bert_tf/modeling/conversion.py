@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from bert_tf.checkpoints.formats import (
 )
 from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.config import ModelConfig
+from bert_tf.files import place_for
 from bert_tf.modeling import models
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.printable import escaped, show
@@ -39,8 +41,12 @@ def convert(
     vocab_file: str,
     added_words_file: str,
     do_lower_case: bool | None = None,
+    complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
 ) -> Checkpoint:
     """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
+
+    The folder appears when all of it is written and compared; for `complete` see
+    `write_checkpoint`.
 
     Of ELECTRA's towers `tower` is converted; "": both if the form holds both in one file, else the
     discriminator. `do_lower_case` is the casing where the files state none; None: that of the
@@ -53,6 +59,7 @@ def convert(
       ValueError: if it cannot be read, or cannot be written in that format.
     """
     output = str(pathlib.Path(output).expanduser())  # A shell leaves --output=~/x as it is.
+    place_for(output)  # Refused before a large model is read.
     source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
     check_tower(source, tower)
     source.check(starts_of_names(may_ignore))
@@ -70,9 +77,14 @@ def convert(
         is_second = (form, head) == ("keras_hub", "masked_lm") and "classifier" in checkpoint.heads
         where = " beside a classifier" if is_second else ""
         show(f"left out: {head}: {form} has no such head{where}")
-    written = write_checkpoint(checkpoint, output, form)
-    show(f"read back: {len(written.weights)} weights, the same to the bit")
-    show(compare_outputs(checkpoint, written, form))
+
+    def compare(inner: pathlib.Path, written: Checkpoint) -> None:
+        show(f"read back: {len(written.weights)} weights, the same to the bit")
+        show(compare_outputs(checkpoint, written, form))
+        if complete:
+            complete(inner, written)
+
+    written = write_checkpoint(checkpoint, output, form, compare)
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
     show(f"wrote {escaped(output)}: {escaped(', '.join(names))}")
     return written

@@ -56,6 +56,8 @@ class BertEmbedder(FromPretrained, keras.Model):
     Reference: Reimers and Gurevych 2019, "Sentence-BERT".
     """
 
+    reads_pooler = False
+
     def __init__(
         self,
         config: ModelConfig,

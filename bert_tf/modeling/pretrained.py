@@ -33,6 +33,7 @@ class FromPretrained:
 
     config: ModelConfig
     tower = ""
+    reads_pooler = True  # Otherwise a checkpoint may lack the pooler, which then stays random.
     _flatten_layers: Any
     _aggregate_additional_loss: Any
 
@@ -150,13 +151,22 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     Raises:
       ValueError: with the names of weights that are missing or of the wrong shape.
     """
-    from bert_tf.checkpoints.checkpoint import listed, shape_differences, unnamed, with_transform
+    from bert_tf.checkpoints.checkpoint import (
+        HEADS,
+        listed,
+        shape_differences,
+        unnamed,
+        with_transform,
+    )
     from bert_tf.checkpoints.families import made_by_tasks
 
     variables = checkpoint_variables(model)
     weights = with_transform(checkpoint.weights, checkpoint.config)
     random = [name for name in variables if name not in weights]
-    missing = unnamed(random, (*may_miss, *made_by_tasks(checkpoint.config)))
+    free = [*may_miss, *made_by_tasks(checkpoint.config)]
+    if not model.reads_pooler:
+        free.append(HEADS["pooler"])
+    missing = unnamed(random, free)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     mismatched = shape_differences(weights, shapes)
     if missing or mismatched:

@@ -69,6 +69,11 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
 
     tower = "generator"
 
+    @property
+    def reads_pooler(self) -> bool:  # type: ignore[override]
+        """Whether an objective takes the pooled output."""
+        return any(part.needs_pooler for part in self.objectives)
+
     def __init__(
         self,
         config: ModelConfig,

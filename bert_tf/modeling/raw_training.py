@@ -27,6 +27,7 @@ from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.text.packing import INPUTS
+from bert_tf.text.typed_tokens import log_typed_tokens
 
 BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
@@ -178,6 +179,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
                 raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
             weights = self.weigh_classes(y, class_weight, sample_weight)
             examples = self.read_examples(x, y, weights)
+            log_typed_tokens(x, self.tokenizer.vocab)
             self.prepare_head(examples)
             seed = int(np.random.randint(2**31)) if shuffle else None
             data, steps = self.training_data(examples, size, seed, initial_epoch)

@@ -70,6 +70,7 @@ class BertSpanLabeler(FineTuned):
     head_name = "squad"
     has_pieces = True
     default_length = 384
+    reads_pooler = False
     others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.
 
     def __init__(

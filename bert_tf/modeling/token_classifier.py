@@ -54,6 +54,8 @@ class BertTokenClassifier(Labelled):
     has_pieces = True
     is_one_column = True
 
+    reads_pooler = False
+
     def __init__(
         self,
         config: ModelConfig,

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from absl import logging
 
+from bert_tf.bounded_files import check_keras_file
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
@@ -50,6 +51,7 @@ def serve_keras_file(path: pathlib.Path, kind: str = "", **options: Any) -> Serv
     Raises:
       ValueError: if it cannot be read, or lacks the tokenizer.
     """
+    check_keras_file(path)
     try:
         model = keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:

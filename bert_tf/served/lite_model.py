@@ -16,6 +16,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from bert_tf.bounded_files import check_regular, read_member
 from bert_tf.checkpoints.archives import UNPACKING_ERRORS
 from bert_tf.served.metadata import ROW_OUTPUTS, check_outputs, parse_metadata
 from bert_tf.text.kinds import VOCABULARY_FILES
@@ -24,6 +25,7 @@ from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 Arrays = dict[str, np.ndarray]
 TEXT_SIGNATURE = "text"
+CARD_NAME = "bert_tf.json"
 CHECKSUM_NAME = "model.crc32c"  # In the archive.
 
 
@@ -43,16 +45,17 @@ class LiteModel:
     """
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
+        check_regular(path)
         try:
             with zipfile.ZipFile(path) as archive:
-                content = archive.read("bert_tf.json")
-                self.vocab = _read_vocab(archive)
+                content = read_member(archive, CARD_NAME, path)
+                self.card = parse_metadata(content, f"{path}: {CARD_NAME}")
+                self.vocab = _read_vocab(archive, path)
                 check_model_part(archive, path)
         except FileNotFoundError:
             raise
         except (*UNPACKING_ERRORS, KeyError, struct.error) as error:
             raise ValueError(f"{path} was not written by export.tflite: {error}.") from None
-        self.card = parse_metadata(content, f"{path}: bert_tf.json")
         if self.card.get("vocab_size", len(self.vocab)) != len(self.vocab):
             raise ValueError(
                 f"{path} holds a vocabulary of {len(self.vocab)}, but bert_tf.json says "
@@ -144,14 +147,16 @@ def check_model_part(archive: zipfile.ZipFile, path: str | os.PathLike) -> None:
     end = min(member.header_offset for member in archive.infolist())
     with pathlib.Path(path).open("rb") as file:
         found = model_checksum(file.read(end))
-    if found.encode() != archive.read(CHECKSUM_NAME).strip():
+    if found.encode() != read_member(archive, CHECKSUM_NAME, path).strip():
         raise ValueError("the model was changed after it was written, its checksum differs")
 
 
-def _read_vocab(archive: zipfile.ZipFile) -> AnyVocab:
+def _read_vocab(archive: zipfile.ZipFile, path: str | os.PathLike) -> AnyVocab:
     name = next((n for n in VOCABULARY_FILES if n in archive.namelist()), VOCABULARY_FILES[0])
     with tempfile.TemporaryDirectory() as folder:
-        return read_vocab(pathlib.Path(archive.extract(name, folder)))
+        file = pathlib.Path(folder, name)
+        file.write_bytes(read_member(archive, name, path))
+        return read_vocab(file)
 
 
 def _load_interpreter(

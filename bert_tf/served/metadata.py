@@ -1,10 +1,11 @@
 """Checks the metadata of exported models, bert_tf.json: files that anyone may have written."""
 
-import json
 import math
 import os
 from collections.abc import Sequence
 from typing import Any
+
+from bert_tf.bounded_files import parse_json
 
 Metadata = dict[str, Any]
 
@@ -53,11 +54,7 @@ def parse_metadata(content: bytes, source: str | os.PathLike) -> Metadata:
     Raises:
       ValueError: if it is not JSON, or a field has another type or range than exports write.
     """
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source} is not JSON: {error}.") from None
-    return check_metadata(values, source)
+    return check_metadata(parse_json(content, source), source)
 
 
 def check_metadata(values: Any, source: str | os.PathLike) -> Metadata:

@@ -321,12 +321,6 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     return length
 
 
-def is_multiple_choice(folder: str) -> bool:
-    """True for the folder of a run that learned to choose: it scores pairs, one number each."""
-    record = pathlib.Path(folder, "run.flags")
-    return record.exists() and "# ChoiceConfig" in record.read_text(encoding="utf8").splitlines()
-
-
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns what the run says of requests, as options of the class that serves the kind."""
     options: dict[str, Any] = {}
@@ -335,7 +329,7 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
     if kind in ("classifier", "multi_label", "regression"):
         task = recorded(folder, "task_name")
         second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
-        options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
+        options["texts"] = PAIR if second or checkpoint.is_multiple_choice else SINGLE
         options["keep_tail"] = recorded(folder, "long_texts") == "tail"
         if recorded(folder, "long_texts") == "windows":
             logging.warning("%s", WINDOWS_LOST)

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+from bert_tf.bounded_files import read_bytes
 from bert_tf.data.checksums import file_crc
 from bert_tf.files import read_json, write_json
 from bert_tf.served.metadata import TEXT_OUTPUTS, Metadata, check_outputs, parse_metadata
@@ -38,7 +39,7 @@ def read_card(folder: pathlib.Path) -> Metadata:
     path = folder / "assets.extra" / CARD_NAME
     if not path.is_file():
         raise ValueError(f"{folder} has no assets.extra/{CARD_NAME}; export it again.")
-    return parse_metadata(path.read_bytes(), path)
+    return parse_metadata(read_bytes(path), path)
 
 
 def write_checksums(folder: pathlib.Path) -> None:

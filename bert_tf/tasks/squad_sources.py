@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.files import read_json
+from bert_tf.files import read_json_data
 
 TFDS = "tfds:"
 
@@ -21,7 +21,7 @@ def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
     if str(path).startswith(TFDS):
         yield from _tfds_paragraphs(str(path).removeprefix(TFDS))
         return
-    for number, article in enumerate(field(read_json(path), "data", list, str(path))):
+    for number, article in enumerate(field(read_json_data(path), "data", list, str(path))):
         where = f"{path}, data[{number}]"
         for index, paragraph in enumerate(field(article, "paragraphs", list, where)):
             yield paragraph, f"{where}.paragraphs[{index}]"

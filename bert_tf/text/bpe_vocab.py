@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.files import atomic_write, read_json
+from bert_tf import bounded_files
+from bert_tf.files import atomic_write, json_field, read_json
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
 from bert_tf.text.vocab import Pieces
 
@@ -192,7 +193,7 @@ def _in_id_order(path: pathlib.Path, ids: Mapping[str, int]) -> tuple[str, ...]:
     """
     tokens: dict[int, str] = {}
     for token, index in ids.items():
-        if not isinstance(index, int):
+        if type(index) is not int:
             raise ValueError(f"{path}: received {index!r} for {token!r}, expected a whole number.")
         if index in tokens:
             raise ValueError(
@@ -215,7 +216,9 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
             f"{merges_path}: not found; byte-level BPE needs it beside {path.name} (or a "
             f"{TOKENIZER_FILE}, which holds both)."
         )
-    lines = merges_path.read_bytes().decode("utf-8").replace("\r\n", "\n").split("\n")
+    content = bounded_files.read_bytes(merges_path)
+    bounded_files.check_lines(content, merges_path)
+    lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
     merges = [
         _read_merge(f"{merges_path}, line {number}", line)
         for number, line in enumerate(lines, start=1)
@@ -227,14 +230,15 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
         AddedToken(content, lstrip=content == names["mask"], normalized=content != names["mask"])
         for content in dict.fromkeys(names.values())
     )
-    config = _companion(path.parent, "tokenizer_config.json")
+    config_path = path.with_name("tokenizer_config.json")
+    config = _companion(path.parent, config_path.name)
     return _build(
         path,
         tokens=_in_id_order(path, ids),
         merges=merges,
         added_tokens=added,
-        add_prefix_space=bool(config.get("add_prefix_space", False)),
-        trim_offsets=bool(config.get("trim_offsets", True)),
+        add_prefix_space=json_field(config, "add_prefix_space", bool, config_path) is True,
+        trim_offsets=json_field(config, "trim_offsets", bool, config_path) is not False,
         **names,
     )
 
@@ -249,6 +253,8 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
     ids = dict(model["vocab"])
     added = []
     for token in content.get("added_tokens") or ():
+        for flag in ("single_word", "special", "lstrip", "rstrip", "normalized"):
+            json_field(token, flag, bool, path)
         if token.get("single_word"):
             raise _unsupported(path, "added token", token, "tokens with single_word false")
         if ids.setdefault(token["content"], token["id"]) != token["id"]:
@@ -265,7 +271,7 @@ def _from_tokenizer_json(path: pathlib.Path, content: dict[str, Any]) -> BpeVoca
         tokens=_in_id_order(path, ids),
         merges=[_read_merge(path, merge) for merge in model["merges"]],
         added_tokens=tuple(added),
-        add_prefix_space=bool(pre_tokenizer.get("add_prefix_space", True)),
+        add_prefix_space=json_field(pre_tokenizer, "add_prefix_space", bool, path) is not False,
         normalizer=normalizer,
         **packing,
         **_special_names(path.parent, {token.content for token in added}, found),

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.text.packing import num_special_tokens, pack, pad_batch
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.packing import num_special_tokens, pack, pack_pair, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 
 
@@ -38,7 +39,9 @@ class TextTokenizer:
           text: a text, or B of them.
           pair: the second text of the pair, or B of them; an empty one counts as none.
           max_length: maximum length of a row, including special tokens: a text is cut at its end,
-            of a pair the longer text. None: no limit.
+            of a pair the longer text. Where both texts are cut and the number of tokens is odd,
+            byte-level BPE leaves the longer text one more, as Hugging Face's `longest_first` does,
+            and WordPiece the first, as google-research/bert does. None: no limit.
 
         Returns:
           `input_word_ids`, `input_mask`, `input_type_ids`, int32: [T] of a text, [B, T] of several,
@@ -64,7 +67,10 @@ class TextTokenizer:
         for first, second in zip(firsts, seconds, strict=True):
             pieces = self.tokenizer.encode(first), self.tokenizer.encode(second) if second else []
             longest = sum(map(len, pieces)) + num_special_tokens(True, self.vocab.num_separators)
-            rows.append(pack(self.vocab, *pieces, longest if max_length is None else max_length))
+            length = longest if max_length is None else max_length
+            # Only where both texts of a pair are cut do the two differ.
+            is_pair = bool(pieces[1]) and isinstance(self.vocab, BpeVocab)
+            rows.append((pack_pair if is_pair else pack)(self.vocab, *pieces, length))
         batch = pad_batch(rows, self.vocab.pad_id)
         return {name: values[0] for name, values in batch.items()} if is_one else batch
 

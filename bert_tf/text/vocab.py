@@ -4,11 +4,11 @@ import collections
 import dataclasses
 import functools
 import os
-import pathlib
 from typing import ClassVar
 
 import numpy as np
 
+from bert_tf import bounded_files
 from bert_tf.files import atomic_write
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -90,7 +90,9 @@ class Vocab(Pieces):
           ValueError: as the class; the message names the file and the line.
         """
         try:
-            text = pathlib.Path(path).read_bytes().decode("utf-8")
+            content = bounded_files.read_bytes(path)
+            bounded_files.check_lines(content, path)
+            text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}: not UTF-8 ({error}); expected a vocab.txt with one piece per line."

@@ -275,7 +275,7 @@ def test_folders_that_cannot_be_computed_are_refused(tmp_path):
     (path / "modules.json").write_text(json.dumps(modules))
     assert "my_code.Pooling" in refusal()
     (path / "modules.json").write_text("{")
-    assert "modules.json is damaged" in refusal()
+    assert "modules.json" in refusal()
 
 
 ORACLE = """

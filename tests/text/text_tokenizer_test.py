@@ -1,5 +1,6 @@
 """`bert_tf.load_tokenizer`: rows against Hugging Face's, from every folder that has a tokenizer."""
 
+import itertools
 import json
 import lzma
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import tokenizers
 
 import bert_tf
 from bert_tf.config import ModelConfig
@@ -32,6 +34,20 @@ def test_roberta_rows_are_hugging_faces():
         made = tokenizer(row["text"], row.get("pair"), row.get("max_length"))
         assert made["input_word_ids"].tolist() == row["plain"]["ids"], row["text"]
         assert made["input_mask"].all() and not made["input_type_ids"].any()
+
+
+def test_pairs_of_byte_bpe_are_cut_as_by_hugging_face(tmp_path):
+    vocab = tiny_bpe_vocab()
+    vocab.write(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ours = TextTokenizer(vocab, False)
+    for first, second, length in itertools.product(range(1, 9), range(1, 9), range(5, 16)):
+        pair = "x" * first, "y" * second
+        theirs.enable_truncation(length, strategy="longest_first")
+        expected = theirs.encode(*pair)
+        row = ours(*pair, max_length=length)
+        assert row["input_word_ids"].tolist() == expected.ids, (first, second, length)
+        assert row["input_type_ids"].tolist() == expected.type_ids
 
 
 def test_rows_of_several_texts_are_padded():

@@ -9,15 +9,21 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, same_fields, typed_refusal
-from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
+from bert_tf.checkpoints.families.family import (
+    Family,
+    architectures,
+    expect,
+    read_fields,
+    read_width,
+    task_classes,
+)
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, position_embedding_type="absolute")
-    if "ElectraForMultipleChoice" in (json_field(values, "architectures", list, path) or []):
+    if "ElectraForMultipleChoice" in architectures(values, path):
         expect(values, path, summary_type="first", summary_use_proj=True, summary_activation="gelu")
     # Its masked LM computes GELU whatever hidden_act says, and so does its head for sentences.
     head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
@@ -33,7 +39,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         head_act=head_act,
         pooler_act="gelu_exact",
     )
-    width = json_field(values, "embedding_size", int, path) or 128
+    width = read_width(values, path, 128)
     return dataclasses.replace(config, embedding_size=0 if width == config.hidden_size else width)
 
 

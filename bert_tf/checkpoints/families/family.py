@@ -9,6 +9,7 @@ from typing import Any
 from bert_tf.checkpoints.checkpoint import LABEL_HEADS, Weights
 from bert_tf.checkpoints.weight_names import Row
 from bert_tf.config import BIASES, ModelConfig
+from bert_tf.files import json_field
 
 # Names of transformers, which means the exact form by gelu alone.
 ACTIVATIONS = {
@@ -83,8 +84,9 @@ def read_fields(
     Raises:
       ValueError: naming the file and their field.
     """
-    if values.get("pad_token_id", 0) is None:  # for every family: the default
-        values = {name: value for name, value in values.items() if name != "pad_token_id"}
+    # No padding id: no family but RoBERTa, which reads it itself, computes with it.
+    if values.get("pad_token_id", 0) is None:
+        values = {**values, "pad_token_id": 0}
     ours = {**others, **{name: values[other] for name, other in names.items() if other in values}}
     act = names["hidden_act"]
     if act in values:
@@ -96,10 +98,14 @@ def read_fields(
     try:
         return ModelConfig.from_dict(ours)
     except (TypeError, ValueError) as error:
-        message = str(error)
-        for name, other in names.items():
-            message = re.sub(rf"\b{name}\b", other, message)
-        raise ValueError(f"{path}: {message}") from None
+        raise ValueError(f"{path}: {with_their_names(str(error), names)}") from None
+
+
+def with_their_names(message: str, names: Mapping[str, str]) -> str:
+    """Returns a message with the keys of a file in place of our names; `names` has both."""
+    for name, other in names.items():
+        message = re.sub(rf"\b{name}\b", other, message)
+    return message
 
 
 def written_activation(value: str) -> str:
@@ -107,14 +113,52 @@ def written_activation(value: str) -> str:
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == value)
 
 
-def expect(values: dict[str, Any], path: pathlib.Path, **allowed: Any) -> None:
-    """Raises ValueError unless each of these fields, if it is there, has this value."""
+def expect(
+    values: dict[str, Any], path: pathlib.Path, *, nullable: bool = False, **allowed: Any
+) -> None:
+    """Raises ValueError unless each of these fields, if it is there, has this value.
+
+    Args:
+      values: the config.json.
+      path: of it, for messages.
+      nullable: whether null means the same as a missing field.
+      allowed: the value by the name of the field.
+    """
     for key, value in allowed.items():
-        if values.get(key) is not None and values[key] != value:
+        if key not in values or (nullable and values[key] is None):
+            continue
+        if values[key] != value:
+            shown = "null" if values[key] is None else repr(values[key])
             raise ValueError(
-                f"{path}: {key} is {values[key]!r}, expected {value!r}, the only one that bert_tf "
-                f"supports."
+                f"{path}: {key} is {shown}, expected {value!r}, the only one that bert_tf supports."
             )
+
+
+def architectures(values: dict[str, Any], path: pathlib.Path) -> list[str]:
+    """Returns the names of classes of transformers in a config.json; [] without them.
+
+    Raises:
+      ValueError: if they are not a list.
+    """
+    return json_field(values, "architectures", list, path, nullable=True) or []
+
+
+def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **options: bool) -> int:
+    """Returns the width of the embedding tables, `embedding_size`.
+
+    Args:
+      values: the config.json.
+      path: of it, for messages.
+      default: the width without the field.
+      options: see `json_field`.
+
+    Raises:
+      ValueError: if it is not a positive number.
+    """
+    width = json_field(values, "embedding_size", int, path, **options)
+    if width is not None and width < 1:
+        raise ValueError(f"{path}: embedding_size is {width}, expected at least 1.")
+    return default if width is None else width
 
 
 def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:

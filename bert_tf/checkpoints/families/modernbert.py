@@ -84,7 +84,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         head_act=ACTIVATIONS[head_act],
         head_transform=True,
     )
-    expect(values, path, head_dim=config.head_size)
+    expect(values, path, head_dim=config.head_size, nullable=True)
     return config
 
 
@@ -102,8 +102,8 @@ def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]
 
     transformers 5 writes them as rope_parameters.
     """
-    expect(values, path, rope_scaling={})
-    parameters = json_field(values, "rope_parameters", dict, path) or {}
+    expect(values, path, rope_scaling={}, nullable=True)
+    parameters = json_field(values, "rope_parameters", dict, path, nullable=True) or {}
     unknown = sorted(set(parameters) - {GLOBAL, LOCAL})
     if unknown:
         raise ValueError(
@@ -111,9 +111,16 @@ def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]
         )
     thetas = {}
     for kind, (field, default) in THETAS.items():
-        part = json_field(parameters, kind, dict, path) or {}
+        part = json_field(parameters, kind, dict, path, nullable=True) or {}
         expect(part, path, rope_type="default")
-        older, newer = values.get(field, default) or 0.0, part.get("rope_theta")
+        older = values.get(field, default)
+        if older is None and kind == LOCAL:
+            older = 0.0
+        newer = part.get("rope_theta")
+        if "rope_theta" in part and (isinstance(newer, bool) or not isinstance(newer, int | float)):
+            raise ValueError(
+                f"{path}: rope_theta is {newer!r} in rope_parameters for {kind}, expected a number."
+            )
         if newer is not None and field in values and newer != older:
             raise ValueError(
                 f"{path}: {field} is {older}, but rope_parameters has {newer} for {kind}; they "
@@ -131,10 +138,11 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     Raises:
       ValueError: if global layers do not come at equal distances from the first on.
     """
-    num_layers = json_field(values, "num_hidden_layers", int, path) or NUM_LAYERS
+    num_layers = json_field(values, "num_hidden_layers", int, path)
+    num_layers = NUM_LAYERS if num_layers is None else num_layers
     window = json_field(values, "local_attention", int, path)
     every = json_field(values, EVERY, int, path)
-    kinds = json_field(values, "layer_types", list, path)
+    kinds = json_field(values, "layer_types", list, path, nullable=True)
     if every is not None and every < 1:
         raise ValueError(f"{path}: {EVERY} is {every}, expected at least 1.")
     if kinds is not None:

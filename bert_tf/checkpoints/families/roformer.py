@@ -15,17 +15,22 @@ from bert_tf.checkpoints.families.bert import (
     same_fields,
     typed_refusal,
 )
-from bert_tf.checkpoints.families.family import Family, expect, read_fields
+from bert_tf.checkpoints.families.family import (
+    Family,
+    architectures,
+    expect,
+    read_fields,
+    read_width,
+)
 from bert_tf.checkpoints.weight_names import Row, dense, scores
 from bert_tf.config import ModelConfig
-from bert_tf.files import json_field
 
 THETA = 10000.0
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, rotary_value=False)
-    if "RoFormerForMultipleChoice" in (json_field(values, "architectures", list, path) or []):
+    if "RoFormerForMultipleChoice" in architectures(values, path):
         raise ValueError(
             f"{path}: RoFormerForMultipleChoice scores the last position of a row, padding or not; "
             f"bert_tf has no such head. Use the encoder and train a new head."
@@ -40,7 +45,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         position_type="rotary_interleaved",
         rotary_theta=THETA,
     )
-    width = json_field(values, "embedding_size", int, path) or config.hidden_size
+    width = read_width(values, path, config.hidden_size, nullable=True)
     width = 0 if width == config.hidden_size else width
     # The head for sentences has the activation of the layers.
     return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)

@@ -1,0 +1,160 @@
+"""Reads the small files of model folders and archives within limits on kind, size and memory.
+
+A model folder may come from anyone. Its files must be regular files, so that no pipe or device
+blocks the reader or never ends, and their sizes are checked before they are read or parsed.
+"""
+
+import json
+import os
+import pathlib
+import stat
+import zipfile
+from typing import Any
+
+# The largest file of a tokenizer that is in use has 35 MB.
+MAX_BYTES = 64 << 20
+# Parsed, each value takes about 100 bytes; the largest tokenizer in use has two million.
+MAX_JSON_VALUES = 4_000_000
+MAX_LINES = 4_000_000  # of a vocabulary
+# Of an archive: how many times as large its content may be. Vocabularies shrink to a fifth.
+MAX_RATIO = 20
+FREE_MEMBER_BYTES = 1 << 20  # which a member may have however well it is compressed
+FREE_ARCHIVE_BYTES = 64 << 20
+READ_BYTES = 1 << 20
+KERAS_CONFIGS = ("config.json", "metadata.json")
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Raises ValueError unless a path is a regular file or a link to one.
+
+    Raises:
+      OSError: if there is no such file.
+    """
+    _check_mode(path, pathlib.Path(path).stat().st_mode)
+
+
+def _check_mode(path: str | os.PathLike, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    kind = kinds.get(stat.S_IFMT(mode), "a device")
+    raise ValueError(f"{path} is {kind}; expected a regular file.")
+
+
+def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
+    """Reads a regular file of at most `most` bytes.
+
+    Raises:
+      ValueError: if it is larger, or not a regular file.
+      OSError: if there is no such file, or it cannot be read.
+    """
+    path = pathlib.Path(path).expanduser()
+    check_regular(path)  # Opening some devices has an effect.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123  (a descriptor)
+        status = os.fstat(descriptor)
+        _check_mode(path, status.st_mode)
+        size = status.st_size
+        parts = []
+        # Some files state no size, and others grow.
+        while size <= most and (part := file.read(READ_BYTES)):
+            parts.append(part)
+            size = max(size, sum(map(len, parts)))
+    if size > most:
+        raise ValueError(f"{path} has {size} bytes or more; expected at most {most}.")
+    return b"".join(parts)
+
+
+def read_text(path: str | os.PathLike, most: int = MAX_BYTES, errors: str = "strict") -> str:
+    """Reads a UTF-8 file; see `read_bytes` and `bytes.decode`.
+
+    Raises:
+      ValueError: see `read_bytes`, or if it is not UTF-8.
+    """
+    return read_bytes(path, most).decode("utf8", errors=errors)
+
+
+def check_lines(content: bytes, source: str | os.PathLike) -> None:
+    """Raises ValueError if a vocabulary has more lines than memory should hold."""
+    lines = content.count(b"\n")
+    if lines > MAX_LINES:
+        raise ValueError(f"{source} has {lines} lines; expected at most {MAX_LINES}.")
+
+
+def parse_json(content: bytes, source: str | os.PathLike) -> Any:
+    """Parses JSON that has at most `MAX_JSON_VALUES` values.
+
+    Args:
+      content: the file.
+      source: its name, for messages.
+
+    Raises:
+      ValueError: if it has more, or is not JSON.
+    """
+    count = content.count(b",") + content.count(b"[") + content.count(b"{")
+    if count > MAX_JSON_VALUES:
+        raise ValueError(f"{source} has {count} values; expected at most {MAX_JSON_VALUES}.")
+    try:
+        return json.loads(content.decode("utf8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{source} is not JSON: {error}.") from None
+
+
+def read_member(
+    archive: zipfile.ZipFile, name: str, source: str | os.PathLike, most: int = MAX_BYTES
+) -> bytes:
+    """Reads a member of a zip file of at most `most` bytes.
+
+    Its size is limited while it is read, by what is compressed in the file, too.
+
+    Args:
+      archive: the open file.
+      name: of the member.
+      source: the archive's path, for messages.
+      most: bytes.
+
+    Raises:
+      ValueError: if it is larger, or compressed by a method without a limit of memory.
+      KeyError: if there is no such member.
+    """
+    info = archive.getinfo(name)
+    _check_method(info, source)
+    packed = min(info.compress_size, pathlib.Path(source).stat().st_size)
+    limit = min(most, FREE_MEMBER_BYTES + MAX_RATIO * packed)
+    if info.file_size > limit:
+        raise ValueError(f"{source}: {name} has {info.file_size} bytes; expected at most {limit}.")
+    with archive.open(info) as member:
+        content = member.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{source}: {name} has more than {limit} bytes.")
+    return content
+
+
+def check_keras_file(path: str | os.PathLike) -> None:
+    """Checks a .keras file before Keras reads all of its members into memory.
+
+    Raises:
+      ValueError: if it is not a regular file, not a zip file, or its content is too large.
+    """
+    check_regular(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                _check_method(info, path)
+            most = FREE_ARCHIVE_BYTES + MAX_RATIO * pathlib.Path(path).stat().st_size
+            total = sum(info.file_size for info in archive.infolist())
+            if total > most:
+                raise ValueError(f"{path} holds {total} bytes; expected at most {most}.")
+            for name in KERAS_CONFIGS:
+                if name in archive.namelist():
+                    parse_json(read_member(archive, name, path), f"{path}: {name}")
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{path} is not a readable Keras model: {error}.") from None
+
+
+def _check_method(info: zipfile.ZipInfo, source: str | os.PathLike) -> None:
+    # zipfile unpacks the other methods without a limit.
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(
+            f"{source}: {info.filename!r} is compressed by another method than deflate."
+        )

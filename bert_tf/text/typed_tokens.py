@@ -1,0 +1,119 @@
+"""Counts special tokens that are written in texts, which WordPiece reads as ordinary text.
+
+Hugging Face's tokenizers make the special token of a written "[SEP]"; google-research/bert and this
+package read "[", "sep", "]", so that no text can forge a separator. Models whose texts join their
+parts with a written [SEP] get other rows here, which the user should know before training.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from absl import logging
+
+from bert_tf.text.tokenization import AnyVocab, Tokenizer
+from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
+
+WITHOUT_TEXTS = (bytes, dict)
+
+
+class TypedTokens:
+    """Counts of texts, and of those in which each special token is written."""
+
+    def __init__(self, vocab: AnyVocab) -> None:
+        self._tokens = SPECIAL_TOKENS if isinstance(vocab, Vocab) else ()
+        self.num_texts = 0
+        self.counts: dict[str, int] = {}
+
+    def add(self, text: str) -> None:
+        """Counts a text; an empty one is none."""
+        if not text:
+            return
+        self.num_texts += 1
+        if "[" not in text:
+            return
+        for token in self._tokens:
+            if token in text:
+                self.counts[token] = self.counts.get(token, 0) + 1
+
+    def notes(self) -> list[str]:
+        """Returns a sentence for each special token that is written in a text."""
+        return [
+            f"{token} is written in {count} of {self.num_texts} texts "
+            f"({100 * count / self.num_texts:.3g} %) and is read as ordinary text, not as the "
+            "special token; give the two parts of a pair as two columns."
+            for token, count in self.counts.items()
+        ]
+
+    def log(self) -> None:
+        """Logs the notes."""
+        for note in self.notes():
+            logging.warning(note)
+
+
+class CountingTokenizer:
+    """A tokenizer that counts the special tokens written in the texts that it reads.
+
+    Args:
+      tokenizer: does the work.
+
+    Attributes:
+      typed: the counts.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.typed = TypedTokens(tokenizer.vocab)
+
+    def __reduce__(self) -> tuple:
+        return CountingTokenizer, (self._tokenizer,)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_tokenizer":
+            raise AttributeError(name)
+        return getattr(self._tokenizer, name)
+
+    @property
+    def vocab(self) -> AnyVocab:
+        return self._tokenizer.vocab
+
+    def encode(self, text: str) -> list[int]:
+        self.typed.add(text)
+        return self._tokenizer.encode(text)
+
+    def encode_uncached(self, text: str) -> list[int]:
+        self.typed.add(text)
+        return self._tokenizer.encode_uncached(text)
+
+    def encode_word(self, word: str) -> list[int]:
+        self.typed.add(word)
+        return self._tokenizer.encode_word(word)
+
+    def tokenize(self, text: str) -> list[str]:
+        self.typed.add(text)
+        return self._tokenizer.tokenize(text)
+
+    def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
+        self.typed.add(text)
+        return self._tokenizer.tokenize_with_offsets(text)
+
+
+def texts_in(values: Any) -> Iterator[str]:
+    """Yields the strings in a column, a list of columns, or lists of words."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Iterable) and not isinstance(values, WITHOUT_TEXTS):
+        for value in values:
+            yield from texts_in(value)
+
+
+def log_typed_tokens(values: Any, vocab: AnyVocab) -> None:
+    """Logs which special tokens are written in texts, and in how many.
+
+    Args:
+      values: see `texts_in`.
+      vocab: of the model.
+    """
+    typed = TypedTokens(vocab)
+    for text in texts_in(values):
+        typed.add(text)
+    typed.log()

@@ -1,0 +1,122 @@
+"""A conversion that is killed leaves no folder, and the same command then succeeds."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf import files, model_card
+from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
+from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.files import new_folder
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.programs import run
+from tests.shared_data import ROOT
+
+# Runs the program, which kills itself as soon as it calls a function.
+KILLED = """
+import os, signal, sys
+import {module} as module
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+module.{function} = die
+sys.argv = ["convert_checkpoint", *sys.argv[1:]]
+import runpy
+runpy.run_module("bert_tf.convert_checkpoint", run_name="__main__")
+"""
+MOMENTS = [
+    ("safetensors.numpy", "save_file"),
+    ("bert_tf.modeling.conversion", "compare_outputs"),
+    ("bert_tf.model_card", "_usage"),
+    ("pathlib.Path", "replace"),
+]
+
+
+@pytest.fixture(name="source")
+def fixture_source(tmp_path) -> pathlib.Path:
+    (tmp_path / "source").mkdir()
+    made = make_checkpoint("classifier", 1, num_hidden_layers=1)
+    write_checkpoint(made, tmp_path / "source" / "model", "bert_tf")
+    return tmp_path / "source" / "model"
+
+
+def convert(source: pathlib.Path, output: pathlib.Path):
+    return run("convert_checkpoint", input=source, output=output, to="huggingface")
+
+
+@pytest.mark.slow
+def test_kills_at_several_moments(tmp_path, source):
+    for number, (module, function) in enumerate(MOMENTS):
+        output = tmp_path / f"made-{number}" / "model"
+        package, _, name = module.rpartition(".")
+        script = KILLED.replace("{function}", function).replace("{module}", module)
+        if module == "pathlib.Path":
+            script = script.replace(f"import {module} as", f"from {package} import {name} as")
+        command = [sys.executable, "-c", script]
+        command += [f"--input={source}", f"--output={output}", "--to=huggingface"]
+        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert killed.returncode == -9, killed.stderr[-2000:]
+        assert not output.exists(), (module, function)
+        done = convert(source, output)
+        assert done.returncode == 0, done.printed
+        assert (output / "README.md").exists()
+        assert [path.name for path in output.parent.iterdir()] == ["model"]
+
+
+def test_what_fails_at_the_end_leaves_nothing(tmp_path, source, monkeypatch):
+    def fail(*_):
+        raise ValueError("no card")
+
+    (tmp_path / "made").mkdir()
+    monkeypatch.setattr(model_card, "write_model_card", fail)
+    done = convert(source, tmp_path / "made" / "model")
+    assert done.returncode != 0 and "no card" in done.printed
+    assert list((tmp_path / "made").iterdir()) == []
+    monkeypatch.undo()
+    assert convert(source, tmp_path / "made" / "model").returncode == 0
+    assert (tmp_path / "made" / "model" / "README.md").exists()
+    assert "made/model" not in (tmp_path / "made" / "model" / "README.md").read_text()
+
+
+def test_an_output_that_exists_is_refused_before_the_model_is_read(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "x").touch()
+    done = convert(tmp_path / "absent", tmp_path / "model")
+    assert done.returncode != 0 and str(tmp_path / "model") in done.printed
+    assert "absent" not in done.printed
+
+
+def test_a_cross_encoder_appears_with_its_settings(tmp_path, monkeypatch):
+    made = make_checkpoint("classifier", 1, num_hidden_layers=1)
+    model = CrossEncoder(made, "identity", 20)
+
+    def fail(*_):
+        raise ValueError("disk is full")
+
+    monkeypatch.setattr("bert_tf.checkpoints.cross_encoder.write_json", fail)
+    with pytest.raises(ValueError, match="disk is full"):
+        write_cross_encoder(model, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remains_of_a_killed_process_are_deleted(tmp_path):
+    for name in (".model.1.tmp", ".models.2.tmp", ".model.3"):
+        (tmp_path / name / "model").mkdir(parents=True)
+        (tmp_path / name / "model" / "file").write_text("half")
+    (tmp_path / ".model.lock").touch()
+    with new_folder(tmp_path / "model") as inner:
+        (inner / "file").write_text("whole")
+        assert not (tmp_path / "model").exists()
+    assert (tmp_path / "model" / "file").read_text() == "whole"
+    assert {path.name for path in tmp_path.iterdir()} == {"model", ".models.2.tmp", ".model.3"}
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path):
+    with files.exclusive(tmp_path / ".model.lock") as is_ours:
+        assert is_ours
+        with pytest.raises(ValueError, match="model"), new_folder(tmp_path / "model"):
+            pass
+    with new_folder(tmp_path / "model"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

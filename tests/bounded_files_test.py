@@ -181,7 +181,16 @@ def pack(path: pathlib.Path, method: int = zipfile.ZIP_DEFLATED, **members: byte
             archive.writestr(name.replace("__", "."), content)
 
 
-CARD = json.dumps({"labels": [], "do_lower_case": True}).encode()
+CARD = json.dumps(
+    {
+        "form": "bert_tf LiteRT model",
+        "kind": "classifier",
+        "labels": [],
+        "inputs": ["text"],
+        "do_lower_case": True,
+        "max_seq_length": 8,
+    }
+).encode()
 BOMB = b" " * (100 * MEGABYTE)
 
 

@@ -13,6 +13,7 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG
+from bert_tf.checkpoints.run_checkpoints import check_run_directory, record_identity
 from bert_tf.checkpoints.start import (
     check_output_dir,
     decays_pooler,
@@ -36,6 +37,7 @@ from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.objectives.distillation import Distillation, check_shapes, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
+from bert_tf.run_identity import rewritten_files
 from bert_tf.run_record import has_checkpoints, only_training, recorded, write_run_record
 from bert_tf.tasks.mask_samples import MaskSamples
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -142,6 +144,9 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
 
 def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Trainer:
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
+    folder = pathlib.Path(configs.training.output_dir)
+    if configs.training.do_train or not start:
+        check_run_directory(folder, rewritten_files(configs.training))
     teacher = read_its_teacher(configs, start)
     prepared = prepare(configs, start, strategy)
     configs = configs._replace(training=choose_precision(configs.training, strategy))
@@ -163,6 +168,8 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     keras.mixed_precision.set_global_policy(training.precision)
     with strategy.scope():
         model = make_model(configs, start)
+        if training.do_train and is_chief(strategy):
+            record_identity(folder)
         if teacher:
             add_teacher(model, teacher, configs)
             teacher = None  # Its variables hold the weights now.

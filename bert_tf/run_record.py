@@ -30,8 +30,16 @@ def only_training(output_dir: str) -> Iterator[None]:
 
 def has_checkpoints(folder: pathlib.Path) -> bool:
     """True if a run directory has checkpoints of its own; a copy under another name is none."""
-    names = (path.name for path in folder.glob("model.ckpt-*.index"))
-    return any(re.fullmatch(r"model\.ckpt-\d+\.index", name) for name in names)
+    return bool(list_checkpoints(folder))
+
+
+def list_checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the prefixes of a run directory's checkpoints, the oldest first."""
+    prefixes: dict[int, pathlib.Path] = {}
+    for path in folder.glob("model.ckpt-*.index"):
+        if found := re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name):
+            prefixes[int(found[1])] = path.with_suffix("")
+    return [prefixes[step] for step in sorted(prefixes)]
 
 
 def check_seeds(folder: pathlib.Path) -> None:
@@ -122,4 +130,5 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
         file.write(flagfile(model, *others))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    vocab.write(folder / vocab.file_name)
+    if not before:  # Written once: its digest stays the same, whatever release goes on.
+        vocab.write(folder / vocab.file_name)

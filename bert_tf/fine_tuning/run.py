@@ -16,6 +16,7 @@ import keras
 from absl import logging
 
 from bert_tf.checkpoints.google import write_labels
+from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.data.rows import length_buckets
 from bert_tf.fine_tuning.beginning import begin, check_head
@@ -154,6 +155,7 @@ class Run:
             write_labels(self.folder, examples.labels)
             self.program.write_record(self.folder)
             write_run_record(training.output_dir, start.vocab, *configs)
+            record_identity(self.folder)
         return trainer, examples
 
     def load_weights(self, trainer: FineTuner) -> None:

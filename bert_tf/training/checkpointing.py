@@ -2,6 +2,7 @@
 
     OUTPUT_DIR/
       run.flags  bert_config.json  vocab.txt      what repeats the run
+      run.json                                    its id, and digests of the files tied to it
       model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
       checkpoint                                  names of the newest and of the best checkpoint
       metrics.jsonl  eval_metrics.jsonl           losses; evaluations
@@ -18,6 +19,7 @@ memory, which takes as much memory as weights and optimizer slots until `wait`.
 """
 
 import concurrent.futures
+import functools
 import json
 import math
 import os
@@ -30,8 +32,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.run_checkpoints import NAME_START, identity_tensors
 from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
 from bert_tf.files import atomic_write, json_field, read_json, write_json
+from bert_tf.run_identity import RunIdentity
 
 PREFIX = "model.ckpt"
 OWN_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")
@@ -71,6 +75,11 @@ class RunDirectory:
         self._writing_step = -1
         self.path.mkdir(parents=True, exist_ok=True)
 
+    @functools.cached_property
+    def identity(self) -> RunIdentity | None:
+        """The recorded identity of the run, read when its first checkpoint is saved."""
+        return RunIdentity.read(self.path)
+
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, ascending."""
         steps = {int(found[1]) for found in self._own_files().values() if found[2] == "index"}
@@ -101,6 +110,8 @@ class RunDirectory:
         tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
         tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
+        if self.identity:
+            tensors |= identity_tensors(self.identity)
         self._writing = self._writer.submit(self._write, step, tensors)
         self._writing_step = step
 
@@ -229,9 +240,13 @@ class RunDirectory:
         return None
 
     def _assign(self, values: Values, source: str) -> None:
-        """Assigns the values; what is evaluated in float32 has no use for a loss scale."""
+        """Assigns the values of variables; float32 evaluations do not need the loss scale."""
         unused = {name for name in values if name.startswith("loss_scale/")} - set(self.variables)
-        kept = {name: value for name, value in values.items() if name not in unused}
+        kept = {
+            name: value
+            for name, value in values.items()
+            if name not in unused and not name.startswith(NAME_START)
+        }
         assign(self.variables, kept, source)
 
     def _write_state(self, best: dict[str, Any] | None) -> None:

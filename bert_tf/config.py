@@ -808,7 +808,12 @@ class TrainingConfig(Config):
     early_stopping_evaluations: int = changeable(
         0, "Stop after this many evaluations in a row without improvement; 0: never.", lower=0
     )
-    save_checkpoints_steps: int = changeable(1000, "Steps between checkpoints.", lower=1)
+    save_checkpoints_steps: int = changeable(
+        1000,
+        "Steps between checkpoints; there is also one every two minutes, with --train_minutes "
+        "every tenth of them if that is less.",
+        lower=1,
+    )
     keep_checkpoint_max: int = changeable(
         3, "Number of newest checkpoints to keep; the best is always kept.", lower=1
     )

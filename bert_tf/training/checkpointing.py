@@ -25,6 +25,7 @@ import math
 import os
 import pathlib
 import re
+import time
 from typing import Any
 
 import keras
@@ -63,13 +64,18 @@ class RunDirectory:
       path: the run's output_dir, made if missing.
       variables: the contents of a checkpoint by name; see `model_variables`.
       keep: number of newest checkpoints to keep.
+
+    Attributes:
+      write_seconds: how long it took to write the last checkpoint; 0 before the first.
     """
 
     def __init__(self, path: str | pathlib.Path, variables: dict[str, Any], keep: int = 3) -> None:
         self.path = pathlib.Path(path)
         self.variables = variables
         self.keep = keep
+        self.write_seconds = 0.0
         self._unreadable: set[int] = set()
+        self._by_time: set[int] = set()
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: concurrent.futures.Future | None = None
         self._writing_step = -1
@@ -104,9 +110,17 @@ class RunDirectory:
         self.start_save(step, loop_state)
         self.wait()
 
-    def start_save(self, step: int, loop_state: dict[str, Any]) -> None:
-        """Like `save`, in a thread; first waits for the previous save, and raises its errors."""
+    def start_save(self, step: int, loop_state: dict[str, Any], by_time: bool = False) -> None:
+        """Like `save`, in a thread; first waits for the previous save, and raises its errors.
+
+        Args:
+          step, loop_state: see `save`.
+          by_time: whether the checkpoint only guards against a kill: it takes no place among the
+            newest that are kept, and is deleted once a newer one is there, unless it is the best.
+        """
         self.wait()
+        if by_time:
+            self._by_time.add(step)
         tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
         tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
@@ -132,9 +146,11 @@ class RunDirectory:
         return (self._writing is not None and self._writing_step == step) or step in self.steps()
 
     def _write(self, step: int, tensors: dict[str, tf.Tensor]) -> None:
+        start = time.monotonic()
         try:
             write_bundle(self.prefix(step), tensors)
             self._flush(step)
+            self.write_seconds = time.monotonic() - start
             self._unreadable.discard(step)
             self._write_state(best=None)
         except (tf.errors.OpError, OSError) as error:
@@ -261,9 +277,10 @@ class RunDirectory:
                 )
 
     def _delete_old(self) -> None:
-        best = self.best()
-        kept = set(self.steps()[-self.keep :]) | ({best["step"]} if best else set())
-        for step in set(self.steps()) - kept:
+        best, steps = self.best(), self.steps()
+        lasting = [step for step in steps if step not in self._by_time or step == steps[-1]]
+        kept = set(lasting[-self.keep :]) | ({best["step"]} if best else set())
+        for step in set(steps) - kept:
             self._delete(step)
         self._write_state(best=None)
 

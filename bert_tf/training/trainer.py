@@ -49,6 +49,9 @@ from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
 KEPT = ("learning_rate",)  # What a step has whose update was left out.
 EVALUATIONS = "eval_metrics.jsonl"
+SECONDS_BETWEEN_SAVES = 120.0  # At most, so that a kill takes no more than this.
+SHARE_BETWEEN_SAVES = 0.1  # Of a budget of minutes, if that is less.
+WRITING_SHARE = 0.1  # Of the time that may be spent on writing checkpoints by time.
 CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
 
 
@@ -138,6 +141,7 @@ class Trainer:
         self._evaluation_seconds = 0.0
         self._compiles_evaluation_again = False
         self._loop_state: dict[str, Any] = {}
+        self._last_save = time.monotonic()
         self._stop: StopRequest | None = None
 
     def restore(self) -> bool:
@@ -182,6 +186,7 @@ class Trainer:
             self.directory.delete_leftovers()
             self._take_up_files()
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
+        self._last_save = time.monotonic()
         bar = contextlib.closing(Bar(self.step))
         with contextlib.closing(self.directory), bar as shown, StopRequest() as self._stop:
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
@@ -208,6 +213,8 @@ class Trainer:
                 at_end = self.step == self.num_train_steps
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
                     self.save()
+                elif self._save_is_due():
+                    self.save(by_time=True)
                 if is_stopped:
                     raise Stopped(self._stop.number or signal.SIGTERM)
                 if self._evaluation_is_due():
@@ -229,8 +236,27 @@ class Trainer:
         scores = [self.task.score(line) for line in lines if line["step"] <= self.step]
         return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
-    def save(self) -> None:
+    def seconds_between_saves(self) -> float:
+        """Returns the time after which a checkpoint is due, whatever the step.
+
+        Infinite for a run of steps that rewinds: it must go back to the same checkpoint however
+        fast the machine is.
+        """
+        if self.config.on_bad_loss == "rewind" and not self.clock:
+            return math.inf
+        seconds = SECONDS_BETWEEN_SAVES
+        if self.clock:
+            seconds = min(seconds, SHARE_BETWEEN_SAVES * self.clock.budget)
+        return max(seconds, self.directory.write_seconds / WRITING_SHARE)
+
+    def _save_is_due(self) -> bool:
+        return time.monotonic() - self._last_save >= self.seconds_between_saves()
+
+    def save(self, by_time: bool = False) -> None:
         """Starts writing a checkpoint of the current step, unless it exists already.
+
+        Args:
+          by_time: whether it is written because of the time alone; see `RunDirectory.start_save`.
 
         Raises:
           OSError: if the previous one could not be written.
@@ -247,7 +273,8 @@ class Trainer:
                 "evaluation_seconds": self._evaluation_seconds_or_guess() if self.clock else 0.0,
             }
             with self.progress.timed("save_seconds"):
-                self.directory.start_save(self.step, state)
+                self.directory.start_save(self.step, state, by_time)
+            self._last_save = time.monotonic()
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.

@@ -818,7 +818,11 @@ class TrainingConfig(Config):
         3, "Number of newest checkpoints to keep; the best is always kept.", lower=1
     )
     iterations_per_loop: int = changeable(1000, "Maximum number of steps per graph call.", lower=1)
-    log_steps: int = changeable(100, "Steps between logged lines.", lower=1)
+    log_steps: int = changeable(
+        100,
+        "Steps between logged lines; fewer in runs that would have less than 20 lines.",
+        lower=1,
+    )
     on_bad_loss: str = changeable(
         "stop",
         "What to do if a loss or its gradients are not finite, or the loss jumps: stop; skip the "

@@ -48,13 +48,13 @@ from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
 from bert_tf.training.flops import training_flops
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
-from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import (
     Progress,
-    parameter_table,
     strategy_peak,
     write_eval_results,
+    write_parameter_table,
 )
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import Trainer, note_evaluation, read_fingerprint
@@ -176,13 +176,16 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
         schedule = build_schedule(optimization)
         optimizer = build_optimizer(optimization, schedule)
         optimizer.build(model.trainable_variables)
-    logging.info("%s", parameter_table(model.trainable_variables, decays))
+    if training.do_train and is_chief(strategy):
+        write_parameter_table(folder, model.trainable_variables, decays)
 
     train_records = RecordFiles(prepared.train_files)
     eval_records = RecordFiles(prepared.eval_files) if prepared.eval_files else None
     if eval_records:  # The time that an evaluation needs is reckoned by its batches.
         batches = min(training.max_eval_steps, -(-len(eval_records) // training.eval_batch_size))
         training = dataclasses.replace(training, max_eval_steps=batches)
+    if steps := optimization.num_train_steps:
+        training = dataclasses.replace(training, log_steps=line_interval(training.log_steps, steps))
     clock = None
     if isinstance(schedule, ByShare):
         clock = Clock(optimization.train_minutes, schedule, training)

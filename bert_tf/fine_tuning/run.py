@@ -30,7 +30,7 @@ from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
 from bert_tf.training.fine_tuner import FineTuner, Outputs
 from bert_tf.training.freezing import freeze
-from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import Progress
 from bert_tf.training.seeds import write_summary
@@ -140,11 +140,12 @@ class Run:
             freeze(task.model, tuning.frozen_layers)
             optimizer = build_optimizer(optimization)
             optimizer.build(task.model.trainable_variables)
+        interval = line_interval(training.log_steps, optimization.num_train_steps)
         trainer = FineTuner(
             task,
             optimizer,
             strategy,
-            training,
+            dataclasses.replace(training, log_steps=interval),
             num_train_steps=optimization.num_train_steps,
             random_seed=data.random_seed,
             progress=make_progress(configs, examples),

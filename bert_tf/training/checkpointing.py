@@ -3,6 +3,7 @@
     OUTPUT_DIR/
       run.flags  bert_config.json  vocab.txt      what repeats the run
       run.json                                    its id, and digests of the files tied to it
+      variables.txt                               what pre-training trains
       model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
       checkpoint                                  names of the newest and of the best checkpoint
       metrics.jsonl  eval_metrics.jsonl           losses; evaluations

@@ -37,6 +37,7 @@ from bert_tf.training.metrics_log import (
     drop_lines,
     is_as_marked,
     json_line,
+    line_interval,
     mark_lines,
     ratios,
     read_metrics,
@@ -165,7 +166,7 @@ class Trainer:
                 evaluated, default=math.inf
             )
             self._evaluation_seconds = self._evaluation_seconds or measured
-            self.num_train_steps = self.clock.plan.last_step
+            self._set_last_step(self.clock.plan.last_step)
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
 
@@ -421,8 +422,13 @@ class Trainer:
         )
         self.clock.used, *seconds = from_chief(self.strategy, *own)
         last = self.clock.last_step(self.step, self._next_batch, *seconds)
-        self.num_train_steps = last
+        self._set_last_step(last)
         self.progress.total_steps = last if last < FAR_AWAY else 0
+
+    def _set_last_step(self, last: int) -> None:
+        """Sets the last step that the clock decided on, and with it the steps between lines."""
+        self.num_train_steps = last
+        self.log.log_steps = line_interval(self.config.log_steps, last)
 
     def _evaluation_seconds_or_guess(self) -> float:
         """Returns the seconds that an evaluation takes; 0 if there is none."""

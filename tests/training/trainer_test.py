@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training import trainer as trainer_module
+from bert_tf.training.clock import FAR_AWAY
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
@@ -130,6 +131,13 @@ def test_time_between_checkpoints_follows_the_budget(tmp_path):
     assert trainer.seconds_between_saves() == pytest.approx(300)
     rewinding = make_trainer(tmp_path, ToyTask(DROPPING), on_bad_loss="rewind")
     assert rewinding.seconds_between_saves() == math.inf  # It would rewind to another step.
+
+
+def test_lines_follow_the_last_step_that_the_clock_decides_on(tmp_path):
+    trainer = make_trainer(tmp_path, ToyTask(DROPPING), log_steps=100)
+    for last, steps in ((FAR_AWAY, 100), (60, 3), (8000, 100), (7, 1)):
+        trainer._set_last_step(last)
+        assert (trainer.num_train_steps, trainer.log.log_steps) == (last, steps)
 
 
 @pytest.mark.slow

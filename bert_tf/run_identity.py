@@ -26,6 +26,7 @@ RECORD = "run.json"
 LABELS = "labels.txt"
 CONFIGURATION = "bert_config.json"
 GENERATOR = "generator_config.json"
+FLAGS = "run.flags"
 # Fields of bert_config.json that only training uses: a run may be resumed with other values.
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # Flags in run.flags that decide what the scores of a classifier mean.
@@ -147,7 +148,7 @@ TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
     CONFIGURATION: _of_configuration,
     GENERATOR: _of_configuration,
     "embedder.json": _of_embedding,
-    "run.flags": _of_flags,
+    FLAGS: _of_flags,
 }
 
 
@@ -173,6 +174,8 @@ def check_files(
         return
     changed: list[str] = []
     strangers: dict[str, list[str]] = {}
+    if not (folder / FLAGS).exists():  # A model that was copied without its run.
+        without = (*without, FLAGS)
     for name, digest in file_digests(folder, without).items():
         stated = {holder: one.sha256[name] for holder, one in holders.items() if name in one.sha256}
         others = [holder for holder, one in stated.items() if one != digest]

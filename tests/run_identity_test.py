@@ -164,6 +164,7 @@ def test_a_run_of_an_earlier_release_is_not_checked(copy, folder):
 
 def test_a_checkpoint_alone_is_checked_against_the_files_beside_it(copy, folder):
     (copy / RECORD).unlink()
+    (copy / "run.flags").unlink()
     assert read_checkpoint(copy).labels == read_checkpoint(folder / "first").labels
     exchange_words(copy, folder)
     with pytest.raises(ValueError, match=r"vocab\.txt"):

@@ -818,12 +818,21 @@ class TrainingConfig(Config):
     early_stopping_evaluations: int = changeable(
         0, "Stop after this many evaluations in a row without improvement; 0: never.", lower=0
     )
-    save_checkpoints_steps: int = changeable(1000, "Steps between checkpoints.", lower=1)
+    save_checkpoints_steps: int = changeable(
+        1000,
+        "Steps between checkpoints; there is also one every two minutes, with --train_minutes "
+        "every tenth of them if that is less.",
+        lower=1,
+    )
     keep_checkpoint_max: int = changeable(
         3, "Number of newest checkpoints to keep; the best is always kept.", lower=1
     )
     iterations_per_loop: int = changeable(1000, "Maximum number of steps per graph call.", lower=1)
-    log_steps: int = changeable(100, "Steps between logged lines.", lower=1)
+    log_steps: int = changeable(
+        100,
+        "Steps between logged lines; fewer in runs that would have less than 20 lines.",
+        lower=1,
+    )
     on_bad_loss: str = changeable(
         "stop",
         "What to do if a loss or its gradients are not finite, or the loss jumps: stop; skip the "

@@ -1,6 +1,7 @@
-"""Examines a corpus, prepared data or a run, and reports what is wrong with it.
+"""Examines a corpus, a labelled table, prepared data or a run, and reports what is wrong with it.
 
     python -m bert_tf.doctor 'my_text/*.txt' --vocab_file=vocab.txt
+    python -m bert_tf.doctor train.csv --label_column=topic
     python -m bert_tf.doctor runs/my_bert runs/bert_tf_cache --report_file=my_bert.html
 
 Prints one screen, the worst first: what was measured, what was expected, what to do. The page given
@@ -21,22 +22,26 @@ from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
 from bert_tf.data.corpus_format import is_tfrecord
 from bert_tf.diagnosis.corpus import diagnose_corpus
 from bert_tf.diagnosis.findings import Diagnosis, Severity
+from bert_tf.diagnosis.labelled_table import Columns, diagnose_table, is_labelled_table
 from bert_tf.diagnosis.report import page, screen
 from bert_tf.diagnosis.run import diagnose_run, is_run
 from bert_tf.files import atomic_write
+from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.printable import escaped, show
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 config_flags.define_flags(ModelConfig, only=("do_lower_case",))
 config_flags.define_flags(DataConfig, only=("vocab_file", "input_format", "text_field"))
+config_flags.define_flags(ClassifierConfig, only=("text_column", "text_b_column", "label_column"))
 SHARES = ("masked_lm_prob", "masked_lm_prob_to", "masked_lm_prob_end")
 config_flags.define_flags(MaskingConfig, only=(*SHARES, "max_predictions_per_seq"))
 flags.DEFINE_list(
     "paths",
     [],
-    "Text as for --input_file, folders of TFRecords, run directories; also without --paths=.",
+    "Text as for --input_file, labelled tables, folders of TFRecords, run directories; also "
+    "without --paths=.",
 )
-flags.DEFINE_string("report_file", "doctor.html", "HTML page to write; empty: none.")
+flags.DEFINE_string("report_file", "", "HTML page with plots to write; empty: none.")
 FLAGS = flags.FLAGS
 SERIOUS_STATUS = 2
 
@@ -53,6 +58,8 @@ def main(_: list[str]) -> int:
         with atomic_write(FLAGS.report_file) as file:
             file.write(page(diagnoses))
         show(f"Report: {escaped(FLAGS.report_file)}")
+    else:
+        show("For a page with plots and all details, give --report_file=doctor.html.")
     severities = [finding.severity for found in diagnoses for finding in found.findings]
     return SERIOUS_STATUS if Severity.SERIOUS in severities else 0
 
@@ -74,9 +81,15 @@ def diagnose(name: str, vocab: AnyVocab | None) -> list[Diagnosis]:
         masking = config_flags.from_flags(MaskingConfig)
         is_given = FLAGS["max_predictions_per_seq"].present > 0
         return [diagnose_examples(*place, vocab, masking, is_given) for place in folders.items()]
-    tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case) if vocab else None
     text = f"{name}/*" if path.is_dir() else name
-    return [diagnose_corpus(text, config_flags.from_flags(DataConfig), tokenizer)]
+    columns = Columns(FLAGS.text_column, FLAGS.text_b_column, FLAGS.label_column)
+    files = sorted(glob.glob(text)) if FLAGS.input_format == "auto" else []  # noqa: PTH207
+    tables = [file for file in files if is_labelled_table(pathlib.Path(file), columns)]
+    found = [diagnose_table(table, columns) for table in tables]
+    others = [file for file in files if file not in tables] if tables else [text]
+    tokenizer = make_tokenizer(vocab, FLAGS.do_lower_case) if vocab else None
+    data = config_flags.from_flags(DataConfig)
+    return found + [diagnose_corpus(other, data, tokenizer) for other in others]
 
 
 def record_folders(name: str) -> dict[str, list[pathlib.Path]]:

@@ -13,6 +13,7 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG
+from bert_tf.checkpoints.run_checkpoints import check_run_directory, record_identity
 from bert_tf.checkpoints.start import (
     check_output_dir,
     decays_pooler,
@@ -37,6 +38,7 @@ from bert_tf.modeling.pretrained import assign_checkpoint
 from bert_tf.objectives.distillation import Distillation, check_shapes, kept_bytes
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.optimization.schedules import ByShare, build_schedule
+from bert_tf.run_identity import rewritten_files
 from bert_tf.run_record import has_checkpoints, only_training, recorded, write_run_record
 from bert_tf.tasks.mask_samples import MaskSamples
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -47,13 +49,13 @@ from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
 from bert_tf.training.flops import training_flops
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
-from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import (
     Progress,
-    parameter_table,
     strategy_peak,
     write_eval_results,
+    write_parameter_table,
 )
 from bert_tf.training.stopping import Stopped
 from bert_tf.training.trainer import Trainer, note_evaluation, read_fingerprint
@@ -151,6 +153,9 @@ def with_start(configs: PretrainingConfigs) -> tuple[PretrainingConfigs, Checkpo
 
 def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strategy: Any) -> Trainer:
     """Prepares the data and builds vocabulary, model, optimizer, task and trainer in this order."""
+    folder = pathlib.Path(configs.training.output_dir)
+    if configs.training.do_train or not start:
+        check_run_directory(folder, rewritten_files(configs.training))
     teacher = read_its_teacher(configs, start)
     prepared = prepare(configs, start, strategy)
     configs = configs._replace(training=choose_precision(configs.training, strategy))
@@ -172,19 +177,24 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
     keras.mixed_precision.set_global_policy(training.precision)
     with strategy.scope():
         model = make_model(configs, start)
+        if training.do_train and is_chief(strategy):
+            record_identity(folder)
         if teacher:
             add_teacher(model, teacher, configs)
             teacher = None  # Its variables hold the weights now.
         schedule = build_schedule(optimization)
         optimizer = build_optimizer(optimization, schedule)
         optimizer.build(model.trainable_variables)
-    logging.info("%s", parameter_table(model.trainable_variables, decays))
+    if training.do_train and is_chief(strategy):
+        write_parameter_table(folder, model.trainable_variables, decays)
 
     train_records = RecordFiles(prepared.train_files)
     eval_records = RecordFiles(prepared.eval_files) if prepared.eval_files else None
     if eval_records:  # The time that an evaluation needs is reckoned by its batches.
         batches = min(training.max_eval_steps, -(-len(eval_records) // training.eval_batch_size))
         training = dataclasses.replace(training, max_eval_steps=batches)
+    if steps := optimization.num_train_steps:
+        training = dataclasses.replace(training, log_steps=line_interval(training.log_steps, steps))
     clock = None
     if isinstance(schedule, ByShare):
         clock = Clock(optimization.train_minutes, schedule, training)

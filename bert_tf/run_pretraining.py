@@ -21,7 +21,8 @@ from bert_tf.config import (
     TrainingConfig,
 )
 from bert_tf.files import cache_folder
-from bert_tf.run_record import check_same_run, recorded, shared_values
+from bert_tf.run_identity import check_files, rewritten_files
+from bert_tf.run_record import check_same_run, has_checkpoints, recorded, shared_values
 from bert_tf.text.kinds import BYTE_BPE, check_kind, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import read_vocab
 from bert_tf.training.roll_call import together
@@ -40,6 +41,8 @@ def run() -> int:
     """Does what the flags ask for; returns the exit status."""
     configs, start = read_configs(), None
     folder = pathlib.Path(configs.training.output_dir)
+    if has_checkpoints(folder):
+        check_files(folder, without=rewritten_files(configs.training))
     is_others = folder.is_dir() and not (folder / "run.flags").exists()
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
     if configs.training.init_checkpoint or is_others:

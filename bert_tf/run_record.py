@@ -1,10 +1,15 @@
 """The record of a run in its directory: the flagfile that repeats it, model and vocabulary."""
 
 import contextlib
+import dataclasses
+import glob
 import pathlib
 import re
 from collections.abc import Iterator
 
+from absl import logging
+
+from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config_flags import FILE_FLAGS, flagfile, read_flagfile
 from bert_tf.files import atomic_write, exclusive
@@ -30,8 +35,16 @@ def only_training(output_dir: str) -> Iterator[None]:
 
 def has_checkpoints(folder: pathlib.Path) -> bool:
     """True if a run directory has checkpoints of its own; a copy under another name is none."""
-    names = (path.name for path in folder.glob("model.ckpt-*.index"))
-    return any(re.fullmatch(r"model\.ckpt-\d+\.index", name) for name in names)
+    return bool(list_checkpoints(folder))
+
+
+def list_checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the prefixes of a run directory's checkpoints, the oldest first."""
+    prefixes: dict[int, pathlib.Path] = {}
+    for path in folder.glob("model.ckpt-*.index"):
+        if found := re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name):
+            prefixes[int(found[1])] = path.with_suffix("")
+    return [prefixes[step] for step in sorted(prefixes)]
 
 
 def check_seeds(folder: pathlib.Path) -> None:
@@ -108,6 +121,8 @@ def _values(*configs: Config) -> dict[str, str]:
 def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *others: Config) -> None:
     """Writes run.flags, bert_config.json and the vocabulary into the run directory.
 
+    Paths are recorded as absolute ones, which other programs find from any folder.
+
     Raises:
       ValueError: if the directory has another vocabulary already.
     """
@@ -118,8 +133,36 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
             f"{before}, the vocabulary with which this run began, differs from that of the input. "
             f"Give --vocab_file={before}, or another --output_dir."
         )
+    if (folder / "run.flags").exists() and not has_checkpoints(folder):
+        logging.warning(
+            "An earlier run in %s left no checkpoint: training starts again at step 1.", folder
+        )
     with atomic_write(folder / "run.flags") as file:
-        file.write(flagfile(model, *others))
+        file.write(flagfile(model, *map(_with_absolute_paths, others)))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    vocab.write(folder / vocab.file_name)
+    if not before:  # Written once: its digest stays the same, whatever release goes on.
+        vocab.write(folder / vocab.file_name)
+
+
+def _with_absolute_paths(config: Config) -> Config:
+    """Returns a configuration whose flags name the same files from every folder."""
+    paths = {
+        name: absolute_paths(value)
+        for name, value in config.to_dict().items()
+        if name.endswith(FILE_FLAGS) and isinstance(value, str)
+    }
+    return dataclasses.replace(config, **paths)
+
+
+def absolute_paths(names: str) -> str:
+    """Returns comma-separated files, folders and globs as absolute paths.
+
+    A name that matches nothing here, such as tfds:NAME or one on a hub, stays as it is.
+    """
+    found: list[str] = []
+    for name in map(str.strip, names.split(",")):
+        path = pathlib.Path(name).expanduser()
+        is_here = bool(name) and bool(glob.glob(str(path)))  # noqa: PTH207
+        found.append(absolute_path(path) if is_here else name)
+    return ",".join(found)

@@ -18,7 +18,7 @@ keras_classes startup_lines
 config fine_tuning_config
 config_flags
 text metrics
-checkpoints run_record
+checkpoints run_record run_identity
 data
 modeling objectives optimization search
 training

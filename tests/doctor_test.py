@@ -9,6 +9,7 @@ from tests.diagnosis.corpus_test import documents
 from tests.diagnosis.corpus_test import write as write_text
 from tests.diagnosis.examples_test import MASKING, VOCAB, made_rows, write
 from tests.diagnosis.run_test import MASKED, diagnose, pretraining_lines
+from tests.fine_tune import write_table
 from tests.programs import fail, start
 
 
@@ -64,3 +65,49 @@ def test_words_that_stand_alone_are_paths(tmp_path):
 
 def test_what_is_not_there_is_one_clear_line(tmp_path):
     assert "nothing.txt" in fail(start("doctor", str(tmp_path / "nothing.txt")))
+
+
+ROWS = [
+    {"text": f"film {number}", "label": "good" if number % 2 else "bad"} for number in range(20)
+]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_a_labelled_table_is_no_prose(tmp_path, look, name):
+    status, printed = look(write_table(tmp_path / name, ROWS))
+    assert status == 0 and "(labelled table)" in printed
+    assert "rows: 20; columns: text, label; labels: 2 (" in printed
+    assert "bad 10" in printed and "good 10" in printed and "No problems found" in printed
+
+
+def test_a_text_file_with_columns_is_a_table(tmp_path, look):
+    path = write_table(tmp_path / "a.tsv", ROWS).rename(tmp_path / "a.txt")
+    assert "(labelled table)" in look(path)[1]
+    prose = write_text(tmp_path / "prose.jsonl", documents(150))
+    assert "(corpus)" in look(prose)[1]
+
+
+def test_faults_of_a_labelled_table(tmp_path, look):
+    rows = [*ROWS, ROWS[1], {**ROWS[2], "label": "good"}, {"text": "new", "label": ""}]
+    status, printed = look(write_table(tmp_path / "a.csv", rows))
+    assert status == 0
+    for measured in ("4.3 % (1 of 23)", "8.7 % (2 of 23)", "1 of 21 texts", "a.csv line 24"):
+        assert measured in printed
+    rows = [{**row, "label": "good"} for row in ROWS]
+    status, printed = look(write_table(tmp_path / "one.csv", rows))
+    assert status == 2
+    status, printed = look(write_table(tmp_path / "b.csv", ROWS), "--label_column=topic")
+    assert status == 2 and "no column topic" in printed and "--label_column" in printed
+    (tmp_path / "c.csv").write_text("text,label\na,b\na,b,c\n")
+    status, printed = look(tmp_path / "c.csv")
+    assert status == 2 and "c.csv line 3" in printed
+
+
+def test_no_file_is_written_unless_asked_for(tmp_path, capsys, monkeypatch):
+    table = write_table(tmp_path / "a.csv", ROWS)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with flagsaver.flagsaver():
+        assert doctor.main(doctor.gather_paths(["doctor", str(table)])) == 0
+    assert not list((tmp_path / "here").iterdir())
+    assert "--report_file" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.fine_tuning.classifier import Classifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
@@ -55,6 +55,11 @@ def tune(folder, output_dir, **changed):
     """Does such a run in this process; returns its directory."""
     assert fine_tune("run_classifier", **flags_of(folder, output_dir, **changed)) == 0
     return folder / output_dir
+
+
+def test_a_short_run_has_a_line_for_each_step(folder):
+    path = tune(folder, "short", num_train_steps=3, log_steps=100)
+    assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +380,8 @@ def test_predictions_need_no_flags_of_the_training(folder, changed, request):
 def test_a_head_without_names_has_numbers(folder, plain):
     alone = {"do_train": "false", "do_eval": "false", "do_predict": "true"}
     alone["predict_file"] = folder / "dev.csv"
-    nameless = shutil.copytree(plain, folder / "nameless_model")
+    nameless = folder / "nameless_model"
+    write_checkpoint(read_checkpoint(plain), nameless, "bert_tf")
     names = (nameless / "labels.txt").read_text().split()
     (nameless / "labels.txt").unlink()
     named, numbered = (

@@ -67,3 +67,45 @@ def test_labels_in_another_order_are_found_and_others_refused():
     for labels, kinds in ((("a", "b"), ()), (("a", "b", "d"), ()), (teacher.labels, ("several",))):
         with pytest.raises(ValueError, match="runs/teacher has a head of 3 labels"):
             teachers.check_labels(teacher, labels, *kinds)
+
+
+def test_a_damaged_cache_is_computed_again(tmp_path, monkeypatch):
+    """One changed byte anywhere, a cut, or a missing checksum: the outputs are those computed."""
+    checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
+    rows = Rows([PackedText([2, 3], [0, 0])], {}, pad_id=0)
+    model = types.SimpleNamespace()
+    computed = []
+    expected = np.array([[0.25, 3.0]], np.float32)
+    monkeypatch.setattr(teachers, "_compute", lambda *_: computed.append(1) or expected)
+
+    def ask():
+        configs = types.SimpleNamespace(
+            training=types.SimpleNamespace(output_dir=str(tmp_path / "run")),
+            task=types.SimpleNamespace(learn_labels=True, teacher_weight=1.0),
+        )
+        (tmp_path / "run").mkdir(exist_ok=True)
+        strategy = tf.distribute.get_strategy()
+        return teachers.teacher_outputs(model, checkpoint, rows, configs, strategy)
+
+    ask()
+    (path,) = (tmp_path / "bert_tf_cache").glob("teacher-*.npy")
+    whole = path.read_bytes()
+    assert np.array_equal(ask(), expected) and len(computed) == 1
+    damaged = [whole[:i] + bytes([whole[i] ^ 64]) + whole[i + 1 :] for i in (0, 40, len(whole) - 1)]
+    for count, content in enumerate([*damaged, whole[:-4], b""], start=2):
+        path.write_bytes(content)
+        assert np.array_equal(ask(), expected) and len(computed) == count
+        assert path.read_bytes() == whole
+    (path.parent / f".{path.name}.crc32c").unlink()
+    assert np.array_equal(ask(), expected) and len(computed) == 7
+
+
+def test_outputs_that_are_not_finite_are_named_and_not_kept(tmp_path, monkeypatch):
+    checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
+    rows = Rows([PackedText([2, 3], [0, 0])], {}, pad_id=0)
+    monkeypatch.setattr(teachers, "_compute", lambda *_: np.array([[np.nan, 1.0]]))
+    strategy = tf.distribute.get_strategy()
+    configs = configs_of(tmp_path / "run")
+    with pytest.raises(ValueError, match="--teacher"):
+        teachers.teacher_outputs(types.SimpleNamespace(), checkpoint, rows, configs, strategy)
+    assert not list((tmp_path / "bert_tf_cache").glob("teacher-*"))

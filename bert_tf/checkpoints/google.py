@@ -34,21 +34,24 @@ from bert_tf.checkpoints.electra_towers import (
 from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embedding
 from bert_tf.checkpoints.families.bert import BERT
 from bert_tf.checkpoints.families.electra import ELECTRA
+from bert_tf.checkpoints.run_checkpoints import NAME_START, check_checkpoint
 from bert_tf.checkpoints.tf_bundle import read_bundle, write_bundle
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, read_lines, write_json
 from bert_tf.fine_tuning_config import LABEL_KINDS
+from bert_tf.run_identity import CONFIGURATION, LABELS
 from bert_tf.run_record import recorded
 from bert_tf.text.bpe_vocab import BpeVocab
 
-CONFIG_NAME, BUNDLE_NAME = "bert_config.json", "bert_model.ckpt"
-LABELS_NAME, LABEL_KIND_NAME = "labels.txt", "label_kind.txt"
+CONFIG_NAME, BUNDLE_NAME = CONFIGURATION, "bert_model.ckpt"
+LABELS_NAME, LABEL_KIND_NAME = LABELS, "label_kind.txt"
 MULTIPLE_CHOICE = "multiple_choice"  # in place of a kind of labels
 
 # What only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
     r"/adam_[mv]$|^optimizer/|^loss_scale/|^global_step$|^loop_state$|/seed_generator_state$"
+    rf"|^{NAME_START}"
     rf"|dropout_seeds|^{DECODER}"
 )
 # run_classifier.py names its head without a scope.
@@ -68,8 +71,10 @@ def read_google(prefix: str, config_file: str = "", tower: str = "") -> Checkpoi
         generator beside it; "": the discriminator. The last two take the only one that is there.
 
     Raises:
-      ValueError: if it cannot be read, or there is no configuration.
+      ValueError: if it cannot be read, there is no configuration, or files beside it belong to
+        another run.
     """
+    check_checkpoint(prefix, (CONFIG_NAME,) if config_file else ())
     values = {
         name: value
         for name, value in with_averages(read_bundle(prefix)).items()

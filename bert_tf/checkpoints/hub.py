@@ -35,6 +35,7 @@ SMALL_FILES = (
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
     *("sentence_*_config.json", "bert_config.json", "generator_config.json"),
     *("embedder.json", "labels.txt", "label_kind.txt", "run.flags", "best_checkpoint.json"),
+    "run.json",
     *("metadata.json", "task.json", "preprocessor.json", "assets/tokenizer/*"),
 )
 MODULE_FOLDER = re.compile(r"(\d+_\w+/)?")

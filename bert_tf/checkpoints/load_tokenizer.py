@@ -14,6 +14,7 @@ from bert_tf.checkpoints.tokenizer_files import (
     read_tokenizer,
 )
 from bert_tf.files import json_field, read_json
+from bert_tf.run_identity import check_files
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import read_vocab
@@ -37,6 +38,8 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
         other.
     """
     path = local_path(path, with_weights=False)
+    if path.is_dir():
+        check_files(path)
     if (path / "assets.extra").is_dir():
         path = path / "assets.extra"
     if (path / KERAS_HUB_VOCAB).is_file():

@@ -26,18 +26,14 @@ from bert_tf.checkpoints.huggingface import is_huggingface
 from bert_tf.checkpoints.keras_hub import is_keras_hub
 from bert_tf.checkpoints.tf_bundle import bundle_names
 from bert_tf.config import ModelConfig
+from bert_tf.run_identity import TRAINING_FIELDS
 from bert_tf.text.kinds import content_of
 from bert_tf.text.tokenization import AnyVocab
 
 T = TypeVar("T")
 
 # What may differ from the checkpoint: no weight depends on it, or `adapt` sees to it.
-FREE_FIELDS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "initializer_range",
-    "max_position_embeddings",
-)
+FREE_FIELDS = (*TRAINING_FIELDS, "max_position_embeddings")
 
 
 def read_start(

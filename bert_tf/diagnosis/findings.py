@@ -42,7 +42,7 @@ class Diagnosis:
 
     Attributes:
       place: file or folder.
-      kind: corpus, examples, pre-training run or fine-tuning run.
+      kind: corpus, labelled table, examples, pre-training run or fine-tuning run.
       facts: numbers by name, good and bad.
       findings: what is not as it should be.
       plots: by title, what draws into matplotlib axes.

@@ -16,6 +16,8 @@ from bert_tf.config_flags import read_flagfile
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.files import read_json
+from bert_tf.run_record import list_checkpoints
+from bert_tf.training.curves import plot_line
 from bert_tf.training.metrics_log import read_metrics
 
 WINDOW = 20  # logged lines before one, that it is compared with
@@ -64,9 +66,16 @@ class Run:
     @property
     def num_train_steps(self) -> float:
         """Steps of the whole run; of one with a budget of minutes those that it has done."""
-        if self.number("train_minutes", 0.0) and self.steps:
-            return self.steps[-1]["step"]
+        if self.number("train_minutes", 0.0) and self.last_step:
+            return self.last_step
         return self.number("num_train_steps")
+
+    @property
+    def last_step(self) -> int:
+        """The last step that left a trace: a line, an evaluation or a checkpoint; 0 without any."""
+        seen = [line["step"] for line in (*self.steps, *self.evaluations)]
+        seen += [int(path.name.rpartition("-")[2]) for path in list_checkpoints(self.folder)]
+        return max(seen, default=0)
 
     @property
     def share_moves(self) -> bool:
@@ -95,8 +104,8 @@ def diagnose_run(folder: pathlib.Path) -> Diagnosis:
     run = Run(folder)
     kind = "pre-training run" if run.is_pretraining else "fine-tuning run"
     found = Diagnosis(str(folder), kind)
-    if run.steps:
-        found.facts["steps"] = f"{run.steps[-1]['step']:,} of {run.num_train_steps:,.0f}"
+    if run.last_step:
+        found.facts["steps"] = f"{run.last_step:,} of {run.num_train_steps:,.0f}"
     hidden = ("global_step", "unigram_masked_lm_accuracy", "unigram_next_sentence")
     shown = {name: value for name, value in run.results.items() if not name.startswith(hidden)}
     found.facts |= {name: f"{value:.4g}" for name, value in shown.items()}
@@ -416,7 +425,7 @@ def _judge_speed(run: Run, found: Diagnosis) -> None:
     if "examples_per_second" not in timed:
         return
     steps, rates = timed["examples_per_second"]
-    found.plots["Examples a second"] = lambda axes: axes.plot(steps, rates)
+    found.plots["Examples a second"] = lambda axes: plot_line(axes, steps, rates)
     if len(rates) >= MIN_LINES:
         quarters = [float(np.median(quarter)) for quarter in np.array_split(rates, 4)]
         found.judge(
@@ -440,7 +449,7 @@ def _plot(run: Run, found: Diagnosis) -> None:
 
     def drawn(name: str) -> Any:
         def draw(axes: Any) -> None:
-            axes.plot(*run.curve(name), label="training")
+            plot_line(axes, *run.curve(name), label="training")
             if run.curve(name, is_evaluated=True)[0].size:
                 axes.plot(*run.curve(name, is_evaluated=True), "o-", label="evaluation")
                 axes.legend(frameon=False, labelcolor="grey")
@@ -450,5 +459,5 @@ def _plot(run: Run, found: Diagnosis) -> None:
         return draw
 
     for name in (*names, "learning_rate", "gradient_norm"):
-        if run.curve(name)[0].size:
+        if np.isfinite(run.curve(name)[1]).any():
             found.plots[name.replace("_", " ").capitalize()] = drawn(name)

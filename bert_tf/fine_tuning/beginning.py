@@ -10,6 +10,7 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint, without_task_heads
 from bert_tf.checkpoints.google import read_labels
+from bert_tf.checkpoints.run_checkpoints import check_run_directory
 from bert_tf.checkpoints.start import check_output_dir, merge, read_start, starts_of_names
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.fine_tuning.label_order import check_names, label_order, with_labels
@@ -41,6 +42,7 @@ def begin(configs: Configs, program: Program) -> Beginning:
     if training.do_train:
         check_output_dir(training.output_dir)
     if has_own_weights(training, folder):
+        check_run_directory(folder)
         record = folder / "bert_config.json"
         config = merge(ModelConfig.read(record), given, str(record))
         labels = read_labels(folder)

@@ -15,6 +15,7 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
+from bert_tf.run_identity import check_files
 from bert_tf.run_record import has_checkpoints, is_same_path, recorded, shared_values
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.roll_call import together
@@ -258,12 +259,18 @@ def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:
 
 
 def check_start(configs: Configs) -> None:
-    """Raises ValueError if there are neither weights nor a vocabulary to start from."""
+    """Checks that there is something to start from, and that a run's own files are unchanged.
+
+    Raises:
+      ValueError: if there are neither weights nor a vocabulary, or files were changed.
+    """
     training, folder = configs.training, pathlib.Path(configs.training.output_dir)
     folders = (folder, *folder.glob("seed-*"))
-    has_own = any(has_own_weights(training, path) for path in folders)
+    own = [path for path in folders if has_own_weights(training, path)]
+    for path in own:
+        check_files(path)
     is_new = configs.data.vocab_file and training.do_train
-    if not (has_own or training.init_checkpoint or is_new):
+    if not (own or training.init_checkpoint or is_new):
         raise ValueError("Nothing to start from; give weights as --init_checkpoint.")
 
 

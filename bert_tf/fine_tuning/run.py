@@ -16,6 +16,7 @@ import keras
 from absl import logging
 
 from bert_tf.checkpoints.google import write_labels
+from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.data.rows import length_buckets
 from bert_tf.fine_tuning.beginning import begin, fit_head
@@ -30,7 +31,7 @@ from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
 from bert_tf.training.fine_tuner import FineTuner, Outputs
 from bert_tf.training.freezing import freeze
-from bert_tf.training.metrics_log import read_metrics
+from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.precision import choose_precision
 from bert_tf.training.reporting import Progress
 from bert_tf.training.seeds import write_summary
@@ -141,11 +142,12 @@ class Run:
             freeze(task.model, tuning.frozen_layers)
             optimizer = build_optimizer(optimization)
             optimizer.build(task.model.trainable_variables)
+        interval = line_interval(training.log_steps, optimization.num_train_steps)
         trainer = FineTuner(
             task,
             optimizer,
             strategy,
-            training,
+            dataclasses.replace(training, log_steps=interval),
             num_train_steps=optimization.num_train_steps,
             random_seed=data.random_seed,
             progress=make_progress(configs, examples),
@@ -156,6 +158,7 @@ class Run:
             write_labels(self.folder, examples.labels)
             self.program.write_record(self.folder)
             write_run_record(training.output_dir, start.vocab, *configs)
+            record_identity(self.folder)
         return trainer, examples
 
     def load_weights(self, trainer: FineTuner) -> None:

@@ -14,9 +14,10 @@ from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
+from bert_tf.data.checksums import drop_damaged, seal
 from bert_tf.data.row_batches import evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets
-from bert_tf.files import atomic_write, cache_folder
+from bert_tf.files import atomic_write, cache_folder, exclusive
 from bert_tf.fine_tuning.label_order import check_names, label_order
 from bert_tf.fine_tuning.program import Configs
 from bert_tf.text.tokenization import Tokenizer
@@ -86,11 +87,15 @@ def teacher_outputs(
     path = cache_folder(folder) / f"teacher-{key[:16]}.npy"
 
     def compute_or_read() -> np.ndarray:
-        found = _read(path, rows.num_pieces if has_pieces(model) else len(rows))
-        if found is None:
-            found = _compute(model, rows)
-            with atomic_write(path, "wb") as file:
-                np.save(file, found)
+        with exclusive(path.with_suffix(".lock"), waits=True):
+            drop_damaged([path])
+            found = _read(path, rows.num_pieces if has_pieces(model) else len(rows))
+            if found is None:
+                found = _compute(model, rows)
+                check_finite(found, teacher.source)
+                with atomic_write(path, "wb") as file:
+                    np.save(file, found)
+                seal(path)
         return found
 
     found = compute_or_read() if is_chief(strategy) else None
@@ -103,17 +108,25 @@ def has_pieces(model: Any) -> bool:
     return getattr(model, "has_pieces", False)
 
 
+def check_finite(outputs: np.ndarray, source: str) -> None:
+    """Raises ValueError if a teacher's outputs hold numbers that are not finite."""
+    num_bad = int((~np.isfinite(outputs)).sum())
+    if num_bad:
+        raise ValueError(
+            f"--teacher={source}: {num_bad:,} of its {outputs.size:,} outputs are not finite "
+            "numbers; give a teacher whose weights are right."
+        )
+
+
 def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
-    """Returns what was kept; None if it is not there, or damaged."""
+    """Returns the outputs that an earlier run kept; None if there are none for so many rows."""
     if not path.exists():
         return None
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        logging.warning("%s: %s. It is computed anew.", path, error)
+    found = np.load(path, allow_pickle=False)
+    if len(found) != count:
         return None
     logging.info("The teacher's outputs are those of %s.", path)
-    return found if len(found) == count else None
+    return found
 
 
 def _compute(model: Any, rows: Rows) -> np.ndarray:

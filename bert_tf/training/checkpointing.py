@@ -2,6 +2,8 @@
 
     OUTPUT_DIR/
       run.flags  bert_config.json  vocab.txt      what repeats the run
+      run.json                                    its id, and digests of the files tied to it
+      variables.txt                               what pre-training trains
       model.ckpt-1000.index  .data-00000-of-00001 weights, optimizer slots, step, loop state
       checkpoint                                  names of the newest and of the best checkpoint
       metrics.jsonl  eval_metrics.jsonl           losses; evaluations
@@ -18,11 +20,13 @@ memory, which takes as much memory as weights and optimizer slots until `wait`.
 """
 
 import concurrent.futures
+import functools
 import json
 import math
 import os
 import pathlib
 import re
+import time
 from typing import Any
 
 import keras
@@ -30,8 +34,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.run_checkpoints import NAME_START, identity_tensors
 from bert_tf.checkpoints.tf_bundle import host_copies, read_bundle, write_bundle
 from bert_tf.files import atomic_write, json_field, read_json, write_json
+from bert_tf.run_identity import RunIdentity
 
 PREFIX = "model.ckpt"
 OWN_FILE = re.compile(rf"{PREFIX}-(\d+)\.((?:index|data-\d+-of-\d+)(?:\.tempstate\d+)?)")
@@ -59,17 +65,27 @@ class RunDirectory:
       path: the run's output_dir, made if missing.
       variables: the contents of a checkpoint by name; see `model_variables`.
       keep: number of newest checkpoints to keep.
+
+    Attributes:
+      write_seconds: how long it took to write the last checkpoint; 0 before the first.
     """
 
     def __init__(self, path: str | pathlib.Path, variables: dict[str, Any], keep: int = 3) -> None:
         self.path = pathlib.Path(path)
         self.variables = variables
         self.keep = keep
+        self.write_seconds = 0.0
         self._unreadable: set[int] = set()
+        self._by_time: set[int] = set()
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: concurrent.futures.Future | None = None
         self._writing_step = -1
         self.path.mkdir(parents=True, exist_ok=True)
+
+    @functools.cached_property
+    def identity(self) -> RunIdentity | None:
+        """The recorded identity of the run, read when its first checkpoint is saved."""
+        return RunIdentity.read(self.path)
 
     def steps(self) -> list[int]:
         """Returns the steps of the complete checkpoints, ascending."""
@@ -95,12 +111,22 @@ class RunDirectory:
         self.start_save(step, loop_state)
         self.wait()
 
-    def start_save(self, step: int, loop_state: dict[str, Any]) -> None:
-        """Like `save`, in a thread; first waits for the previous save, and raises its errors."""
+    def start_save(self, step: int, loop_state: dict[str, Any], by_time: bool = False) -> None:
+        """Like `save`, in a thread; first waits for the previous save, and raises its errors.
+
+        Args:
+          step, loop_state: see `save`.
+          by_time: whether the checkpoint only guards against a kill: it takes no place among the
+            newest that are kept, and is deleted once a newer one is there, unless it is the best.
+        """
         self.wait()
+        if by_time:
+            self._by_time.add(step)
         tensors = host_copies(self.variables)
         tensors[STEP_NAME] = tf.constant(step, tf.int64)
         tensors[LOOP_STATE_NAME] = tf.constant(json.dumps(loop_state))
+        if self.identity:
+            tensors |= identity_tensors(self.identity)
         self._writing = self._writer.submit(self._write, step, tensors)
         self._writing_step = step
 
@@ -121,9 +147,11 @@ class RunDirectory:
         return (self._writing is not None and self._writing_step == step) or step in self.steps()
 
     def _write(self, step: int, tensors: dict[str, tf.Tensor]) -> None:
+        start = time.monotonic()
         try:
             write_bundle(self.prefix(step), tensors)
             self._flush(step)
+            self.write_seconds = time.monotonic() - start
             self._unreadable.discard(step)
             self._write_state(best=None)
         except (tf.errors.OpError, OSError) as error:
@@ -229,9 +257,13 @@ class RunDirectory:
         return None
 
     def _assign(self, values: Values, source: str) -> None:
-        """Assigns the values; what is evaluated in float32 has no use for a loss scale."""
+        """Assigns the values of variables; float32 evaluations do not need the loss scale."""
         unused = {name for name in values if name.startswith("loss_scale/")} - set(self.variables)
-        kept = {name: value for name, value in values.items() if name not in unused}
+        kept = {
+            name: value
+            for name, value in values.items()
+            if name not in unused and not name.startswith(NAME_START)
+        }
         assign(self.variables, kept, source)
 
     def _write_state(self, best: dict[str, Any] | None) -> None:
@@ -246,9 +278,10 @@ class RunDirectory:
                 )
 
     def _delete_old(self) -> None:
-        best = self.best()
-        kept = set(self.steps()[-self.keep :]) | ({best["step"]} if best else set())
-        for step in set(self.steps()) - kept:
+        best, steps = self.best(), self.steps()
+        lasting = [step for step in steps if step not in self._by_time or step == steps[-1]]
+        kept = set(lasting[-self.keep :]) | ({best["step"]} if best else set())
+        for step in set(steps) - kept:
             self._delete(step)
         self._write_state(best=None)
 

@@ -17,6 +17,7 @@ from bert_tf.files import atomic_write
 
 Row = dict[str, float]
 Mark = list[int]
+LEAST_LINES = 20  # Of a run, for its curves.
 
 
 class MetricsLog:
@@ -77,6 +78,11 @@ class MetricsLog:
         """Appends a line."""
         with self.path.open("a", encoding="utf8") as file:
             file.write(json_line(line))
+
+
+def line_interval(log_steps: int, num_train_steps: int) -> int:
+    """Returns the steps between the lines of a run: `log_steps`, or fewer in a short run."""
+    return max(1, min(log_steps, num_train_steps // LEAST_LINES))
 
 
 def json_line(values: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -207,7 +207,7 @@ class Scalars:
             ) from None
 
 
-def parameter_table(variables: Sequence[Any], is_decayed: Any) -> str:
+def parameter_table(variables: Sequence[Any], is_decayed: Callable[[str], bool]) -> str:
     """Returns a table of the weights (path, shape, dtype, whether decayed) and their number."""
     rows = [
         f"  {v.path:<64} {tuple(v.shape)!s:<16} {v.dtype} {'decayed' if is_decayed(v.path) else ''}"
@@ -215,6 +215,17 @@ def parameter_table(variables: Sequence[Any], is_decayed: Any) -> str:
     ]
     count = sum(int(tf.size(v.value)) for v in variables)
     return "\n".join([f"{count:,} trainable parameters", *rows])
+
+
+def write_parameter_table(
+    folder: pathlib.Path, variables: Sequence[Any], is_decayed: Callable[[str], bool]
+) -> None:
+    """Writes the table of `parameter_table` to variables.txt, and logs its first line."""
+    path = folder / "variables.txt"
+    text = parameter_table(variables, is_decayed)
+    with atomic_write(path) as file:
+        file.write(f"{text}\n")
+    logging.info("%s: %s", text.partition("\n")[0], path)
 
 
 def write_eval_results(

@@ -37,6 +37,7 @@ from bert_tf.training.metrics_log import (
     drop_lines,
     is_as_marked,
     json_line,
+    line_interval,
     mark_lines,
     ratios,
     read_metrics,
@@ -49,6 +50,9 @@ from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
 KEPT = ("learning_rate",)  # What a step has whose update was left out.
 EVALUATIONS = "eval_metrics.jsonl"
+SECONDS_BETWEEN_SAVES = 120.0  # At most, so that a kill takes no more than this.
+SHARE_BETWEEN_SAVES = 0.1  # Of a budget of minutes, if that is less.
+WRITING_SHARE = 0.1  # Of the time that may be spent on writing checkpoints by time.
 CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
 
 
@@ -138,6 +142,7 @@ class Trainer:
         self._evaluation_seconds = 0.0
         self._compiles_evaluation_again = False
         self._loop_state: dict[str, Any] = {}
+        self._last_save = time.monotonic()
         self._stop: StopRequest | None = None
 
     def restore(self) -> bool:
@@ -161,7 +166,7 @@ class Trainer:
                 evaluated, default=math.inf
             )
             self._evaluation_seconds = self._evaluation_seconds or measured
-            self.num_train_steps = self.clock.plan.last_step
+            self._set_last_step(self.clock.plan.last_step)
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
 
@@ -182,6 +187,7 @@ class Trainer:
             self.directory.delete_leftovers()
             self._take_up_files()
         scalars = Scalars(str(self.directory.path / "train")) if self.is_chief else None
+        self._last_save = time.monotonic()
         bar = contextlib.closing(Bar(self.step))
         with contextlib.closing(self.directory), bar as shown, StopRequest() as self._stop:
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
@@ -208,6 +214,8 @@ class Trainer:
                 at_end = self.step == self.num_train_steps
                 if is_stopped or at_end or self.step % self.config.save_checkpoints_steps == 0:
                     self.save()
+                elif self._save_is_due():
+                    self.save(by_time=True)
                 if is_stopped:
                     raise Stopped(self._stop.number or signal.SIGTERM)
                 if self._evaluation_is_due():
@@ -229,8 +237,27 @@ class Trainer:
         scores = [self.task.score(line) for line in lines if line["step"] <= self.step]
         return len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
-    def save(self) -> None:
+    def seconds_between_saves(self) -> float:
+        """Returns the time after which a checkpoint is due, whatever the step.
+
+        Infinite for a run of steps that rewinds: it must go back to the same checkpoint however
+        fast the machine is.
+        """
+        if self.config.on_bad_loss == "rewind" and not self.clock:
+            return math.inf
+        seconds = SECONDS_BETWEEN_SAVES
+        if self.clock:
+            seconds = min(seconds, SHARE_BETWEEN_SAVES * self.clock.budget)
+        return max(seconds, self.directory.write_seconds / WRITING_SHARE)
+
+    def _save_is_due(self) -> bool:
+        return time.monotonic() - self._last_save >= self.seconds_between_saves()
+
+    def save(self, by_time: bool = False) -> None:
         """Starts writing a checkpoint of the current step, unless it exists already.
+
+        Args:
+          by_time: whether it is written because of the time alone; see `RunDirectory.start_save`.
 
         Raises:
           OSError: if the previous one could not be written.
@@ -247,7 +274,8 @@ class Trainer:
                 "evaluation_seconds": self._evaluation_seconds_or_guess() if self.clock else 0.0,
             }
             with self.progress.timed("save_seconds"):
-                self.directory.start_save(self.step, state)
+                self.directory.start_save(self.step, state, by_time)
+            self._last_save = time.monotonic()
 
     def evaluate(self) -> dict[str, float]:
         """Returns losses and metrics over the evaluation batches, as ratios of their sums.
@@ -394,8 +422,13 @@ class Trainer:
         )
         self.clock.used, *seconds = from_chief(self.strategy, *own)
         last = self.clock.last_step(self.step, self._next_batch, *seconds)
-        self.num_train_steps = last
+        self._set_last_step(last)
         self.progress.total_steps = last if last < FAR_AWAY else 0
+
+    def _set_last_step(self, last: int) -> None:
+        """Sets the last step that the clock decided on, and with it the steps between lines."""
+        self.num_train_steps = last
+        self.log.log_steps = line_interval(self.config.log_steps, last)
 
     def _evaluation_seconds_or_guess(self) -> float:
         """Returns the seconds that an evaluation takes; 0 if there is none."""

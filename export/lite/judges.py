@@ -4,6 +4,7 @@ Readers, rows and metrics are those of the fine-tuning programs; what they were 
 run's run.flags. A LiteRT model answers with probabilities; their logarithms serve as scores.
 """
 
+import glob
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -109,6 +110,8 @@ def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "
     folder = str(path if path.is_dir() else path.parent)
     tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
     own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
+    if not file:
+        check_recorded_files(folder, own, split)
     if served.kind in LABEL_KINDS:
         return _judge_texts(served, folder, split, file, own, tokenizer)
     if not own:
@@ -116,6 +119,25 @@ def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "
     if served.kind == "tagger":
         return _judge_words(served, folder, own, tokenizer)
     return _judge_answers(served, own, tokenizer) if served.kind == "question_answering" else None
+
+
+def check_recorded_files(folder: str, own: str, split: str) -> None:
+    """Checks that the examples that a run recorded are on this machine.
+
+    Raises:
+      ValueError: naming those that are missing, and the flags that take the place of them.
+    """
+    sources = [path for path in (*own.split(","), recorded(folder, "data_dir")) if path]
+    # A name such as tfds:NAME is found by its reader.
+    missing = [path for path in sources if ":" not in path and not glob.glob(path)]  # noqa: PTH207
+    if not missing:
+        return
+    remedy = "give labelled examples as --calibration_file"
+    if split == "dev":
+        remedy = "give labelled examples as --eval_file, or --no_gate to compare outputs alone"
+    raise ValueError(
+        f"{', '.join(missing)}, which {folder}/run.flags names, is not here: {remedy}."
+    )
 
 
 def _judge_texts(

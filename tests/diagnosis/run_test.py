@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from matplotlib.figure import Figure
 
 from bert_tf.diagnosis.run import class_sizes, diagnose_run, main_score, read_timed
 from bert_tf.training.reporting import Scalars
@@ -320,3 +321,26 @@ def test_a_run_with_a_budget_of_minutes_is_as_long_as_it_was(tmp_path):
     assert diagnose_run(folder).facts["steps"] == "1,000 of 1,000"
     found = diagnose(folder, pretraining_lines(), {**flags, "warmup_proportion": 0.9})
     assert [measured for _, measured in found.values()] == ["900 of 1,000 steps"]
+
+
+@pytest.mark.parametrize("trace", ["checkpoint", "evaluation", "line"])
+def test_a_finished_run_has_all_its_steps(tmp_path, trace):
+    """A run of an earlier release has a line of step 1 alone."""
+    folder, lines = tmp_path / "run", [{"step": 1, "loss": 1.0, "learning_rate": 3e-5}]
+    last = {"step": 96, "loss": 0.5}
+    lines += [last] if trace == "line" else []
+    evaluations = [last] if trace == "evaluation" else []
+    diagnose(folder, lines, {**TUNED, "num_train_steps": 96}, evaluations)
+    if trace == "checkpoint":
+        (folder / "model.ckpt-96.index").touch()
+    assert diagnose_run(folder).facts["steps"] == "96 of 96"
+
+
+def test_plots_have_values(tmp_path):
+    lines = [{"step": 1, "loss": 1.0, "accuracy": None, "learning_rate": 3e-5}]
+    diagnose(tmp_path / "run", lines, TUNED)
+    plots = diagnose_run(tmp_path / "run").plots
+    assert list(plots) == ["Loss", "Learning rate"]
+    axes = Figure().subplots()
+    plots["Loss"](axes)
+    assert axes.get_lines()[0].get_marker() == "."

@@ -50,6 +50,19 @@ def test_newest_and_best_are_kept(directory):
     assert directory.best() == {"step": 1, "score": 0.9}
 
 
+def test_checkpoints_by_time_take_no_place_of_others(directory):
+    for step, by_time in ((10, False), (13, True), (20, False), (21, True), (24, True)):
+        directory.start_save(step, {}, by_time)
+        directory.wait()
+    assert directory.steps() == [20, 24]
+    assert directory.restore()[0] == 24
+    directory.mark_best(24, 0.5)
+    directory.start_save(25, {}, by_time=True)
+    directory.wait()
+    directory.save(30, {})
+    assert directory.steps() == [20, 24, 30]
+
+
 def test_a_better_one_takes_the_place_of_the_best(directory):
     for step, score in ((1, -0.5), (2, -0.2), (3, -0.3), (4, -0.4)):
         directory.save(step, {})

@@ -1,10 +1,11 @@
 """Curves: a picture with a panel for each metric that has values."""
 
+import math
 import struct
 
 import pytest
 
-from bert_tf.training.curves import draw_curves
+from bert_tf.training.curves import draw_curves, make_figure
 
 PANELS = {"loss": "Loss", "f1": "F1", "accuracy": "Accuracy"}
 
@@ -37,3 +38,17 @@ def test_a_panel_for_each_metric_with_values(tmp_path, training, evaluation, row
 def test_nothing_without_values(tmp_path):
     draw_curves(tmp_path / "curves.png", PANELS, [], [{"step": 1, "other": 2.0}], {"loss": 1.0})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("metrics", [("loss",), ("loss", "f1"), ("loss", "f1", "accuracy")])
+def test_every_panel_has_data_that_can_be_seen(metrics):
+    """Also the curve of a run with a single line."""
+    line = {"step": 1, **dict.fromkeys(metrics, 0.5)}
+    nothing = {"accuracy": math.nan} if "accuracy" not in metrics else {}
+    figure = make_figure(PANELS, [{**line, **nothing}], [], {})
+    assert [axes.get_title() for axes in figure.axes] == [PANELS[name] for name in metrics]
+    for axes in figure.axes:
+        (curve,) = axes.get_lines()
+        assert curve.get_marker() == "."
+    figure = make_figure(PANELS, [line, {**line, "step": 2}], [], {})
+    assert all(axes.get_lines()[0].get_marker() == "" for axes in figure.axes)

@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from bert_tf.training.metrics_log import MetricsLog, drop_lines, mark_lines, read_metrics
+from bert_tf.training.metrics_log import (
+    MetricsLog,
+    drop_lines,
+    line_interval,
+    mark_lines,
+    read_metrics,
+)
 
 LINES = [{"step": step, "loss": step / 8} for step in (1, 4, 8, 12)]
 
@@ -87,3 +93,12 @@ def test_a_file_as_it_was_is_not_touched(path, caplog):
     drop_lines(path, 12, mark_lines(path))
     drop_lines(path, 12)
     assert path.stat().st_mtime_ns == before and not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("log_steps", "num_train_steps", "expected"),
+    [(100, 96, 4), (100, 2000, 100), (100, 1999, 99), (100, 5, 1), (1, 96, 1), (7, 10000, 7)],
+)
+def test_a_short_run_has_twenty_lines(log_steps, num_train_steps, expected):
+    assert line_interval(log_steps, num_train_steps) == expected
+    assert num_train_steps // expected >= min(20, num_train_steps)

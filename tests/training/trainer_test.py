@@ -1,6 +1,7 @@
 """The loop: resumed to the same bits, stopped by signals, stopped by a loss that is not finite."""
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training import trainer as trainer_module
+from bert_tf.training.clock import FAR_AWAY
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
@@ -91,6 +93,51 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
     names = [f"model.ckpt-{STEPS}.data-00000-of-00001"]
     for name in names:
         assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
+
+
+def test_a_killed_run_resumes_from_a_checkpoint_by_time(whole_run, tmp_path, monkeypatch):
+    """It saves every 100 steps, and is killed long before."""
+    monkeypatch.setattr(trainer_module, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(trainer_module, "WRITING_SHARE", math.inf)
+    options = {"save_checkpoints_steps": 100, "iterations_per_loop": 1}
+    trainer = make_trainer(tmp_path, **options)
+    add = trainer.log.add
+
+    def die(step, row):
+        if step == 7:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = die
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert trainer.directory.steps() == [6]
+    monkeypatch.undo()
+    again = make_trainer(tmp_path, **options)
+    assert again.step == 6
+    again.train()
+    assert again.directory.steps() == [6, STEPS]
+    for name in ("metrics.jsonl", f"model.ckpt-{STEPS}.data-00000-of-00001"):
+        assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
+
+
+def test_time_between_checkpoints_follows_the_budget(tmp_path):
+    trainer = make_trainer(tmp_path, ToyTask(DROPPING))
+    assert trainer.seconds_between_saves() == 120
+    for minutes, seconds in ((2, 12), (60, 120), (0.5, 3)):
+        trainer.clock = types.SimpleNamespace(budget=60 * minutes)
+        assert trainer.seconds_between_saves() == pytest.approx(seconds)
+    trainer.directory.write_seconds = 30.0  # No more than a tenth of the time goes into writing.
+    assert trainer.seconds_between_saves() == pytest.approx(300)
+    rewinding = make_trainer(tmp_path, ToyTask(DROPPING), on_bad_loss="rewind")
+    assert rewinding.seconds_between_saves() == math.inf  # It would rewind to another step.
+
+
+def test_lines_follow_the_last_step_that_the_clock_decides_on(tmp_path):
+    trainer = make_trainer(tmp_path, ToyTask(DROPPING), log_steps=100)
+    for last, steps in ((FAR_AWAY, 100), (60, 3), (8000, 100), (7, 1)):
+        trainer._set_last_step(last)
+        assert (trainer.num_train_steps, trainer.log.log_steps) == (last, steps)
 
 
 @pytest.mark.slow

@@ -1,0 +1,177 @@
+"""Examines a table of labelled examples: labels, copies, contradictions, rows that cannot be read.
+
+A table is recognised by its form: .csv and .tsv files, .txt files whose lines have the same number
+of tabs, and JSON objects that have the label's column. A text for pre-training has none of these.
+"""
+
+import collections
+import json
+import pathlib
+from typing import NamedTuple
+
+from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed
+from bert_tf.data.tables import read_rows
+from bert_tf.diagnosis import thresholds
+from bert_tf.diagnosis.corpus import SHOWN, shorten
+from bert_tf.diagnosis.findings import Diagnosis, percent
+
+HEAD_BYTES = 1 << 18
+HEAD_LINES = 5  # of a .txt, that must have the same number of tabs
+COMPRESSED = (".gz", ".xz", ".bz2")
+FEW_EXAMPLES = 5  # of a class
+MOST_CLASSES = 30  # that are listed
+
+
+class Columns(NamedTuple):
+    """The columns that are looked at.
+
+    Args:
+      text: the first text.
+      text_b: the second text; "": there is none.
+      label: the label.
+    """
+
+    text: str
+    text_b: str
+    label: str
+
+
+def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
+    """Tells whether a file is a table of examples rather than text for pre-training."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    ending = name.suffix.lower()
+    if not path.is_file() or ending not in (".csv", ".tsv", ".txt", ".json", ".jsonl"):
+        return False
+    if ending in (".csv", ".tsv"):
+        return True
+    try:
+        with open_decompressed(str(path)) as file:
+            head = file.read(HEAD_BYTES).decode("utf-8-sig", errors="replace")
+    except (OSError, EOFError):  # A damaged file is reported when it is read as text.
+        return False
+    lines = [line for line in head.split("\n") if line.strip()][:HEAD_LINES]
+    if ending == ".txt":
+        counts = {line.count("\t") for line in lines}
+        return len(lines) > 1 and len(counts) == 1 and min(counts) > 0
+    return bool(lines) and columns.label in _first_keys(lines[0].strip())
+
+
+def _first_keys(line: str) -> set[str]:
+    """Returns the keys of the JSON object that a line, or the list in it, begins with."""
+    text = line.removeprefix("[").strip()
+    if not JSON_OBJECT.match(text):
+        return set()
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return set()
+    return set(value)
+
+
+def diagnose_table(path: str, columns: Columns) -> Diagnosis:
+    """Looks at a table of labelled examples."""
+    found = Diagnosis(path, "labelled table")
+    labels: collections.Counter[str] = collections.Counter()
+    labels_of_text: dict[str, set[str]] = {}
+    names: dict[str, None] = {}
+    unlabelled: list[str] = []
+    num_rows = num_copies = 0
+    problem = ""
+    try:
+        for where, row in read_rows(path):
+            num_rows += 1
+            names |= dict.fromkeys(row)
+            label = row.get(columns.label)
+            if label is None or label == "":
+                unlabelled.append(where)
+            else:
+                labels[str(label)] += 1
+            if columns.text in row:
+                text = "\t".join(str(row.get(name)) for name in columns[:2] if name)
+                num_copies += text in labels_of_text
+                labels_of_text.setdefault(text, set()).add(str(label))
+    except ValueError as error:
+        problem = str(error)
+    found.judge(
+        thresholds.ANY,
+        bool(problem),
+        "A row that cannot be read",
+        "Repair or leave out the row: the program that reads the table stops there.",
+        measured=problem,
+        expected="none",
+    )
+    found.facts = {"rows": f"{num_rows:,}", "columns": ", ".join(names), **_label_facts(labels)}
+    missing = [name for name in columns if name and name not in names]
+    found.judge(
+        thresholds.ANY,
+        bool(missing and names),
+        "Columns that the table does not have",
+        "Name its columns with --text_column, --text_b_column and --label_column.",
+        measured=f"no column {', '.join(missing)}",
+        expected=f"some of {', '.join(names)}",
+    )
+    if not missing and num_rows:
+        _judge_rows(found, labels, unlabelled, num_rows)
+        _judge_texts(found, labels_of_text, num_copies, num_rows)
+    return found
+
+
+def _label_facts(labels: collections.Counter[str]) -> dict[str, str]:
+    shown = [f"{shorten(label)} {count:,}" for label, count in labels.most_common(MOST_CLASSES)]
+    if len(labels) > MOST_CLASSES:
+        shown = [*shown[:SHOWN], ".."]
+    return {"labels": f"{len(labels):,} ({', '.join(shown)})" if shown else "none"}
+
+
+def _judge_rows(
+    found: Diagnosis, labels: collections.Counter[str], unlabelled: list[str], num_rows: int
+) -> None:
+    found.judge(
+        thresholds.UNLABELLED,
+        len(unlabelled) / num_rows,
+        "Rows without a label",
+        "Label them, or leave them out of what is trained or evaluated on.",
+        measured=f"{percent(len(unlabelled) / num_rows)} ({len(unlabelled):,} of {num_rows:,})",
+        expected="none",
+        details=tuple(unlabelled[:SHOWN]),
+    )
+    found.judge(
+        thresholds.ANY,
+        len(labels) == 1,
+        "All rows have the same label",
+        "Give rows of each class: there is nothing to learn here.",
+        measured=", ".join(map(shorten, labels)),
+        expected="two classes or more",
+    )
+    rare = [label for label, count in labels.items() if count < FEW_EXAMPLES]
+    is_classes = len(labels) <= num_rows / FEW_EXAMPLES  # else they are numbers or texts
+    found.judge(
+        thresholds.RARE_CLASSES,
+        len(rare) if is_classes else 0,
+        f"Classes of less than {FEW_EXAMPLES} examples",
+        "Look for misspelt labels; give more examples, or put small classes together.",
+        measured=f"{len(rare)} classes",
+        expected="none",
+        details=tuple(f"{labels[label]} x {shorten(label)}" for label in rare[:SHOWN]),
+    )
+
+
+def _judge_texts(
+    found: Diagnosis, labels_of_text: dict[str, set[str]], num_copies: int, num_rows: int
+) -> None:
+    found.judge(
+        thresholds.DUPLICATE_DOCUMENTS,
+        num_copies / num_rows,
+        "Texts that occur more than once",
+        "Leave out the copies, above all those that training and evaluation share.",
+        measured=f"{percent(num_copies / num_rows)} ({num_copies:,} of {num_rows:,})",
+    )
+    disputed = [text for text, labels in labels_of_text.items() if len(labels) > 1]
+    found.judge(
+        thresholds.DISPUTED,
+        len(disputed) / max(1, len(labels_of_text)),
+        "The same text with different labels",
+        "Decide on one label each.",
+        measured=f"{len(disputed):,} of {len(labels_of_text):,} texts",
+        details=tuple(map(shorten, disputed[:SHOWN])),
+    )

@@ -1,0 +1,231 @@
+"""The identity of a run, which ties the files of its directory to its checkpoints.
+
+    run.json    {"run_id": "3f..", "sha256": {"labels.txt": "9a..", "vocab.txt": "c1..", ..}}
+
+A run gets a random id when it is first recorded. The record and every checkpoint hold this id and
+the SHA-256 digests of the files that give the weights their meaning, so that a file or a checkpoint
+of another run is noticed. Runs and checkpoints of earlier releases have none and are not checked.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from typing import Self
+
+from bert_tf.checkpoints.embedding import read_embedding
+from bert_tf.config import ModelConfig, TrainingConfig
+from bert_tf.files import json_field, read_json, write_json
+from bert_tf.run_record import recorded
+from bert_tf.text.kinds import VOCABULARY_FILES
+
+RECORD = "run.json"
+LABELS = "labels.txt"
+CONFIGURATION = "bert_config.json"
+GENERATOR = "generator_config.json"
+FLAGS = "run.flags"
+# Fields of bert_config.json that only training uses: a run may be resumed with other values.
+TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+# Flags in run.flags that decide what the scores of a classifier mean.
+MEANING_FLAGS = ("task_name", "label_kind")
+RUN_ID = re.compile("[0-9a-f]{32}")
+
+Digests = dict[str, str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunIdentity:
+    """The id of a run and the digests of its files.
+
+    Args:
+      run_id: 32 hexadecimal digits.
+      sha256: the digest of each tied file by name; None for a file that the run does not have.
+    """
+
+    run_id: str
+    sha256: Digests
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> Self | None:
+        """Reads run.json; None without it.
+
+        Raises:
+          ValueError: if it is damaged.
+        """
+        path = folder / RECORD
+        if not path.exists():
+            return None
+        try:
+            values = read_json(path)
+            run_id = json_field(values, "run_id", str, path)
+            return cls.from_values(run_id, json_field(values, "sha256", dict, path))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error} Restore it, or delete it.") from None
+
+    @classmethod
+    def from_values(cls, run_id: object, sha256: object) -> Self:
+        """Makes the identity from what a file holds.
+
+        Raises:
+          ValueError: if this is no identity.
+        """
+        if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+            raise ValueError(f"run_id is {run_id!r:.60}, expected 32 hexadecimal digits.")
+        if not isinstance(sha256, dict):
+            raise ValueError(f"sha256 is {sha256!r:.60}, expected the digests of files.")
+        return cls(run_id, sha256)
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes run.json."""
+        write_json(folder / RECORD, dataclasses.asdict(self))
+
+
+def new_identity(folder: pathlib.Path, run_id: str = "") -> RunIdentity:
+    """Returns the identity of a run whose files are written; without an id, it gets a new one."""
+    return RunIdentity(run_id or uuid.uuid4().hex, file_digests(folder))
+
+
+def rewritten_files(training: TrainingConfig) -> tuple[str, ...]:
+    """Returns the tied files that a pre-training which goes on writes again from its flags."""
+    if training.do_train and not training.init_checkpoint:
+        return CONFIGURATION, GENERATOR
+    return ()
+
+
+def file_digests(folder: pathlib.Path, without: Collection[str] = ()) -> Digests:
+    """Returns the digest of each tied file of a run directory by name; None for missing files.
+
+    Raises:
+      ValueError: if one of them cannot be read.
+    """
+    names = [name for name in TIED_FILES if name not in without]
+    return {name: TIED_FILES[name](folder / name) for name in names}
+
+
+def _of_bytes(path: pathlib.Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _of_values(values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _of_configuration(path: pathlib.Path) -> str | None:
+    """Digests what a configuration means: later releases may add fields with defaults."""
+    if not path.is_file():
+        return None
+    defaults = ModelConfig().to_dict()
+    values = ModelConfig.read(path).to_dict()
+    return _of_values(
+        {
+            name: value
+            for name, value in values.items()
+            if value != defaults[name] and name not in TRAINING_FIELDS
+        }
+    )
+
+
+def _of_embedding(path: pathlib.Path) -> str | None:
+    """Digests what embedder.json means, as `_of_configuration` does."""
+    embedding = read_embedding(path.parent)
+    if embedding is None:
+        return None
+    defaults = type(embedding)().to_dict()
+    values = embedding.to_dict()
+    return _of_values({name: values[name] for name in values if values[name] != defaults[name]})
+
+
+def _of_flags(path: pathlib.Path) -> str | None:
+    """Digests the flags that decide what scores mean; the others may change on resuming."""
+    return _of_values({name: recorded(str(path.parent), name) for name in MEANING_FLAGS})
+
+
+TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
+    **dict.fromkeys((LABELS, *VOCABULARY_FILES), _of_bytes),
+    CONFIGURATION: _of_configuration,
+    GENERATOR: _of_configuration,
+    "embedder.json": _of_embedding,
+    FLAGS: _of_flags,
+}
+
+
+def check_files(
+    folder: pathlib.Path,
+    checkpoints: Mapping[str, RunIdentity] | None = None,
+    without: Collection[str] = (),
+) -> None:
+    """Checks that the files of a run directory, its record and its checkpoints belong together.
+
+    Args:
+      folder: a run directory; any other folder has nothing to check.
+      checkpoints: the identities that checkpoints hold, by the checkpoint's name.
+      without: names of files that are about to be written again.
+
+    Raises:
+      ValueError: naming each file that does not fit, and what to restore.
+    """
+    holders = dict(checkpoints or {})
+    if record := RunIdentity.read(folder):
+        holders[RECORD] = record
+    if not holders:
+        return
+    changed: list[str] = []
+    strangers: dict[str, list[str]] = {}
+    if not (folder / FLAGS).exists():  # A model that was copied without its run.
+        without = (*without, FLAGS)
+    for name, digest in file_digests(folder, without).items():
+        stated = {holder: one.sha256[name] for holder, one in holders.items() if name in one.sha256}
+        others = [holder for holder, one in stated.items() if one != digest]
+        if others and len(others) == len(stated):
+            changed.append(name)
+            continue
+        for holder in others:
+            strangers.setdefault(holder, []).append(name)
+    fitting = [holder for holder in (RECORD, *holders) if holder in holders.keys() - strangers]
+    own_id = holders[(fitting or list(holders))[0]].run_id
+    for holder, identity in holders.items():
+        if identity.run_id != own_id:
+            strangers.setdefault(holder, [])
+    problems = [_changed_files(folder, changed)] if changed else []
+    for holder, names in strangers.items():
+        problems.append(_stranger(holder, holders[holder].run_id, own_id, names))
+    if problems:
+        raise ValueError(f"{folder} holds files of different runs: {' '.join(problems)}")
+
+
+def _changed_files(folder: pathlib.Path, names: list[str]) -> str:
+    """Describes files that neither the record nor any checkpoint was made with."""
+    missing = [name for name in names if not (folder / name).exists()]
+    gone = f" ({', '.join(missing)} is missing)" if missing else ""
+    text = f"{', '.join(names)} differs from what the weights were trained with{gone}: restore it."
+    if LABELS in names:
+        text += (
+            f" To rename labels, restore {LABELS}, convert the run with python -m "
+            f"bert_tf.convert_checkpoint --input={folder} --output=NEW_FOLDER, and change "
+            f"{LABELS} there."
+        )
+    if CONFIGURATION in names or set(names) & set(VOCABULARY_FILES):
+        text += (
+            f" To train with another one on purpose, restore it, and start a new --output_dir with "
+            f"--init_checkpoint={folder}."
+        )
+    return text
+
+
+def _stranger(holder: str, run_id: str, own_id: str, names: list[str]) -> str:
+    """Describes a checkpoint, or a record, of another run."""
+    reasons = []
+    if run_id != own_id:
+        reasons.append(f"its run id is {run_id[:8]}.., this run's is {own_id[:8]}..")
+    if names:
+        reasons.append(f"it was made with another {', '.join(names)}")
+    remedy = "restore this run's own, or delete it: it is written again"
+    if holder != RECORD:
+        remedy = (
+            f"restore this run's own, or delete {holder}.* to go on without it. If it is right, "
+            f"restore the {', '.join([RECORD, *names])} that belongs to it"
+        )
+    return f"{holder} belongs to another run ({'; '.join(reasons)}): {remedy}."

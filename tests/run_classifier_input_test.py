@@ -62,7 +62,7 @@ GOOD = "text,label\nthe film,pos\n"
             "x.jsonl",
             '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n{"text": "c"}\n',
             {},
-            "1 of 3 examples have no label, first",
+            "x.jsonl line 3: the label is empty",
         ),
         ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' contains a line break"),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),

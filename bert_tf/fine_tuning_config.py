@@ -287,6 +287,7 @@ class ChoiceConfig(TableConfig, TeacherConfig):
     """Flags of `run_multiple_choice`."""
 
 
+POINTWISE_LOSSES = ("bce", "mse")  # a row is a document; of the others all documents of a query
 RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")
 
 

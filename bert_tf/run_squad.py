@@ -11,6 +11,7 @@ version 2 it also looks for the best threshold. Files may be tfds:squad/v1.1 or 
 import dataclasses
 
 from bert_tf import config_flags
+from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import SquadRunConfig
 
@@ -26,9 +27,10 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    questions = inputs.read_questions(configs, files)
     from bert_tf.fine_tuning import run, squad
 
-    return run.run_program(squad.Squad(configs, files), configs)
+    return run.run_program(squad.Squad(configs, files, questions), configs)
 
 
 def main(_: list[str]) -> int:

@@ -10,6 +10,7 @@ word is tagged once. The predictions are the input again, with a tag behind each
 """
 
 from bert_tf import config_flags
+from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import TaggerConfig
 
@@ -17,9 +18,10 @@ define_flags(TaggerConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    tagged = inputs.TaggedInputs(configs, files)
     from bert_tf.fine_tuning import run, tagger
 
-    return run.run_program(tagger.Tagger(configs, files), configs)
+    return run.run_program(tagger.Tagger(configs, files, tagged), configs)
 
 
 def main(_: list[str]) -> int:

@@ -50,6 +50,12 @@ def read_list(cell: str) -> list[Any] | None:
     return items
 
 
+def as_list(value: Any) -> Any:
+    """Returns the value of a column of lists: one that is written out in a cell as a list."""
+    items = read_list(value) if looks_like_list(value) else None
+    return value if items is None else items
+
+
 def _read_item(match: re.Match[str]) -> Any:
     if text := match["text"]:
         unescaped = _ESCAPE.sub(_unescape, text[1:-1])

@@ -43,7 +43,7 @@ from bert_tf.fine_tuning_config import TableConfig
 Row = dict[str, Any]
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 _JSON = (".jsonl", ".json")
-_EXCEL = (".xlsx", ".xlsm")
+EXCEL = (".xlsx", ".xlsm")
 _COMPRESSED = (".gz", ".xz", ".bz2")
 _OTHER_DELIMITERS = ";\t|,"  # looked for in a header without the usual one
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # Excel's own first line
@@ -153,7 +153,7 @@ def read_rows(
     columns, delimiter = None, None
     if reading and not is_json(table):
         columns = split_names(reading.column_names) or None
-        if _ending(table) not in _EXCEL:
+        if table_ending(table) not in EXCEL:
             delimiter = reading.delimiter_sign or None
     return read_table(
         table,
@@ -200,9 +200,9 @@ def read_table(
     if delimiter is None and is_json(path):
         if columns is not None:
             raise ValueError(f"{path} is JSON: its objects name their values; give no columns.")
-        yield from _read_json(path)
+        yield from read_json_rows(path)
         return
-    if delimiter is None and columns is None and _ending(path) not in _EXCEL:
+    if delimiter is None and columns is None and table_ending(path) not in EXCEL:
         delimiter, is_quoted = find_delimiter(path, wanted)
     names = columns
     for where, cells in read_cells(path, delimiter=delimiter, is_quoted=is_quoted):
@@ -222,7 +222,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
     which it has them; else that of the ending, unless the first line then is a single cell, but
     several with another.
     """
-    usual = _DELIMITERS[_ending(path)]
+    usual = _DELIMITERS[table_ending(path)]
     first = next(_read_lines(path), "").strip("\r\n")
     if match := _SEPARATOR_LINE.fullmatch(first):
         return match[1], True
@@ -245,7 +245,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
 
 def _is_quoted(path: str, delimiter: str) -> bool:
     """Returns whether a text may stand in quotes: not in a .tsv, as GLUE's."""
-    return not (delimiter == "\t" and _ending(path) in (".tsv", ".txt"))
+    return not (delimiter == "\t" and table_ending(path) in (".tsv", ".txt"))
 
 
 def read_cells(
@@ -256,11 +256,11 @@ def read_cells(
     Raises:
       ValueError: see `read_table`.
     """
-    if delimiter is None and _ending(path) in _EXCEL:
+    if delimiter is None and table_ending(path) in EXCEL:
         yield from _excel(path)
         return
     if delimiter is None:
-        delimiter = _DELIMITERS.get(_ending(path))
+        delimiter = _DELIMITERS.get(table_ending(path))
         if delimiter is None:
             raise ValueError(f"{path} is JSON; expected a table of cells, .csv or .tsv.")
     if is_quoted is None:
@@ -293,7 +293,7 @@ def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
 
 def is_plain_text(path: str, columns: Set[str]) -> bool:
     """True if a .txt is no table: its first line is neither cells nor one of these columns."""
-    if path.startswith("tfds:") or _ending(path) != ".txt":
+    if path.startswith("tfds:") or table_ending(path) != ".txt":
         return False
     first = next((line for _, line in read_plain_text(path)), "")
     for sign in _OTHER_DELIMITERS:
@@ -357,16 +357,16 @@ def _plain(value: Any, feature: Any, where: str) -> Any:
 
 def is_json(path: str) -> bool:
     """Returns whether a table's name says that it is JSON."""
-    return not path.startswith("tfds:") and _ending(path) in _JSON
+    return not path.startswith("tfds:") and table_ending(path) in _JSON
 
 
-def _ending(path: str) -> str:
+def table_ending(path: str) -> str:
     """Returns the ending of a table's name, that of a compression apart."""
     name = pathlib.Path(path)
     if name.suffix.lower() in _COMPRESSED:
         name = name.with_suffix("")
     ending = name.suffix.lower()
-    known = (*_DELIMITERS, *_JSON, *_EXCEL)
+    known = (*_DELIMITERS, *_JSON, *EXCEL)
     if ending not in known:
         advice = _OTHER_FORMATS.get(ending, "rename the file after what it holds")
         raise ValueError(
@@ -468,8 +468,8 @@ def _check_header(names: list[str], where: str) -> list[str]:
     return names
 
 
-def _read_json(path: str) -> Iterator[tuple[str, Row]]:
-    """Yields (where, object) of JSON Lines, or of one list."""
+def read_json_rows(path: str) -> Iterator[tuple[str, Row]]:
+    """Yields (where, object) of JSON Lines, or of one list, whatever the file's name."""
     lines = (line for line in enumerate(_read_lines(path), 1) if line[1].strip())
     first = next(lines, None)
     if first is None:

@@ -3,14 +3,12 @@
 Whatever is wrong with a table is found here, before the seconds that TensorFlow takes to load.
 """
 
-import pathlib
-
 from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.data.labels import LabelNames
-from bert_tf.files import read_lines
-from bert_tf.fine_tuning.program import Configs, source_of
+from bert_tf.fine_tuning.inputs import labels_of_run
+from bert_tf.fine_tuning.program import Configs
 from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.tasks.glue import glue_task, read_glue
 from bert_tf.tasks.text_examples import (
@@ -99,9 +97,7 @@ class LabelledTexts:
         Raises:
           ValueError: see `choose_labels` and `is_labelled`.
         """
-        folder = pathlib.Path(source_of(self.configs.training)).expanduser()
-        path = folder / "labels.txt"
-        before = tuple(read_lines(path)) if path.is_file() else ()
+        before = labels_of_run(self.configs)
         if "train" not in self.splits and not before and not self.glue:
             return
         names = self.choose_labels(before)

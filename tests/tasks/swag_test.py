@@ -64,7 +64,7 @@ def test_lists_of_choices(tmp_path):
         ({"label": -1}, "label -1, expected a number"),
         ({"label": True}, "label True, expected a number"),
         ({"label": "A"}, "label 'A', expected a number"),
-        ({"label": 1.0}, "label 1.0, expected a number"),
+        ({"label": 1.5}, "label 1.5, expected a number"),
         ({"choices": ["x"]}, "1 choices, expected 2, as in .* line 1"),
         ({"choices": ["x", "y", "z"]}, "3 choices, expected 2, as in .* line 1"),
         ({"choices": "xy"}, "choices is 'xy', expected a list of texts"),

@@ -13,7 +13,7 @@ from tests.shared_data import ROOT
 
 # A line may import those above it, and itself. Programs and tests may import everything.
 LAYERS = """
-files processes hosts flagfiles around_import extras
+files processes hosts flagfiles around_import extras fetching
 keras_classes startup_lines
 config fine_tuning_config
 config_flags

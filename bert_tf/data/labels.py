@@ -11,6 +11,7 @@ White space around a label never counts.
 import re
 from collections.abc import Callable, Iterable
 
+SEPARATOR = "|"  # between several labels of one example
 # Of 1.10 and 1.1 (versions, sections) one is not the other: only whole numbers are unified.
 WHOLE = r"^([+-]?\d+)\.0+$"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")

@@ -14,11 +14,10 @@ from absl import logging
 
 from bert_tf.data.cells import looks_like_list, read_list
 from bert_tf.data.columns import is_missing
-from bert_tf.data.labels import LabelNames, unify_spellings
+from bert_tf.data.labels import SEPARATOR, LabelNames, unify_spellings
 from bert_tf.data.tables import RowError, RowErrors, list_tables, read_rows, split_names
 from bert_tf.fine_tuning_config import TableConfig
 
-SEPARATOR = "|"  # between the labels of one example
 OTHER_SEPARATORS = ",;"  # what others write between labels, and names of classes hold, too
 MAX_SHOWN = 10
 MAX_COUNTS = 20

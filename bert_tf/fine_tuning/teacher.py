@@ -14,6 +14,7 @@ from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
+from bert_tf.data.labels import LabelNames
 from bert_tf.data.row_batches import evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets
 from bert_tf.files import atomic_write, cache_folder
@@ -44,14 +45,16 @@ def check_labels(
     Raises:
       ValueError: if they are not the same labels, or of another kind.
     """
-    theirs, count = teacher.labels or labels, max(1, len(labels))
-    if (kind, teacher.num_labels, sorted(theirs)) != (own_kind, count, sorted(labels)):
+    theirs = LabelNames(teacher.labels or labels)
+    is_same = kind == own_kind and teacher.num_labels == max(1, len(labels))
+    if not is_same or not theirs.are_same(labels):
         raise ValueError(
             f"--teacher={teacher.source} has a head of {teacher.num_labels} labels "
             f"{list(teacher.labels)[:10]} of kind {kind}, the task has {len(labels)} "
             f"{list(labels)[:10]} of kind {own_kind}: it must be a model of the same task."
         )
-    return [theirs.index(label) for label in labels] or [0]
+    places = [theirs.find(label) for label in labels]
+    return [place for place in places if place is not None] or [0]
 
 
 def teacher_outputs(

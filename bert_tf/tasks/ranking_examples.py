@@ -58,7 +58,7 @@ def read_ranking(
     num_rows = num_skipped = 0
     skips = must_label and reading is not None and reading.skip_unlabelled
     for table in list_tables(path, "--train_file, --eval_file or --predict_file"):
-        for where, row in read_rows(table, reading, errors=errors):
+        for where, row in read_rows(table, reading, ("query",), errors):
             num_rows += 1
             with errors:
                 if skips and _is_unlabelled(row):

@@ -81,7 +81,8 @@ def _paragraphs_of(row: Any, where: str) -> Iterator[tuple[Any, str]]:
 
 def _question(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Returns a row's question in the official form."""
-    question = {name: row[name] for name in ("id", "question", "is_impossible") if name in row}
+    names = ("id", "question", "is_impossible")
+    question: dict[str, Any] = {name: row[name] for name in names if name in row}
     if question.get("is_impossible", False) is None:
         del question["is_impossible"]
     answers = row.get("answers")

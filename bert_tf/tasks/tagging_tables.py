@@ -298,8 +298,9 @@ def _span_parts(value: Any) -> tuple[Any, Any, Any]:
             next((value[name] for name in names if name in value), None)
             for names in (_START, _END, _LABEL)
         )
-        is_alone = isinstance(label, list) and len(label) == 1  # Label Studio's
-        return start, end, label[0] if is_alone else label
+        if isinstance(label, list) and len(label) == 1:  # Label Studio's
+            label = label[0]
+        return start, end, label
     if isinstance(value, list) and len(value) == 3:
         return value[0], value[1], value[2]
     return None, None, None

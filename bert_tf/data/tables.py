@@ -114,6 +114,10 @@ class RowErrors:
             return True
         return False
 
+    def add(self, error: RowError) -> None:
+        """Adds the error of a row."""
+        self.errors.append(error)
+
     def raise_any(self, num_good: int) -> None:
         """Raises one ValueError for all rows that are wrong.
 

@@ -70,13 +70,28 @@ def _paragraphs_of(row: Any, where: str) -> Iterator[tuple[Any, str]]:
     if isinstance(row, dict) and "context" in row and "question" in row:
         yield {"context": row["context"], "qas": [_question(row, where)]}, where
     elif isinstance(row, dict) and "context" in row and "qas" in row:
-        yield row, where
+        yield _with_listed_answers(row, where), where
     elif isinstance(row, dict) and "data" in row:  # A compressed official file.
         for number, article in enumerate(field(row, "data", list, where)):
             yield from _paragraphs_of(article, f"{where}, data[{number}]")
     else:
         for index, paragraph in enumerate(field(row, "paragraphs", list, where)):
-            yield paragraph, f"{where}.paragraphs[{index}]"
+            place = f"{where}.paragraphs[{index}]"
+            yield _with_listed_answers(paragraph, place), place
+
+
+def _with_listed_answers(paragraph: Any, where: str) -> Any:
+    """Returns a paragraph whose answers are lists of objects, as the official file's."""
+    questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+    if not isinstance(questions, list):
+        return paragraph
+    listed = [
+        _question(one, where)
+        if isinstance(one, dict) and isinstance(one.get("answers"), dict)
+        else one
+        for one in questions
+    ]
+    return {**paragraph, "qas": listed}
 
 
 def _question(row: dict[str, Any], where: str) -> dict[str, Any]:

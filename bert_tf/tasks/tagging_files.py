@@ -31,6 +31,7 @@ from absl import logging
 from bert_tf.data.columns import is_integer_text
 from bert_tf.data.corpus_format import open_decompressed
 from bert_tf.data.labels import LabelNames, unify_spellings
+from bert_tf.data.tables import RowError, RowErrors
 from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.files import atomic_write
@@ -309,6 +310,7 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
     texts = _read_lines(path)
     form = _find_form(path, texts, word_column, tag_column)
     lines: list[_Line] = []
+    errors = RowErrors()
     count = 0  # words of the sentence so far, for the ids of CoNLL-U
     for number, raw in enumerate(texts, start=1):
         text = raw.rstrip("\r\n")
@@ -319,10 +321,12 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
         elif line.kind == _WORD:
             count += 1
             if problem := _problem(columns, form, count):
-                raise ValueError(f"{path}, line {number}: {text!r:.80} has {problem}.")
+                errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}."))
+                continue
             tag = "" if form.tag is None else columns[form.tag]
             line = line._replace(word=columns[form.word], tag=tag)
         lines.append(line)
+    errors.raise_any(len(lines))
     return form, lines
 
 

@@ -246,7 +246,10 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         return TableSentence(words, _read_tags(given, words, key, where), where, row)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
-        key = _tag_column(row, columns, (*SPANS, *TAGS), tag_name, where) if has_tags else ""
+        # A text may have a label of its own beside its spans.
+        spans = [name for name in SPANS if name in columns and _are_spans(row[columns[name]])]
+        names = (*spans, *SPANS, *TAGS)
+        key = _tag_column(row, columns, names, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
         if isinstance(given, list) and given and isinstance(given[0], str):
             words = tuple(text.split())  # Kaggle's: a tag for each word of the text.

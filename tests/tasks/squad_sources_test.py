@@ -138,12 +138,14 @@ def test_rows_hold_the_questions_of_the_official_file(tmp_path, version_2, is_tr
         answers = [{"text": text, "answer_start": start} for text, start in pairs]
         listed.append(row | {"answers": answers})
     official = json.dumps({"data": listed})
+    paragraphs = [{"context": row["context"], "qas": [row]} for row in rows]
     forms = {
         "data.json": json.dumps({"data": rows}, indent=1),
         "list.json": json.dumps(rows),
         "lines.json": lines,
         "lines.jsonl": "\n" + lines,
         "objects.json": official,
+        "paragraphs.json": json.dumps({"data": [{"paragraphs": paragraphs}]}),
     }
     for name, text in forms.items():
         (tmp_path / name).write_text(text, encoding="utf8")

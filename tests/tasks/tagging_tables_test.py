@@ -55,6 +55,7 @@ IN = (["In", "New", "York", ",", "Ada"], ["O", "B-LOC", "I-LOC", "O", "B-PER"])
             {"tokenized_text": IN[0], "ner": [[4, 4, "PER"], [1, 2, "LOC"]]},
             IN,
         ),
+        ({"text": "In Rome", "label": "x", "spans": [[3, 7, "L"]]}, (["In", "Rome"], ["O", "B-L"])),
         ({"text": "In Rome", "label": []}, (["In", "Rome"], ["O", "O"])),
         ({"text": "In Rome", "label": None}, (["In", "Rome"], None)),
         ({"text": "In Rome"}, (["In", "Rome"], None)),

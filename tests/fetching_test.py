@@ -41,7 +41,9 @@ def test_a_signal_ends_a_download(number):
         start = time.monotonic()
         process.send_signal(number)
         status = process.wait(timeout=30)
-    assert status == (130 if number == signal.SIGINT else os.EX_TEMPFAIL)
+    # An interrupted join() may leave the thread; then Python ends by itself, of the signal.
+    expected = {signal.SIGTERM: (os.EX_TEMPFAIL,), signal.SIGINT: (130, -signal.SIGINT)}
+    assert status in expected[number]
     assert time.monotonic() - start < fetching.SECONDS_TO_END + 5
 
 

@@ -204,6 +204,24 @@ def _flags_of_missing(error: Exception) -> str:
     return "".join(found)
 
 
+def flags_naming(name: str) -> str:
+    """Returns " (--FLAG, ...)", the flags whose values name a data set or model; "" for none.
+
+    Args:
+      name: with its scheme, such as tfds:glue/sst2:train; a flag may name only its beginning.
+    """
+    if not flags.FLAGS.is_parsed():
+        return ""
+    found = []
+    for flag in flags.FLAGS:
+        value = flags.FLAGS[flag].value
+        values = value.split(",") if isinstance(value, str) else []
+        for one in filter(None, map(str.strip, values)):
+            if ":" in one and (name.startswith(one) or one.startswith(name)):
+                found.append(f"--{flag}")
+    return f" ({', '.join(dict.fromkeys(found))})" if found else ""
+
+
 def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is kept.") -> None:
     """Runs a program: parses flags, sets up plain logs, and reports bad input in one line.
 

@@ -100,8 +100,44 @@ class FolderConfig(Config):
     )
 
 
+DELIMITERS = {"tab": "\t", "\\t": "\t"}  # names of those that a shell or a flagfile loses
+
+
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(FolderConfig, TeacherConfig):
+class TableConfig(Config):
+    """How your own tables are read."""
+
+    delimiter: str = of_data(
+        "",
+        "Sign between the cells of your own .csv, .tsv and .txt files, or `tab`; empty: by the "
+        "ending, or ; tab or | if the header has no other.",
+        may_change=True,
+    )
+    column_names: str = of_data(
+        "",
+        "Names of the columns of your own .csv, .tsv and .txt files, separated by commas, if these "
+        "have no header.",
+        may_change=True,
+    )
+    skip_unlabelled: bool = of_data(
+        False, "Leave out examples to train on or to evaluate that have no label."
+    )
+
+    @property
+    def delimiter_sign(self) -> str:
+        """The delimiter itself, "" for none."""
+        return DELIMITERS.get(self.delimiter.lower(), self.delimiter)
+
+    def check(self) -> None:
+        super().check()
+        if len(self.delimiter_sign) > 1 or self.delimiter_sign in ('"', "\n", "\r"):
+            raise ValueError(
+                f"delimiter is {self.delimiter!r}, expected one character, such as ; or |, or tab."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierConfig(FolderConfig, TableConfig, TeacherConfig):
     """Flags of `run_classifier`."""
 
     task_name: str = option(
@@ -111,11 +147,21 @@ class ClassifierConfig(FolderConfig, TeacherConfig):
     )
     text_column: str = option("text", "Column of your own data with the (first) text.")
     text_b_column: str = option("", "Column of your own data with the second text of a pair.")
-    label_column: str = option("label", "Column of your own data with the label.")
+    label_column: str = option(
+        "label",
+        "Column of your own data with the label; with label_kind=several also several columns, "
+        "separated by commas, of 0 and 1.",
+    )
     label_kind: str = option(
         "class",
-        "Kind of your own labels: a class, a number, or several classes (a|b or a JSON list).",
+        "Kind of your own labels: a class, a number, or several classes (a|b, a list, or columns "
+        "of 0 and 1).",
         choices=LABEL_KINDS,
+    )
+    label_separator: str = option(
+        "",
+        "Sign between several labels in a cell; empty: |.",
+        needs=("label_kind", "several"),
     )
     class_weights: str = option(
         "",
@@ -178,7 +224,7 @@ class SquadRunConfig(SquadConfig, TeacherConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggerConfig(TeacherConfig):
+class TaggerConfig(TableConfig, TeacherConfig):
     """Flags of `run_tagger`."""
 
     word_column: int = option(
@@ -196,7 +242,7 @@ RETRIEVER_LOSSES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrieverConfig(FolderConfig, TeacherConfig):
+class RetrieverConfig(FolderConfig, TableConfig, TeacherConfig):
     """Flags of `run_retriever`."""
 
     train_split: str = of_data("train", "Split of the BEIR folder to train on.")
@@ -293,15 +339,16 @@ class RetrieverConfig(FolderConfig, TeacherConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceConfig(TeacherConfig):
+class ChoiceConfig(TableConfig, TeacherConfig):
     """Flags of `run_multiple_choice`."""
 
 
+POINTWISE_LOSSES = ("bce", "mse")  # a row is a document; of the others all documents of a query
 RANKING_LOSSES = ("bce", "mse", "margin_mse", "listnet", "lambda")
 
 
 @dataclasses.dataclass(frozen=True)
-class RerankerConfig(Config):
+class RerankerConfig(TableConfig):
     """Flags of `run_reranker`."""
 
     ranking_loss: str = option(

@@ -12,6 +12,7 @@ google-research/bert's run_classifier.py where it has them.
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig
+from bert_tf.fine_tuning.labelled_texts import LabelledTexts
 from bert_tf.fine_tuning.program import Configs, asked_files, asked_for, define_flags, run
 from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
 
@@ -19,7 +20,8 @@ define_flags(ClassifierConfig)
 # What says which tables of one's own are read, and how.
 OF_TABLES = (
     *("train_file", "eval_file", "predict_file"),
-    *("text_column", "text_b_column", "label_column", "label_kind"),
+    *("text_column", "text_b_column", "label_column", "label_kind", "label_separator"),
+    *("delimiter", "column_names", "skip_unlabelled"),
 )
 
 
@@ -65,9 +67,11 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    texts = LabelledTexts(configs, files, reads_glue(configs))
+    texts.check()
     from bert_tf.fine_tuning import classifier, run
 
-    return run.run_program(classifier.Classifier(configs, files, reads_glue(configs)), configs)
+    return run.run_program(classifier.Classifier(configs, files, texts), configs)
 
 
 def main(_: list[str]) -> int:

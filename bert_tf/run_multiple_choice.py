@@ -7,6 +7,7 @@ Files have SWAG's columns, or are JSONL with `context`, `question`, `choices`, `
 """
 
 from bert_tf import config_flags
+from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import ChoiceConfig
 
@@ -14,9 +15,10 @@ define_flags(ChoiceConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    choices = inputs.read_choices(configs, files)
     from bert_tf.fine_tuning import multiple_choice, run
 
-    return run.run_program(multiple_choice.MultipleChoice(configs, files), configs)
+    return run.run_program(multiple_choice.MultipleChoice(configs, files, choices), configs)
 
 
 def main(_: list[str]) -> int:

@@ -15,6 +15,7 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.files import place_for
+from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import RerankerConfig
 
@@ -25,13 +26,14 @@ CROSS_ENCODER_DIR = flags.DEFINE_string(
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    if CROSS_ENCODER_DIR.value:
+        check_free(CROSS_ENCODER_DIR.value, configs)
+    rankings = inputs.read_rankings(configs, files)
     from bert_tf.checkpoints import cross_encoder
     from bert_tf.fine_tuning import reranker
     from bert_tf.fine_tuning.run import run_program
 
-    if CROSS_ENCODER_DIR.value:
-        check_free(CROSS_ENCODER_DIR.value, configs)
-    status = run_program(reranker.Reranker(configs, files), configs)
+    status = run_program(reranker.Reranker(configs, files, rankings), configs)
     if CROSS_ENCODER_DIR.value and not status and configs.training.do_train:
         found = cross_encoder.read_cross_encoder(configs.training.output_dir)
         cross_encoder.write_cross_encoder(found, CROSS_ENCODER_DIR.value)

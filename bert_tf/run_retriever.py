@@ -15,6 +15,7 @@ by correlation, a BEIR folder as --data_dir by ranking.
 import pathlib
 
 from bert_tf import config_flags
+from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_for, define_flags, run
 from bert_tf.fine_tuning_config import RetrieverConfig
 
@@ -47,13 +48,14 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
+    read = inputs.read_to_embed(configs, files)
     from bert_tf.fine_tuning import denoising_retriever, retriever, run, sparse_retriever
 
     programs = {"dense": retriever.Retriever, "splade": sparse_retriever.SparseRetriever}
     program = programs[configs.task.embedding_type]
     if configs.task.retrieval_loss == "denoising":
         program = denoising_retriever.DenoisingRetriever
-    return run.run_program(program(configs, files), configs)
+    return run.run_program(program(configs, files, read), configs)
 
 
 def main(_: list[str]) -> int:

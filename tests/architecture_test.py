@@ -13,7 +13,7 @@ from tests.shared_data import ROOT
 
 # A line may import those above it, and itself. Programs and tests may import everything.
 LAYERS = """
-printable bounded_files files processes hosts flagfiles around_import extras
+printable bounded_files files processes hosts flagfiles around_import extras fetching
 keras_classes startup_lines
 config fine_tuning_config
 config_flags
@@ -31,8 +31,8 @@ fine_tuning diagnosis pretraining predictors
 SHARED = {"modeling.losses": "config"}
 # What reads examples and makes rows of them serves the models, too, which take raw input.
 READERS = """
-text_examples text_features tagging_files tagging_features squad_sources squad_features
-squad_answers squad_beams swag choice_features
+text_examples text_features tagging_files tagging_tables tagging_features squad_sources
+squad_features squad_answers squad_beams swag choice_features
 """.split()
 SHARED |= {f"tasks.{name}": "data" for name in READERS}
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.

@@ -14,6 +14,7 @@ from bert_tf.config import DataConfig, ObjectiveConfig, TeacherConfig, TrainingC
 from bert_tf.data.corpus import list_parts
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.text.vocab import Vocab
+from tests.programs import own_flags
 
 config_flags.define_flags(DataConfig, TrainingConfig, ObjectiveConfig)
 config_flags.define_flags(RetrieverConfig, without=TeacherConfig.names())
@@ -89,3 +90,16 @@ def test_given_flags_without_effect_are_refused_recorded_ones_are_not() -> None:
         config_flags.set_defaults(triplet_margin=1.0, discriminator_weight=20.0)
         assert read(RetrieverConfig).triplet_margin == 1.0
         assert read(ObjectiveConfig).discriminator_weight == 20.0
+
+
+def test_flags_that_name_what_is_fetched():
+    with own_flags():
+        flags.DEFINE_string("eval_file", "", "")
+        flags.DEFINE_string("data_dir", "", "")
+        flags.DEFINE_string("other", "", "")
+        assert config_flags.flags_naming("tfds:glue/sst2:train") == ""  # not parsed
+        values = ["--eval_file=a.json,tfds:squad/v1.1:validation", "--data_dir=tfds:glue"]
+        flags.FLAGS(["x", *values, "--other=t"])
+        assert "--eval_file" in config_flags.flags_naming("tfds:squad/v1.1")
+        assert "--data_dir" in config_flags.flags_naming("tfds:glue/sst2:train")
+        assert config_flags.flags_naming("tfds:imdb") == ""

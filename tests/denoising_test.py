@@ -163,7 +163,8 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     assert "corpus.jsonl" in found
     assert "--pack_rows" in message(pack_rows="true")
     scratch = {"init_checkpoint": "", "vocab_file": folder / "model/vocab.txt"}
-    scratch |= {"block_type": "pre_norm", "train_file": tmp_path / "not_yet_read.txt"}
+    (tmp_path / "texts.txt").write_text("a text\n")
+    scratch |= {"block_type": "pre_norm", "train_file": tmp_path / "texts.txt"}
     assert "block_type is pre_norm" in message(**scratch)
     assert not list((folder).glob("refused/model*"))
 

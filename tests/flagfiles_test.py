@@ -9,6 +9,7 @@ from absl import flags
 from bert_tf import __main__ as programs
 from bert_tf import config_flags, flagfiles
 from bert_tf.fine_tuning_config import RetrieverConfig
+from tests.programs import own_flags
 from tests.shared_data import ROOT
 
 
@@ -51,7 +52,9 @@ def test_a_share_beside_a_flagfile_replaces_its_number_of_steps(tmp_path: pathli
 
 def test_a_prompt_keeps_the_space_at_its_end(tmp_path: pathlib.Path) -> None:
     config = RetrieverConfig(query_prompt="query: ")
-    (tmp_path / "run.flags").write_text(config_flags.flagfile(config) + "--do_train \n")
+    with own_flags():  # Those of another test's program would be the only ones that are written.
+        text = config_flags.flagfile(config)
+    (tmp_path / "run.flags").write_text(text + "--do_train \n")
     found = flagfiles.expanded(["", f"--flagfile={tmp_path}/run.flags"])
     assert "--query_prompt=query: " in found and "--do_train" in found
 

@@ -1,11 +1,22 @@
 """What is wrong with tables and labels is named with its place; what is odd is counted."""
 
+import json
 import logging
 
+import numpy as np
 import pytest
 
 from bert_tf.training.metrics_log import read_metrics
-from tests.fine_tune import FLAGS, fine_tune, read_tsv, refuse, texts, write_folder, write_table
+from tests.fine_tune import (
+    FLAGS,
+    fine_tune,
+    read_results,
+    read_tsv,
+    refuse,
+    texts,
+    write_folder,
+    write_table,
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +73,7 @@ GOOD = "text,label\nthe film,pos\n"
             "x.jsonl",
             '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n{"text": "c"}\n',
             {},
-            "1 of 3 examples have no label, first",
+            "x.jsonl line 3: the label is empty",
         ),
         ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' contains a line break"),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
@@ -156,3 +167,39 @@ def test_a_loss_that_is_no_number_ends_the_run(folder):
     message = refuse("run_classifier", **flags_of(folder, **flags, clip_norm=0))
     assert "is not a finite number at step" in message and "Lower --learning_rate" in message
     assert not list((folder / "lost").glob("model.ckpt-*"))
+
+
+@pytest.mark.slow
+def test_labels_in_several_spellings(folder, tmp_path):
+    rows = [(f"the film was {word}", word == "good") for word in ("good", "bad") * 8]
+    train = tmp_path / "train.csv"  # As pandas and Excel in Europe write it.
+    train.write_text("text;label\n" + "".join(f"{text};{label}\n" for text, label in rows))
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text("".join(json.dumps({"text": t, "label": x}) + "\n" for t, x in rows))
+    flags = {"train_file": train, "eval_file": dev, "output_dir": tmp_path / "run"}
+    flags |= {"do_predict": "true", "predict_file": dev}
+    assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
+    assert (tmp_path / "run/labels.txt").read_text() == "False\nTrue\n"
+    answers = read_tsv(tmp_path / "run/predictions.tsv")
+    right = np.mean([row["answer"] == str(x) for row, (_, x) in zip(answers, rows, strict=True)])
+    assert read_results(tmp_path / "run")["eval_accuracy"] == pytest.approx(right)
+
+
+@pytest.mark.slow
+def test_columns_of_decisions_are_labels(folder, tmp_path):
+    table = tmp_path / "toxic.csv"
+    rows = [f"the film was {word},{int(word == 'bad')},0" for word in ("good", "bad") * 4]
+    table.write_text("\n".join(["comment_text,toxic,threat", *rows, "the film,-1,-1"]) + "\n")
+    flags = {
+        "train_file": table,
+        "eval_file": table,
+        "output_dir": tmp_path / "run",
+        "text_column": "comment_text",
+        "label_column": "toxic,threat",
+        "label_kind": "several",
+    }
+    assert "toxic.csv line 10" in refuse("run_classifier", **flags_of(folder, **flags))
+    flags["skip_unlabelled"] = "true"
+    assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
+    assert (tmp_path / "run/labels.txt").read_text() == "toxic\nthreat\n"
+    assert read_results(tmp_path / "run")["eval_accuracy"] >= 0

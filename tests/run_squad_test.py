@@ -4,12 +4,17 @@ The answer to each question is the one place that a context names, in the middle
 that a model of one layer learns to find it. Contexts are up to three windows long.
 """
 
+import importlib
 import json
 import random
 import time
 
 import pytest
 
+from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
+from bert_tf.config_flags import read_flagfile
+from bert_tf.fine_tuning.program import Configs
+from bert_tf.fine_tuning_config import FineTuningConfig, SquadRunConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from tests.fine_tune import (
     check_packed_rows,
@@ -21,6 +26,7 @@ from tests.fine_tune import (
     refuse,
 )
 from tests.programs import finish, run, start
+from tests.shared_data import ROOT
 from tests.tiny_model import write_tiny_model
 
 PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi")
@@ -315,3 +321,25 @@ def test_a_student_learns_the_answers_of_a_teacher(folder, first):
     assert fine_tune("run_squad", **flags_of(folder, "student", **ALL, **given)) == 0
     expected = read_results(first)["eval_f1"]
     assert read_results(folder / "student")["eval_f1"] > expected - 10 > 40
+
+
+def test_what_is_evaluated_is_predicted_unless_another_file_is_named():
+    run_squad = importlib.import_module("bert_tf.run_squad")
+
+    def files(eval_file, predict_file):
+        configs = Configs(
+            ModelConfig(),
+            DataConfig(eval_file=eval_file),
+            OptimizerConfig(),
+            TrainingConfig(do_eval=True, output_dir="run"),
+            FineTuningConfig(do_predict=True, predict_file=predict_file),
+            SquadRunConfig(),
+        )
+        return run_squad.find_files(configs)
+
+    assert files("own.json", "") == {"eval": "own.json", "predict": "own.json"}
+    assert files("", "own.json") == {"eval": "own.json", "predict": "own.json"}
+    assert files("a.json", "b.json") == {"eval": "a.json", "predict": "b.json"}
+    # Own files beside the flagfile leave nothing of it to download.
+    for path in (ROOT / "configs").glob("squad_*.flags"):
+        assert "predict_file" not in read_flagfile(path)

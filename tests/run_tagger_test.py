@@ -4,6 +4,7 @@ The tag of a word follows from it and from the word before, so that a model of o
 Sentences are up to three windows long.
 """
 
+import json
 import random
 
 import numpy as np
@@ -325,3 +326,26 @@ def test_a_student_learns_the_tags_of_a_teacher(folder, names):
     lines = read_metrics(folder / "student/metrics.jsonl")
     assert lines[-1]["teacher_loss"] < lines[0]["teacher_loss"] / 3
     assert lines[-1]["loss"] == pytest.approx(lines[-1]["teacher_loss"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_texts_with_spans_are_trained_on_and_predicted(tmp_path):
+    write_tiny_model(tmp_path / "model", *FIRST_NAMES, *PLACES, *OTHERS, ".", num_hidden_layers=1)
+    rows = []
+    for index in range(24):
+        name, place = FIRST_NAMES[index % 3], PLACES[index % 2]
+        text = f"{name} of {place}."
+        start = text.index(place)
+        spans = [[0, len(name), "PER"], [start, start + len(place), "LOC"]]
+        rows.append({"id": index, "text": text, "label": spans})
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
+    flags = {"train_file": path, "eval_file": path, "predict_file": path}
+    flags |= {"init_checkpoint": tmp_path / "model", "output_dir": tmp_path / "run"}
+    assert fine_tune("run_tagger", **{**FLAGS, **flags}) == 0
+    lines = (tmp_path / "run/predictions.jsonl").read_text(encoding="utf8").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(row["id"], row["predicted_entities"]) for row in found] == [
+        (row["id"], row["label"]) for row in rows
+    ]
+    assert read_results(tmp_path / "run")["eval_f1"] == 100

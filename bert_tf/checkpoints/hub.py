@@ -23,6 +23,9 @@ from typing import Any, NoReturn
 import tqdm
 from absl import logging
 
+from bert_tf.config_flags import flags_naming
+from bert_tf.fetching import fetching
+
 # A pathlib.Path of such a name has one slash.
 _NAME = re.compile(r"(hf|kaggle|keras_hub):/{1,2}(.*)", re.DOTALL)
 _HF_ID = re.compile(r"([\w.-]+/)?[\w.-]+", re.ASCII)
@@ -80,9 +83,10 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
     if match is None:
         return pathlib.Path(path).expanduser()  # A shell leaves --flag=~/x as it is.
     scheme, rest = match.groups()
-    if scheme == "hf":
-        return _from_hugging_face(rest, with_weights)
-    return _from_kaggle(_handle_of(rest) if scheme == "keras_hub" else rest, with_weights)
+    with fetching():
+        if scheme == "hf":
+            return _from_hugging_face(rest, with_weights)
+        return _from_kaggle(_handle_of(rest) if scheme == "keras_hub" else rest, with_weights)
 
 
 def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
@@ -118,6 +122,8 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
     if not files:
         raise ValueError(f"hf://{rest} holds {sorted(sizes)[:10]}, expected the files of a model.")
     if new := [file for file in files if not (folder / file).exists()]:
+        asked_by = flags_naming(f"hf://{rest}")
+        logging.info("hf://%s%s: downloading %d files.", rest, asked_by, len(new))
         fetch(new, commit)
         logging.info("hf://%s: downloaded %d files into %s.", rest, len(new), folder)
     for file in files:

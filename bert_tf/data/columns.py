@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.data.cells import as_list
+from bert_tf.data.labels import SEPARATOR, LabelNames
+
 # How columns of other libraries give their values as Python's: NumPy, pandas, Arrow, Polars.
 TO_LIST = ("tolist", "to_pylist", "to_list")
 WITH_IDS = (
@@ -115,14 +118,15 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     """
     column = read_column(values, name)
     check_count(column, count, name)
-    names = {label: place for place, label in enumerate(labels) if label}
+    known = LabelNames(labels)
     numbers = {value: place for place, value in enumerate(numbers_of(labels) or ())}
-    places = [_label_place(value, names, len(labels), numbers) for value in column]
+    places = [_label_place(value, known, numbers) for value in column]
     unknown = [index for index, place in enumerate(places) if place is None]
     if unknown:
         value = column[unknown[0]]
         share = f"{len(unknown):,} of {count:,} are none"
-        shown = ", ".join(map(repr, list(names)[:10])) or f"0 to {len(labels) - 1}"
+        names = list(filter(None, labels))
+        shown = ", ".join(map(repr, names[:10])) or f"0 to {len(labels) - 1}"
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         kind = ""
         if isinstance(value, list | tuple):
@@ -155,7 +159,8 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
     """Returns 1 where a row has a label, otherwise 0: float32 [count, C].
 
     Args:
-      values: of each row a list of names or places, which may be empty; or a matrix of 0 and 1.
+      values: of each row a list of names or places, which may be empty; or, of all rows, the text
+        of such a list, or names joined by "|", as in tables; or a matrix of 0 and 1.
       labels: the C known names.
       count: rows expected.
       name: of the argument, for messages.
@@ -174,6 +179,8 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
         return matrix.astype(np.float32)
     column = read_column(values, name)
     check_count(column, count, name)
+    if all(isinstance(value, str) for value in column):
+        column = list(map(_labels_of, column))
     if len(labels) > 1 and column and all(_is_row_of_bits(row, len(labels)) for row in column):
         raise ValueError(
             f"{name} has a list of {len(labels)} numbers, 0 or 1, in each row: are these indices "
@@ -247,28 +254,33 @@ def numbers_of(labels: Sequence[str]) -> list[float] | None:
     return list(map(float, labels)) if are_numbers else None
 
 
-def _label_place(
-    value: Any, names: Mapping[str, int], count: int, numbers: Mapping[float, int]
-) -> int | None:
+def _labels_of(cell: str) -> list[Any]:
+    """Returns the labels of a row that are one text, as in a table."""
+    labels = as_list(cell)
+    if isinstance(labels, list):
+        return labels
+    return [name.strip() for name in cell.split(SEPARATOR)] if cell.strip() else []
+
+
+def _label_place(value: Any, known: LabelNames, numbers: Mapping[float, int]) -> int | None:
     """Returns the index of one label; None if it is unknown.
 
     Args:
       value: as it was given.
-      names: the places of names.
-      count: of the labels.
+      known: the labels.
       numbers: the places of names that are numbers; empty unless all are.
     """
     if isinstance(value, str):
-        return names.get(value)
+        return known.find(value)
     if isinstance(value, bool):
-        own = (name for name in (str(value), str(value).lower()) if name in names)
-        if name := next(own, ""):
-            return names[name]
+        place = known.find(str(value))
+        if place is not None:
+            return place
     if not isinstance(value, int | float):
         return None
     if numbers:
         return numbers.get(value)
-    is_place = value in range(count)  # 1.0, too: pandas' integers beside a missing one.
+    is_place = value in range(len(known.names))  # 1.0, too: pandas' integers beside a missing one.
     return int(value) if is_place else None
 
 

@@ -1,27 +1,34 @@
-"""Tables of examples, read row by row: CSV, TSV and JSONL files, and TensorFlow Datasets.
+"""Tables of examples, read row by row: CSV, TSV, Excel and JSONL files, TensorFlow Datasets.
 
 The ending of a file's name says what it is, before one of .gz .xz .bz2 if it is compressed:
 
   .csv          RFC 4180: a text that holds a comma, a quote or a line break stands in quotes, and a
                 quote in it is doubled.
   .tsv .txt     cells separated by tabs; a quote is a character like any other, as in GLUE's files.
-  .jsonl .json  an object a line, or one list of objects.
+  .jsonl .json  an object a line, or one list of objects; NaN is null, as pandas writes a gap.
+  .xlsx         the first sheet of an Excel file, its cells as the texts that a CSV would have.
 
+If the first line has none of these delimiters, but semicolons, tabs or vertical bars, as the CSV
+files of Excel in Europe have, it names its columns with that one; so does a first line "sep=;".
 All are UTF-8, with a byte order mark or without. Only \\n and \\r\\n end a line. Blank lines are
 fine at the end of a table, and anywhere in JSONL.
 """
 
+import contextlib
 import csv
+import datetime
 import glob
 import itertools
 import json
 import lzma
 import os
 import pathlib
+import re
 import sys
+import types
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -29,12 +36,25 @@ import numpy as np
 from bert_tf.data.corpus_format import open_decompressed
 from bert_tf.data.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.data.tfds_corpus import list_dataset_parts
+from bert_tf.extras import install_hint
 from bert_tf.files import not_utf8
+from bert_tf.fine_tuning_config import TableConfig
 
 Row = dict[str, Any]
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 _JSON = (".jsonl", ".json")
+EXCEL = (".xlsx", ".xlsm")
 _COMPRESSED = (".gz", ".xz", ".bz2")
+_OTHER_DELIMITERS = ";\t|,"  # looked for in a header without the usual one
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # Excel's own first line
+_OTHER_FORMATS = {
+    ".xls": "save it as .xlsx, or as CSV (UTF-8)",
+    ".ods": "save it as .xlsx, or as CSV (UTF-8)",
+    ".parquet": "pandas.read_parquet(name).to_json('new.jsonl', orient='records', lines=True)",
+    ".arrow": "datasets.Dataset.from_file(name).to_json('new.jsonl')",
+    ".feather": "pandas.read_feather(name).to_json('new.jsonl', orient='records', lines=True)",
+}
+MAX_SHOWN_ERRORS = 10
 
 csv.field_size_limit(MAX_LINE_BYTES)  # The module's own limit, 131,072 characters, is a chapter.
 MAX_LIST_BYTES = 256 << 20  # of one JSON list, of which memory must hold all
@@ -60,16 +80,108 @@ def list_tables(paths: str, flag: str) -> list[str]:
     return tables
 
 
-def read_rows(table: str) -> Iterator[tuple[str, Row]]:
+class RowError(ValueError):
+    """An error of one row; others may be read, and reported together with it.
+
+    Args:
+      problem: says the file, the line and what is wrong.
+      remedy: says what to do; the same for all rows with this problem.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}{'.' if remedy else ''} {remedy}".strip())
+        self.problem = problem.rstrip(".")
+        self.remedy = remedy
+
+
+class RowErrors:
+    """Collects the errors of rows: each row is read in a `with` block of this object."""
+
+    def __init__(self) -> None:
+        self.errors: list[RowError] = []
+
+    def __enter__(self) -> "RowErrors":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> bool:
+        if isinstance(error, RowError):
+            self.errors.append(error)
+            return True
+        return False
+
+    def add(self, error: RowError) -> None:
+        """Adds the error of a row."""
+        self.errors.append(error)
+
+    def raise_any(self, num_good: int) -> None:
+        """Raises one ValueError for all rows that are wrong.
+
+        Args:
+          num_good: number of rows without an error.
+        """
+        if not self.errors:
+            return
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        count = len(self.errors)
+        shown = "; ".join(error.problem for error in self.errors[:MAX_SHOWN_ERRORS])
+        more = f"; and {count - MAX_SHOWN_ERRORS:,} more" if count > MAX_SHOWN_ERRORS else ""
+        remedies = " ".join(dict.fromkeys(error.remedy for error in self.errors if error.remedy))
+        raise ValueError(
+            f"{count:,} of {count + num_good:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
+        )
+
+
+def read_rows(
+    table: str,
+    reading: TableConfig | None = None,
+    wanted: Collection[str] = (),
+    errors: RowErrors | None = None,
+) -> Iterator[tuple[str, Row]]:
     """Reads one of `list_tables`: see `read_table`, whose first line names the columns, and
-    `read_tfds_table`."""
+    `read_tfds_table`.
+
+    Args:
+      table: a file, or tfds:NAME.
+      reading: what the user says of the tables; None: nothing.
+      wanted: names of columns that the header should have, which tell its delimiter.
+      errors: collects rows of a wrong width, which are left out; None: the first is raised.
+    """
     if table.startswith("tfds:"):
         return read_tfds_table(table.removeprefix("tfds:"))
-    return read_table(table, None)
+    columns, delimiter = None, None
+    if reading and not is_json(table):
+        columns = split_names(reading.column_names) or None
+        if table_ending(table) not in EXCEL:
+            delimiter = reading.delimiter_sign or None
+    return read_table(
+        table,
+        columns,
+        delimiter=delimiter,
+        is_quoted=None if delimiter is None else _is_quoted(table, delimiter),
+        wanted=wanted,
+        errors=errors,
+    )
+
+
+def split_names(names: str) -> list[str]:
+    """Returns the names of a comma-separated list."""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def read_table(
-    path: str, columns: Sequence[str] | None, *, delimiter: str | None = None
+    path: str,
+    columns: Sequence[str] | None,
+    *,
+    delimiter: str | None = None,
+    is_quoted: bool | None = None,
+    wanted: Collection[str] = (),
+    errors: RowErrors | None = None,
 ) -> Iterator[tuple[str, Row]]:
     """Yields each row and where it stands: "FILE line N", the line on which it begins.
 
@@ -77,7 +189,9 @@ def read_table(
       path: a file; see above.
       columns: names of the columns of a file without a header; None: the first line names them.
         The first column may be nameless, as in what pandas writes.
-      delimiter: instead of what the ending says; a tab means no quoting, any other means CSV.
+      delimiter: instead of what the ending, or else the header, says.
+      is_quoted: with a delimiter, whether texts may stand in quotes; None: unless it is a tab.
+      wanted, errors: see `read_rows`.
 
     Yields:
       (where, row): of CSV and TSV all values are str, of JSONL they are what JSON makes of them.
@@ -87,35 +201,80 @@ def read_table(
         has more or fewer cells than there are columns or is no JSON object, if a quote is never
         closed, a blank line stands between rows, or the header has a name twice or none.
     """
-    if delimiter is None and _ending(path) in _JSON:
+    if delimiter is None and is_json(path):
         if columns is not None:
             raise ValueError(f"{path} is JSON: its objects name their values; give no columns.")
-        yield from _read_json(path)
+        yield from read_json_rows(path)
         return
+    if delimiter is None and columns is None and table_ending(path) not in EXCEL:
+        delimiter, is_quoted = find_delimiter(path, wanted)
     names = columns
-    for where, cells in read_cells(path, delimiter=delimiter):
+    for where, cells in read_cells(path, delimiter=delimiter, is_quoted=is_quoted):
         if names is None:
             names = _check_header(cells, where)
             continue
-        if len(cells) != len(names):
-            raise ValueError(wrong_width(where, cells, names))
-        yield where, dict(zip(names, cells, strict=True))
+        with errors or contextlib.nullcontext():
+            if len(cells) != len(names):
+                raise wrong_width(where, cells, names)
+            yield where, dict(zip(names, cells, strict=True))
 
 
-def read_cells(path: str, *, delimiter: str | None = None) -> Iterator[tuple[str, list[str]]]:
-    """Yields (where, cells) of every row of a CSV or TSV file, the header too, however many cells.
+def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
+    """Returns the delimiter that the first line of a table shows, and whether quotes count.
+
+    It is that of the ending if the first line has the wanted columns with it; else another with
+    which it has them; else that of the ending, unless the first line then is a single cell, but
+    several with another.
+    """
+    usual = _DELIMITERS[table_ending(path)]
+    first = next(_read_lines(path), "").strip("\r\n")
+    if match := _SEPARATOR_LINE.fullmatch(first):
+        return match[1], True
+    headers: dict[str, list[str]] = {}
+    for delimiter in dict.fromkeys(usual + _OTHER_DELIMITERS):
+        is_quoted = _is_quoted(path, delimiter)
+        rows = _csv(path, delimiter) if is_quoted else _tsv(path)
+        try:
+            headers[delimiter] = [cell.strip() for cell in next(rows, (1, []))[1]]
+        except ValueError:  # Quotes that are none with this delimiter.
+            headers[delimiter] = []
+    chosen = usual
+    if not (wanted and {*wanted} <= {*headers[usual]}):
+        fitting = [d for d in headers if wanted and {*wanted} <= {*headers[d]}]
+        if not fitting and len(headers[usual]) < 2:
+            fitting = [d for d in headers if len(headers[d]) > 1 and all(headers[d])]
+        chosen = max(fitting, key=lambda delimiter: len(headers[delimiter]), default=usual)
+    return chosen, _is_quoted(path, chosen)
+
+
+def _is_quoted(path: str, delimiter: str) -> bool:
+    """Returns whether a text may stand in quotes: not in a .tsv, as GLUE's."""
+    return not (delimiter == "\t" and table_ending(path) in (".tsv", ".txt"))
+
+
+def read_cells(
+    path: str, *, delimiter: str | None = None, is_quoted: bool | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields (where, cells) of every row of a table of cells, the header too, however many cells.
 
     Raises:
       ValueError: see `read_table`.
     """
+    if delimiter is None and table_ending(path) in EXCEL:
+        yield from _excel(path)
+        return
     if delimiter is None:
-        delimiter = _DELIMITERS.get(_ending(path))
+        delimiter = _DELIMITERS.get(table_ending(path))
         if delimiter is None:
             raise ValueError(f"{path} is JSON; expected a table of cells, .csv or .tsv.")
+    if is_quoted is None:
+        is_quoted = delimiter != "\t"
     blank = rows = 0
-    for number, cells in _tsv(path) if delimiter == "\t" else _csv(path, delimiter):
+    for number, cells in _csv(path, delimiter) if is_quoted else _tsv(path, delimiter):
         if not cells or len(cells) == 1 and cells[0].isspace():
             blank = blank or number
+            continue
+        if number == 1 and _SEPARATOR_LINE.fullmatch(delimiter.join(cells)):
             continue
         if blank:
             raise ValueError(f"{path} line {blank} is blank, and rows follow; delete the line.")
@@ -137,28 +296,22 @@ def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
 
 
 def is_plain_text(path: str, columns: Set[str]) -> bool:
-    """True if a .txt is no table: its first line is neither cells nor one of these columns.
-
-    Raises:
-      ValueError: if it looks like a table with other signs between the cells than tabs.
-    """
-    if path.startswith("tfds:") or _ending(path) != ".txt":
+    """True if a .txt is no table: its first line is neither cells nor one of these columns."""
+    if path.startswith("tfds:") or table_ending(path) != ".txt":
         return False
     first = next((line for _, line in read_plain_text(path)), "")
-    for sign in ",;":
+    for sign in _OTHER_DELIMITERS:
         if sign in first and columns >= {cell.strip().lower() for cell in first.split(sign)}:
-            raise ValueError(
-                f"{path} begins like a table, {first[:100]!r}; of a table with {sign!r} between "
-                "the cells the name must end in .csv."
-            )
+            return False
     return bool(first) and "\t" not in first and first not in columns
 
 
-def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> str:
-    """Returns the message for a row whose cells are not as many as the columns."""
-    return (
-        f"{where} has {len(cells)} columns, expected {len(columns)}: {', '.join(columns)}. In a "
-        ".csv a text that holds a comma stands in quotes; in a .tsv no text may hold a tab."
+def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> RowError:
+    """Returns the error of a row whose cells are not as many as the columns."""
+    return RowError(
+        f"{where} has {len(cells)} columns, expected {len(columns)}: {', '.join(columns)}",
+        "In a .csv a text that holds a comma stands in quotes; in a .tsv no text may hold a tab. "
+        "--delimiter names another sign between the cells.",
     )
 
 
@@ -206,16 +359,23 @@ def _plain(value: Any, feature: Any, where: str) -> Any:
 # Files ------------------------------------------------------------------------------------------
 
 
-def _ending(path: str) -> str:
+def is_json(path: str) -> bool:
+    """Returns whether a table's name says that it is JSON."""
+    return not path.startswith("tfds:") and table_ending(path) in _JSON
+
+
+def table_ending(path: str) -> str:
     """Returns the ending of a table's name, that of a compression apart."""
     name = pathlib.Path(path)
     if name.suffix.lower() in _COMPRESSED:
         name = name.with_suffix("")
     ending = name.suffix.lower()
-    if ending not in (*_DELIMITERS, *_JSON):
+    known = (*_DELIMITERS, *_JSON, *EXCEL)
+    if ending not in known:
+        advice = _OTHER_FORMATS.get(ending, "rename the file after what it holds")
         raise ValueError(
-            f"{path}: a table's name ends in {' '.join((*_DELIMITERS, *_JSON))}, and then perhaps "
-            f"in {' '.join(_COMPRESSED)}; rename the file after what it holds."
+            f"{path}: a table's name ends in {' '.join(known)}, and then perhaps in "
+            f"{' '.join(_COMPRESSED)}; {advice}."
         )
     return ending
 
@@ -234,11 +394,11 @@ def _read_lines(path: str) -> Iterator[str]:
         raise ValueError(f"{path} cannot be read: {error}.") from error
 
 
-def _tsv(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, cells)."""
+def _tsv(path: str, delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells); quotes are characters like any other."""
     for number, line in enumerate(_read_lines(path), 1):
         text = line.removesuffix("\n").removesuffix("\r")
-        yield number, text.split("\t") if text else []
+        yield number, text.split(delimiter) if text else []
 
 
 def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -261,7 +421,47 @@ def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         yield number, cells
 
 
+def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields (where, cells) of the rows of the first sheet that hold something."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise ValueError(
+            f"{path} is an Excel file, which openpyxl reads: {install_hint('excel')}, or save the "
+            "sheet as CSV (UTF-8)."
+        ) from None
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except Exception as error:  # Of the zip file, the XML in it, or openpyxl itself.
+        raise ValueError(f"{path} cannot be read as an Excel file: {error}.") from None
+    width = 0
+    with contextlib.closing(book):
+        for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+            cells = [_excel_text(value) for value in values]
+            while len(cells) > width and not cells[-1]:
+                cells.pop()
+            if any(cells):
+                width = width or len(cells)
+                yield f"{path} line {number}", cells + [""] * (width - len(cells))
+    if not width:
+        raise ValueError(f"{path} is empty; expected a row of cells on each line.")
+
+
+def _excel_text(value: Any) -> str:
+    """Returns a cell's value as Excel writes it into a CSV file."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat(" ") if isinstance(value, datetime.datetime) else value.isoformat()
+    return str(value)
+
+
 def _check_header(names: list[str], where: str) -> list[str]:
+    names = [name.strip() for name in names]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice or "" in names[1:]:
         problem = f"{twice[0]!r} twice" if twice and twice[0] else "a column without a name"
@@ -272,8 +472,8 @@ def _check_header(names: list[str], where: str) -> list[str]:
     return names
 
 
-def _read_json(path: str) -> Iterator[tuple[str, Row]]:
-    """Yields (where, object) of JSON Lines, or of one list."""
+def read_json_rows(path: str) -> Iterator[tuple[str, Row]]:
+    """Yields (where, object) of JSON Lines, or of one list, whatever the file's name."""
     lines = (line for line in enumerate(_read_lines(path), 1) if line[1].strip())
     first = next(lines, None)
     if first is None:
@@ -300,13 +500,18 @@ def _read_json(path: str) -> Iterator[tuple[str, Row]]:
 
 def _parse(text: str, where: str, expected: str) -> Any:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_read_constant)
         if "\\ud" in text or "\\uD" in text:  # half a surrogate pair is no character
             text = json.dumps(value, ensure_ascii=False)
             value = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not JSON ({error}); expected {expected}.") from None
     return value
+
+
+def _read_constant(name: str) -> float | None:
+    """Returns the value of NaN or an infinity, which Python and pandas write and JSON lacks."""
+    return None if name == "NaN" else float(name)
 
 
 def _check_object(value: Any, where: str) -> Row:

@@ -7,6 +7,9 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.config_flags import flags_naming
+from bert_tf.fetching import fetching
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*(/[\w.\-]+)*(:[\w\[\]%:+\-]+)?")
 
 
@@ -35,17 +38,20 @@ def list_dataset_parts(name: str, part_bytes: int) -> list[tuple[str, int, int]]
     name, _, split = name.partition(":")
     split = split or "train"
     tfds = _import_datasets()
-    logging.info("tfds:%s: preparing; it is downloaded the first time.", name)
+    asked_by = flags_naming(f"tfds:{name}")
+    logging.info("tfds:%s%s: preparing; it is downloaded the first time.", name, asked_by)
     try:
         builder = tfds.builder(name)
     except tfds.core.DatasetNotFoundError as error:
-        raise ValueError(f"tfds:{name} is no TensorFlow dataset: {error}") from None
+        raise ValueError(f"tfds:{name}{asked_by} is no TensorFlow dataset: {error}") from None
     try:
-        builder.download_and_prepare()
+        with fetching():
+            builder.download_and_prepare()
     except Exception as error:  # A builder is someone else's code: anything may be raised.
         raise ValueError(
-            f"tfds:{name} could not be prepared ({type(error).__name__}: {error}). Where there is "
-            "no network, or a package is missing, prepare it elsewhere and set TFDS_DATA_DIR."
+            f"tfds:{name}{asked_by} could not be prepared ({type(error).__name__}: {error}). Give "
+            "files of your own there; or, where there is no network or a package is missing, "
+            "prepare it elsewhere and set TFDS_DATA_DIR."
         ) from error
     if split not in builder.info.splits:
         raise ValueError(

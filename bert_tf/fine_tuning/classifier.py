@@ -1,4 +1,4 @@
-"""The classification program: reads tables or GLUE's files; writes answers, scores, reports."""
+"""The classification program: trains on labelled texts; writes answers, scores, reports."""
 
 import pathlib
 from typing import Any
@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.label_order import spelled_as
+from bert_tf.fine_tuning.labelled_texts import LabelledTexts
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
-from bert_tf.fine_tuning_config import ClassifierConfig
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.run_record import recorded
 from bert_tf.tasks.classification import (
@@ -30,11 +28,9 @@ from bert_tf.tasks.classification_report import (
     worst_errors_text,
 )
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
-from bert_tf.tasks.glue import glue_submission_name, glue_submission_rows, glue_task, read_glue
-from bert_tf.tasks.text_examples import TextExample, describe, label_names, read_text_examples
+from bert_tf.tasks.glue import glue_submission_name, glue_submission_rows, glue_task
+from bert_tf.tasks.text_examples import describe
 from bert_tf.text.tokenization import Tokenizer
-
-MOST_OWN_LABELS, FEW_LABELS = 0.75, 20
 
 
 class Classifier(Program):
@@ -42,7 +38,7 @@ class Classifier(Program):
 
     Args:
       configs, files: of `Program`.
-      reads_glue: whether the files are GLUE's task in --data_dir.
+      texts: the examples of the files.
     """
 
     head = "classifier"
@@ -59,24 +55,10 @@ class Classifier(Program):
         "spearman": "Spearman's correlation",
     }
 
-    def __init__(self, configs: Configs, files: dict[str, str], reads_glue: bool) -> None:
+    def __init__(self, configs: Configs, files: dict[str, str], texts: LabelledTexts) -> None:
         super().__init__(configs, files)
-        given: ClassifierConfig = configs.task
-        self.reads_glue = reads_glue
-        self.glue = glue_task(given.task_name) if given.task_name else None
-        self.kind = given.label_kind
-        self.columns = given.text_column, given.text_b_column, given.label_column
-        if self.glue:
-            self.kind = "class" if self.glue.labels else "number"
-            if not {"text_column", "text_b_column"} & config_flags.given(ClassifierConfig).keys():
-                self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
-        if self.kind == "number":
-            given.check_without_scores("labels that are numbers")
-        if given.class_weights and configs.training.do_train and self.kind != "class":
-            raise ValueError(
-                f"--class_weights={given.class_weights} has no effect on labels of kind "
-                f"{self.kind}: leave it out."
-            )
+        self.texts = texts
+        self.reads_glue, self.glue, self.kind = texts.reads_glue, texts.glue, texts.kind
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 
@@ -95,14 +77,14 @@ class Classifier(Program):
             )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the splits that the flags ask for."""
-        splits = self._read_splits()
-        names = self._choose_labels(splits, labels)
+        """Makes rows of the splits that the flags ask for."""
+        splits = self.texts.splits
+        names = self.texts.choose_labels(labels)
 
         def make(split: str) -> TextExamples:
             examples = splits[split]
             logging.info("%s: %s", split, describe(examples, names))
-            is_labelled = self._is_labelled(examples, names, split.startswith("test"))
+            is_labelled = self.texts.is_labelled(examples, names, split.startswith("test"))
             empty = np.zeros(
                 [len(examples), len(names)] if self.kind == "several" else len(examples)
             )
@@ -128,95 +110,6 @@ class Classifier(Program):
             return {name.partition("_")[2]: made[name] for name in made if name.startswith(start)}
 
         return Examples(made.get("train"), sets("dev"), sets("test"), names)
-
-    def _read_splits(self) -> dict[str, list[TextExample]]:
-        """Returns the examples by GLUE's name of the split.
-
-        Raises:
-          ValueError: if the task has no such split.
-        """
-        names = {"train": "train", "eval": "dev", "predict": "test"}
-        if not self.reads_glue or not self.glue:
-            files = {names[use]: file for use, file in self.files.items()}
-            if files.get("dev") == files.get("test"):
-                files.pop("test", None)
-            return {
-                split: read_text_examples(file, *self.columns, must_label=split != "test")
-                for split, file in files.items()
-            }
-        wanted = [
-            split
-            for split in self.glue.splits
-            if split.partition("_")[0] in [names[use] for use in self.files]
-        ]
-        if not wanted:
-            raise ValueError(f"{self.glue.name} has only the splits {list(self.glue.splits)}.")
-        data_dir = self.configs.task.data_dir
-        return {split: read_glue(self.glue, data_dir, split) for split in wanted}
-
-    def _choose_labels(
-        self, splits: dict[str, list[TextExample]], labels: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """Returns the names of the classes in the order of the head; () for numbers.
-
-        They are those of the weights, unless the training examples have others.
-
-        Raises:
-          ValueError: if no example has a label, or if all training examples have the same label, or
-            nearly each has its own.
-        """
-        if self.kind == "number":
-            return ()
-        if self.glue:
-            return self.glue.labels
-        if "train" not in splits and labels:
-            is_several = self.kind == "several"
-            labelled = [one for split in splits.values() for one in split if one.label]
-            return spelled_as(labels, label_names(labelled, is_several) if labelled else ())
-        source = splits.get("train") or next(iter(splits.values()))
-        found = label_names(source, self.kind == "several")
-        if "train" in splits and self.kind == "class":
-            if len(found) == 1:
-                raise ValueError(
-                    f"--train_file: all training examples have the label {found[0]!r}; give "
-                    f"examples of at least two classes."
-                )
-            if len(found) > max(FEW_LABELS, MOST_OWN_LABELS * len(source)):
-                text, _, label = self.columns
-                raise ValueError(
-                    f"--train_file: {len(source)} training examples have {len(found)} labels, "
-                    f"such as {source[0].label!r:.80}: nearly every one has its own. "
-                    f"--text_column is {text!r} and "
-                    f"--label_column {label!r}: swap them if they are in the wrong order; if the "
-                    f"labels are numbers to predict, give --label_kind=number."
-                )
-        return labels if sorted(found) == sorted(labels) else found
-
-    def _is_labelled(
-        self, examples: list[TextExample], names: tuple[str, ...], is_predicted: bool
-    ) -> bool:
-        """Returns whether all examples have known labels.
-
-        In examples to predict, labels that are all the same count as placeholders.
-
-        Raises:
-          ValueError: naming an example without a label, unless the examples are to be predicted.
-        """
-        if is_predicted and len({example.label for example in examples} - {None}) < 2:
-            return False
-        try:
-            if bare := [example.source for example in examples if example.label is None]:
-                raise ValueError(
-                    f"{len(bare)} of {len(examples)} examples have no label, first {bare[0]}; "
-                    f"label them, or leave them out."
-                )
-            label_array(examples, names, self.kind)
-        except ValueError as error:
-            if not is_predicted:
-                raise
-            logging.info("Predicted, but not evaluated: %s", error)
-            return False
-        return True
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `teacher_logits` float32 [N, C]."""

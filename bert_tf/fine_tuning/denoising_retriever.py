@@ -47,7 +47,7 @@ class DenoisingRetriever(Retriever):
                 "--retrieval_loss=denoising learns from texts: give --train_file, for example "
                 "the collection's corpus.jsonl."
             )
-        examples = self.read_own(self.files["train"], "--train_file")
+        examples = self.inputs["train"]
         for example in examples:
             if example.scores:
                 raise ValueError(

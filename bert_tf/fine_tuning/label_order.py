@@ -7,6 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import HEADS, LABEL_HEADS, Checkpoint
+from bert_tf.data.labels import kind_of_spelling, spelling_key
 
 # Formats that record the names of labels; without names there, nobody knows their order.
 NAMING_FORMS = ("huggingface", "keras_hub")
@@ -20,14 +21,15 @@ def plain_name(label: str) -> str:
 def label_order(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None:
     """Returns the index in `names` of each wanted label; None if they are not the same labels.
 
-    Names that differ in nothing but case or separators are the same, unless two of one side would
-    then be equal.
+    Names are the same if they are spellings of one label (`bert_tf.data.labels`), or differ in
+    nothing but case or separators, unless two of one side would then be equal.
     """
-    if sorted(names) == sorted(wanted):
-        return [list(names).index(label) for label in wanted]
-    places = {plain_name(label): index for index, label in enumerate(names)}
-    found = [places.get(plain_name(label), -1) for label in wanted]
-    return found if sorted(found) == list(range(len(names))) else None
+    for key in (str, spelling_key(kind_of_spelling(names)), plain_name):
+        places = {key(label): index for index, label in enumerate(names)}
+        found = [places.get(key(label), -1) for label in wanted]
+        if sorted(found) == list(range(len(names))):
+            return found
+    return None
 
 
 def check_names(checkpoint: Checkpoint, labels: Sequence[str], flag: str) -> None:

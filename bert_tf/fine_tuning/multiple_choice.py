@@ -7,13 +7,13 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
-from bert_tf.tasks.swag import read_swag
 from bert_tf.text.tokenization import Tokenizer
 
 MAX_ERRORS = 50
@@ -27,14 +27,11 @@ class MultipleChoice(Program):
     panels = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for."""
+        """Makes rows of the examples."""
         length = self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> ChoiceExamples:
-            examples = read_swag(file, must_label=use != "predict")
-            bare = [example.source for example in examples if example.label is None]
-            if bare and use != "predict":
-                raise ValueError(f"{bare[0]}: no label; expected the index of the right choice.")
+            examples = self.inputs[use]
             made = make_examples(examples, tokenizer, length)
             logging.info(
                 "%s: %d examples of %d choices; %d texts cut to %d pieces.",
@@ -42,7 +39,7 @@ class MultipleChoice(Program):
             )
             return made
 
-        return Examples.of_files(self.read_files(make))
+        return Examples.of_files(read_inputs(self.files, make))
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""

@@ -77,6 +77,7 @@ class Program(abc.ABC):
     Args:
       configs: those of the command; a run's own may differ in the seed and what depends on it.
       files: the files of examples by use: train, eval, predict.
+      inputs: what the files hold, by use.
 
     Attributes:
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
@@ -94,9 +95,12 @@ class Program(abc.ABC):
     kept_heads: tuple[str, ...] = ()
     results_start = "eval_"
 
-    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
+    def __init__(
+        self, configs: Configs, files: dict[str, str], inputs: dict[str, Any] | None = None
+    ) -> None:
         self.configs = configs
         self.files = files
+        self.inputs = inputs or {}
 
     def begin_from(self, weights: Any) -> None:  # noqa: B027
         """Receives the initial weights, before anything is read; may change `configs`.
@@ -132,17 +136,9 @@ class Program(abc.ABC):
     ) -> None:
         """Adds the outputs of --teacher to the rows to train on; called if there is one."""
 
-    def read_files(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
-        """Returns `read(use, file)` of each file by use; one object where eval is predict."""
-        made: dict[str, Any] = {}
-        for use, file in self.files.items():
-            is_again = use == "predict" and file == self.files.get("eval")
-            made[use] = made["eval"] if is_again else read(use, file)
-        return made
-
     @abc.abstractmethod
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads and tokenizes the examples; `labels`: the labels of the weights, if any."""
+        """Tokenizes the examples; `labels`: the labels of the weights, if any."""
 
     @abc.abstractmethod
     def make_task(

@@ -7,21 +7,18 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.inputs import read_inputs
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
-from bert_tf.fine_tuning_config import RerankerConfig
+from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.search.trec import read_run, write_run
+from bert_tf.search.trec import write_run
 from bert_tf.tasks.ranking_examples import (
-    RankingExample,
     is_folder,
-    read_beir_ranking,
-    read_ranking,
 )
 from bert_tf.tasks.reranking import (
     MEASURES,
-    OF_PAIRS,
     RankingExamples,
     RerankingTask,
     judged_examples,
@@ -30,11 +27,6 @@ from bert_tf.tasks.reranking import (
 from bert_tf.text.tokenization import Tokenizer
 
 MAX_ERRORS = 50
-# Flags without effect where all files of these uses are tables.
-OF_FOLDERS = {
-    ("train",): ("train_run_file",),
-    ("eval", "predict"): ("eval_run_file", "beir_split", "rerank_k"),
-}
 
 
 class Reranker(Program):
@@ -44,29 +36,20 @@ class Reranker(Program):
     needs_pooler = True
     panels = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
 
-    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
-        super().__init__(configs, files)
-        usual = RerankerConfig()
-        for uses, names in OF_FOLDERS.items():
-            tables = [files[use] for use in uses if use in files]
-            for name in names if tables and not any(map(is_folder, tables)) else ():
-                value = getattr(configs.task, name)
-                if value != getattr(usual, name):
-                    raise ValueError(
-                        f"--{name}={value} has no effect: {tables[0]} is a table, which holds the "
-                        f"documents of each query; leave it out, or give a BEIR folder."
-                    )
-
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for."""
+        """Makes rows of the queries with their documents."""
         given, length = self.configs.task, self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> RankingExamples:
-            examples = self._read(use, file)
+            examples = self.inputs[use]
             if use == "train":
                 loss = given.ranking_loss
                 rows = training_rows(examples, tokenizer, length, loss, given.list_size)
-                kind = "documents" if loss in OF_PAIRS else f"lists of up to {rows.num_choices}"
+                kind = (
+                    "documents"
+                    if loss in POINTWISE_LOSSES
+                    else f"lists of up to {rows.num_choices}"
+                )
                 logging.info("train: %d queries, %d %s.", len(examples), len(rows), kind)
                 return RankingExamples(examples, rows)
             made = judged_examples(examples, tokenizer, length)
@@ -78,29 +61,7 @@ class Reranker(Program):
                 log_first_stage(made)
             return made
 
-        return Examples.of_files(self.read_files(make))
-
-    def _read(self, use: str, file: str) -> list[RankingExample]:
-        given, is_training = self.configs.task, use == "train"
-        if not is_folder(file):
-            usual = given.list_size == RerankerConfig().list_size
-            if is_training and given.ranking_loss in OF_PAIRS and not usual:
-                raise ValueError(
-                    f"--list_size={given.list_size} has no effect: --ranking_loss="
-                    f"{given.ranking_loss} trains on every document of {file}; leave it out."
-                )
-            return read_ranking(file, must_label=use != "predict")
-        flag = "train_run_file" if is_training else "eval_run_file"
-        split = "train" if is_training else given.beir_split
-        if not (path := getattr(given, flag)):
-            raise ValueError(
-                f"{file} is a BEIR folder, and its {split} queries need candidates: give a TREC "
-                f"run "
-                f"as --{flag}, which python -m bert_tf.search --data_dir={file} --split={split} "
-                "--output_file=... writes."
-            )
-        k = given.list_size if is_training else given.rerank_k
-        return read_beir_ranking(file, split, read_run(path), k, adds_relevant=is_training)
+        return Examples.of_files(read_inputs(self.files, make))
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

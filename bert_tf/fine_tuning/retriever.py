@@ -17,7 +17,6 @@ from bert_tf.fine_tuning_config import RetrieverConfig, comma_numbers
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search.trec import run_lines
-from bert_tf.tasks.beir import read_beir
 from bert_tf.tasks.embedding import (
     EmbeddingTask,
     RankingExamples,
@@ -26,11 +25,7 @@ from bert_tf.tasks.embedding import (
     make_scored_examples,
     make_training_examples,
 )
-from bert_tf.tasks.embedding_examples import (
-    EmbeddingExample,
-    read_beir_examples,
-    read_embedding_examples,
-)
+from bert_tf.tasks.embedding_examples import EmbeddingExample
 from bert_tf.text.tokenization import Tokenizer
 
 IN_BATCH = ("in_batch", "symmetric")
@@ -98,8 +93,7 @@ class Retriever(Program):
         write_embedding(folder, self.embedding)
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for."""
-        task: RetrieverConfig = self.configs.task
+        """Makes rows of the texts."""
 
         def packer() -> TextPacker:
             return TextPacker(tokenizer, self.embedding)
@@ -109,11 +103,11 @@ class Retriever(Program):
             made["train"] = self.read_training(packer())
         if "eval" in self.files:
             if self.configs.data.eval_file:
-                scored = self.read_own(self.files["eval"], "--eval_file")
+                scored = self.inputs["eval"]
                 made["eval"] = make_scored_examples(packer(), scored)
                 shown: tuple[Any, ...] = (len(scored), "scored pairs", len(made["eval"].rows))
             else:
-                beir = read_beir(task.data_dir, task.eval_split)
+                beir = self.inputs["eval"]
                 made["eval"] = make_ranking_examples(packer(), beir)
                 shown = (len(beir.queries), "queries", len(made["eval"].rows))
             logging.info(
@@ -123,12 +117,9 @@ class Retriever(Program):
         return Examples.of_files(made)
 
     def read_training(self, packer: TextPacker) -> Any:
-        """Reads what to train on: an object with `rows`."""
+        """Makes what to train on: an object with `rows`."""
         task: RetrieverConfig = self.configs.task
-        if self.configs.tuning.train_file:
-            examples = self.read_own(self.files["train"], "--train_file")
-        else:
-            examples = read_beir_examples(task.data_dir, task.train_split)
+        examples = self.inputs["train"]
         self.loss_name = task.retrieval_loss or natural_loss(examples)
         check_examples(examples, self.loss_name)
         self.check_dropout(examples, packer)
@@ -157,15 +148,6 @@ class Retriever(Program):
                 f"{same[0].source} is a text alone, whose two embeddings differ by dropout alone "
                 "(SimCSE), and the model has none; give --hidden_dropout_prob=0.1."
             )
-
-    def read_own(self, paths: str, flag: str) -> list[EmbeddingExample]:
-        """Reads the tables that a flag names; columns are those of --train_file, if it is read."""
-        task: RetrieverConfig = self.configs.task
-        columns = {"query_column": task.query_column, "positive_column": task.positive_column}
-        given = columns.keys() & config_flags.given(RetrieverConfig)
-        is_meant = bool(given) and "train" not in self.files
-        must_have = flag == "--train_file" or is_meant
-        return read_embedding_examples(paths, flag, **columns, must_have=must_have)
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""

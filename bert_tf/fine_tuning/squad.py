@@ -7,6 +7,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
@@ -16,7 +17,6 @@ from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.joint_squad import JointSquadTask
 from bert_tf.tasks.squad import SquadExamples, SquadTask, make_examples
 from bert_tf.tasks.squad_answers import SquadPredictions
-from bert_tf.tasks.squad_features import read_squad
 from bert_tf.tasks.squad_report import worst_answers_text
 from bert_tf.text.tokenization import Tokenizer
 
@@ -35,8 +35,10 @@ class Squad(Program):
         "best_f1": "F1 at the best threshold (%)",
     }
 
-    def __init__(self, configs: Configs, files: dict[str, str]) -> None:
-        super().__init__(configs, files)
+    def __init__(
+        self, configs: Configs, files: dict[str, str], inputs: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(configs, files, inputs)
         self.is_joint = configs.task.span_head == "joint"
         if self.is_joint:
             self.head = "joint_squad"
@@ -55,11 +57,11 @@ class Squad(Program):
             )
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for."""
+        """Makes windows of the questions."""
         given, length = self.configs.task, self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> SquadExamples:
-            questions = read_squad(file, use == "train", given.version_2_with_negative)
+            questions = self.inputs[use]
             made = make_examples(questions, tokenizer, length, given)
             logging.info(
                 "%s: %d questions, %d windows of up to %d pieces.",
@@ -67,17 +69,7 @@ class Squad(Program):
             )
             return made
 
-        made = self.read_files(make)
-        if "eval" in made and not made["eval"].is_labelled:
-            bare = next(question for question in made["eval"].questions if not question.answers)
-            has_some = any(question.answers for question in made["eval"].questions)
-            raise ValueError(
-                f"{self.files['eval']}, question {bare.id}: no answer to judge by; if it has none, "
-                "give --version_2_with_negative."
-                if has_some
-                else f"{self.files['eval']} has no answers to judge by; leave --do_eval out."
-            )
-        return Examples.of_files(made)
+        return Examples.of_files(read_inputs(self.files, make))
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `TEACHER_LOGITS` of each piece, as first and as last one: [num_pieces, 2]."""

@@ -6,27 +6,26 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
-from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.inputs import TaggedInputs, read_inputs
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.modeling.models import BertTokenClassifier
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.tagging import TaggedExamples, TaggingTask, make_examples
 from bert_tf.tasks.tagging_features import truncation_report
-from bert_tf.tasks.tagging_files import (
-    TaggedSentence,
-    column_of,
-    read_tagged,
-    tag_ids,
-    tag_names,
-    write_tagged,
-)
+from bert_tf.tasks.tagging_files import predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging_report import tag_report_text, worst_sentences_text
 from bert_tf.text.tokenization import Tokenizer
 
 
 class Tagger(Program):
-    """See `Program`."""
+    """See `Program`.
+
+    Args:
+      configs, files: of `Program`.
+      tagged: the sentences of the files.
+    """
 
     head = "tagger"
     needs_pooler = False
@@ -37,29 +36,19 @@ class Tagger(Program):
         "f1": "F1 of entities (%)",
     }
 
+    def __init__(self, configs: Configs, files: dict[str, str], tagged: TaggedInputs) -> None:
+        super().__init__(configs, files)
+        self.tagged = tagged
+
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Reads the files that the flags ask for."""
-        column, length = self.configs.task.word_column, self.configs.data.max_seq_length
-        tag_column = column_of(self.configs.task.tag_column)
-        labelled = {
-            use: read_tagged(file, column, tag_column)
-            for use, file in self.files.items()
-            if use != "predict"
-        }
-        if "train" in labelled or not labels:
-            source = labelled.get("train") or labelled.get("eval")
-            if source is None:
-                raise ValueError(
-                    "The weights name no tags, so predictions would be numbers: give a model with "
-                    "labels.txt."
-                )
-            found = tag_names(source)
-            labels = labels if sorted(found) == sorted(labels) else found
+        """Makes rows of the sentences."""
+        length = self.configs.data.max_seq_length
+        labels = self.tagged.choose_labels(labels)
 
         def make(use: str, file: str) -> TaggedExamples:
-            sentences, is_labelled = labelled.get(use), True
-            if sentences is None:
-                sentences, is_labelled = read_to_tag(file, column, tag_column, labels)
+            sentences, is_labelled = self.tagged.sentences(use, labels)
+            if is_labelled:
+                sentences = with_known_tags(sentences, labels)
             cut = truncation_report(sentences, tokenizer, length)
             logging.info(
                 "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
@@ -69,7 +58,7 @@ class Tagger(Program):
             )
             return make_examples(sentences, labels, tokenizer, length, is_labelled)
 
-        return Examples.of_files(self.read_files(make), labels)
+        return Examples.of_files(read_inputs(self.files, make), labels)
 
     def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
         """Adds `TEACHER_LOGITS` of each piece, float32 [num_pieces, C]."""
@@ -106,24 +95,8 @@ class Tagger(Program):
         outputs: Any,
     ) -> None:
         """Writes the input again, with a tag behind each word."""
-        path, column = folder / "predictions.txt", self.configs.task.word_column
-        write_tagged(self.files["predict"], path, task.answers(examples, outputs), column)
+        file, given = self.files["predict"], self.configs.task
+        path = folder / predictions_name(file)
+        tags = task.answers(examples, outputs)
+        write_tagged(file, path, tags, given.word_column, reading=given)
         logging.info("Wrote %s", path)
-
-
-def read_to_tag(
-    file: str, word_column: int, tag_column: int | str, labels: tuple[str, ...]
-) -> tuple[list[TaggedSentence], bool]:
-    """Returns sentences, and whether all their tags are known, so that they can be judged.
-
-    Tags that are all the same only fill the column.
-    """
-    try:
-        sentences = read_tagged(file, word_column, tag_column)
-        if sentences[0].tags is not None:
-            tag_ids(sentences, labels)
-            if len(tag_names(sentences)) > 1:
-                return sentences, True
-    except ValueError as error:
-        logging.info("Tagged, but not judged: %s", error)
-    return read_tagged(file, word_column, None), False

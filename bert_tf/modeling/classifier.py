@@ -18,6 +18,7 @@ from bert_tf.data.columns import (
     read_numbers,
     read_pairs,
 )
+from bert_tf.data.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
 from bert_tf.metrics.classification import sigmoid, softmax
@@ -361,12 +362,27 @@ class BertClassifier(Labelled):
             )
             inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
             if has_names:
-                y = self._places_of(y, self.labels or ())
+                y = self._places_of_names(y)
             elif numbers and y is not None:
                 y = self._places_of(tf.cast(y, tf.float64), numbers)
             return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
 
         return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+
+    def _places_of_names(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the places of label names, in any spelling of `data.labels`, in the graph."""
+        names = self.labels or ()
+        kind = kind_of_spelling(names)
+        key = spelling_key(kind)
+        keys = list(map(key, names))
+        if len(set(keys)) < len(keys):  # An older model tells True from true.
+            return self._places_of(values, names)
+        values = tf.strings.strip(values)
+        if kind == NUMBERS:
+            values = tf.strings.regex_replace(values, WHOLE, r"\1")
+        elif kind == BOOLEANS:
+            values = tf.strings.lower(values)
+        return self._places_of(values, keys)
 
     def _places_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
         """Returns the places of label names [B] or [B, 1], int32 [B], inside the graph.

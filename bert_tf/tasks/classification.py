@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.labels import LabelNames
 from bert_tf.metrics import classification, regression
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
@@ -50,10 +51,14 @@ def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarr
         counts = np.bincount(ids, minlength=len(labels))
         return (len(ids) / (len(labels) * np.maximum(counts, 1))).astype(np.float32)
     weights = np.ones([len(labels)], np.float32)
+    known = LabelNames(labels)
     for part in text.split(","):
         name, _, value = part.rpartition("=")
         try:
-            weights[list(labels).index(name.strip())] = float(value)
+            place = known.find(name)
+            if place is None:
+                raise ValueError
+            weights[place] = float(value)
         except ValueError:
             raise ValueError(
                 f"--class_weights: received {part!r}, expected CLASS=WEIGHT with a class of "

@@ -21,7 +21,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.data.tables import is_plain_text, list_tables, read_plain_text, read_rows
+from absl import logging
+
+from bert_tf.data.cells import as_list
+from bert_tf.data.columns import is_missing
+from bert_tf.data.tables import (
+    RowError,
+    RowErrors,
+    is_plain_text,
+    list_tables,
+    read_plain_text,
+    read_rows,
+)
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.beir import read_beir
 from bert_tf.tasks.glue import read_sts_benchmark
 
@@ -33,6 +45,8 @@ COLUMNS = {
     "text": ("text", "sentence"),
 }
 _NUMBERED = re.compile(r"negative_(\d+)")
+# In these a list may be written out in a cell; a single text may be code that looks like one.
+_OF_LISTS = ("positives", "pos", "negatives", "neg")
 MOST_STS = 5.0
 
 
@@ -59,6 +73,7 @@ def read_embedding_examples(
     query_column: str = "",
     positive_column: str = "",
     must_have: bool = True,
+    reading: TableConfig | None = None,
 ) -> list[EmbeddingExample]:
     """Reads tables.
 
@@ -67,21 +82,25 @@ def read_embedding_examples(
       flag: names them in messages.
       query_column, positive_column: names of columns; "": found by `COLUMNS`.
       must_have: whether rows without these columns are refused; else theirs are found, too.
+      reading: what the user says of the tables; None: nothing.
 
     Raises:
-      ValueError: naming file and line, if columns, texts or numbers are missing or others than
+      ValueError: naming files and lines, if columns, texts or numbers are missing or others than
         above; or naming the flag, if there is no example.
     """
     examples: list[EmbeddingExample] = []
     given = {"query": query_column, "positive": positive_column}
     known = set(given.values()).union(*COLUMNS.values())
+    errors = RowErrors()
+    num_rows = num_skipped = 0
     for path in list_tables(paths, flag):
         if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
             rows = _sts_rows(path)
         elif is_plain_text(path, known):
             rows = ((where, {"text": line}) for where, line in read_plain_text(path))
         else:
-            rows = read_rows(path)
+            wanted = [name for name in given.values() if name]
+            rows = read_rows(path, reading, wanted if must_have else (), errors)
         names: dict[str, list[str]] = {}
         found: tuple[str, ...] = ()
         for where, row in rows:
@@ -89,7 +108,15 @@ def read_embedding_examples(
                 has_all = all(name in row for name in given.values() if name)
                 found = tuple(row)
                 names = _find_columns(row, where, given if must_have or has_all else {})
-            examples += _examples(row, names, where)
+            num_rows += 1
+            with errors:
+                if reading and reading.skip_unlabelled and _is_unlabelled(row, names):
+                    num_skipped += 1
+                    continue
+                examples += list(_examples(row, names, where))
+    errors.raise_any(max(0, num_rows - len(errors.errors)))
+    if num_skipped:
+        logging.info("%s: %d rows without a score are left out.", paths, num_skipped)
     if not examples:
         raise ValueError(f"{flag}={paths} holds no examples; give a file with rows.")
     widths = {(bool(e.negatives), bool(e.scores)) for e in examples}
@@ -163,12 +190,17 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
     return names
 
 
+def _is_unlabelled(row: dict[str, Any], names: dict[str, list[str]]) -> bool:
+    """Returns whether a row that should have a score has none."""
+    return any(is_missing(row[name]) or row[name] == "" for name in names["score"])
+
+
 def _examples(
     row: dict[str, Any], names: dict[str, list[str]], where: str
 ) -> Iterator[EmbeddingExample]:
     queries = _texts(row, names["query"], where)
     if len(queries) != 1:
-        raise ValueError(
+        raise RowError(
             f"{where}: {names['query'][0]} has {len(queries)} texts, expected one; give each a row "
             "of its own."
         )
@@ -176,20 +208,20 @@ def _examples(
     positives = _texts(row, names["positive"], where)
     negatives = _texts(row, names["negative"], where)
     if not positives:
-        raise ValueError(f"{where} has no positive; give one.")
+        raise RowError(f"{where} has no positive; give one.")
     if both := set(negatives) & {query, *positives}:
-        raise ValueError(
+        raise RowError(
             f"{where}: {min(both)[:60]!r} is both a negative and the query or a positive; "
             f"remove one."
         )
     scores: tuple[float, ...] = ()
     if names["score"]:
         name = names["score"][0]
-        value = row[name]
+        value = as_list(row[name])
         values = value if isinstance(value, list) else [value]
         scores = tuple(_number(one, where, name) for one in values)
         if len(scores) != max(1, len(negatives)):
-            raise ValueError(
+            raise RowError(
                 f"{where}: {len(scores)} numbers in {name}, expected {max(1, len(negatives))}: one "
                 f"for a pair, or one per negative."
             )
@@ -205,10 +237,11 @@ def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
     """
     texts: list[str] = []
     for name in names:
-        values = row[name] if isinstance(row[name], list) else [row[name]]
+        value = as_list(row[name]) if name in _OF_LISTS else row[name]
+        values = value if isinstance(value, list) else [value]
         for text in values:
             if not isinstance(text, str) or not text.strip():
-                raise ValueError(
+                raise RowError(
                     f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list "
                     "of texts, none of them empty."
                 )
@@ -222,5 +255,5 @@ def _number(value: Any, where: str, name: str) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if number != number or number in (float("inf"), float("-inf")):
-        raise ValueError(f"{where}: {name} is {value!r:.80}, expected a number.")
+        raise RowError(f"{where}: {name} is {value!r:.80}, expected a number.")
     return number

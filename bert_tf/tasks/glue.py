@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.data.labels import LabelNames
 from bert_tf.data.tables import read_cells, read_table, read_tfds_table, wrong_width
 from bert_tf.tasks.text_examples import TextExample
 
@@ -137,6 +138,12 @@ def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
         examples = _read_file(task, path, split)
     if not examples:
         raise ValueError(f"{data_dir}: {task.folder}'s {split} has no rows; download it again.")
+    if task.labels:
+        known = LabelNames(task.labels)
+        examples = [
+            example._replace(label=example.label and known.name_of(example.label))
+            for example in examples
+        ]
     for example in examples:
         if task.labels and example.label not in (None, *task.labels):
             raise ValueError(
@@ -228,7 +235,7 @@ def read_sts_benchmark(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields the rows of the STS benchmark; some name the sources of the texts after them."""
     for where, cells in read_cells(path, delimiter="\t"):
         if len(cells) < len(_STS_COLUMNS):
-            raise ValueError(wrong_width(where, cells, _STS_COLUMNS))
+            raise wrong_width(where, cells, _STS_COLUMNS)
         yield where, dict(zip(_STS_COLUMNS, cells, strict=False))
 
 

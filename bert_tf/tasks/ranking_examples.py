@@ -16,7 +16,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_tf.data.tables import Row, list_tables, read_rows
+from absl import logging
+
+from bert_tf.data.cells import as_list
+from bert_tf.data.columns import is_missing
+from bert_tf.data.tables import Row, RowError, RowErrors, list_tables, read_rows
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.metrics.ranking import Run, rank
 from bert_tf.tasks.beir import read_beir
 
@@ -34,30 +39,44 @@ class RankingExample(NamedTuple):
     grades: dict[str, float]  # of all that is relevant, also what is not among the documents
 
 
-def read_ranking(path: str, must_label: bool = True) -> list[RankingExample]:
+def read_ranking(
+    path: str, must_label: bool = True, reading: TableConfig | None = None
+) -> list[RankingExample]:
     """Reads tables; see above.
 
     Args:
       path: files and globs, separated by commas.
       must_label: whether labels are needed.
+      reading: what the user says of the tables; None: nothing.
 
     Raises:
-      ValueError: naming file and line, if a row is of another form, a text is empty, a number is
+      ValueError: naming files and lines, if a row is of another form, a text is empty, a number is
         not finite, or lists are of different lengths; or if there is no row.
     """
     held: dict[str, tuple[str, list[Any], list[float], list[float]]] = {}
+    errors = RowErrors()
+    num_rows = num_skipped = 0
+    skips = must_label and reading is not None and reading.skip_unlabelled
     for table in list_tables(path, "--train_file, --eval_file or --predict_file"):
-        for where, row in read_rows(table):
-            query = _text(row.get("query"), "query", where)
-            documents, labels, scores = _documents(row, where, must_label)
-            # Pairs of one query are one list; lists stay what they are.
-            key = query if "document" in row else where
-            before = held.setdefault(key, (where, [query], [], []))
-            if bool(before[3]) != bool(scores) and len(before[1]) > 1:
-                raise ValueError(f"{where}: give scores in all rows of a query, or in none.")
-            before[1].extend(documents)
-            before[2].extend(labels)
-            before[3].extend(scores)
+        for where, row in read_rows(table, reading, ("query",), errors):
+            num_rows += 1
+            with errors:
+                if skips and _is_unlabelled(row):
+                    num_skipped += 1
+                    continue
+                query = _text(row.get("query"), "query", where)
+                documents, labels, scores = _documents(row, where, must_label)
+                # Pairs of one query are one list; lists stay what they are.
+                key = query if "document" in row else where
+                before = held.setdefault(key, (where, [query], [], []))
+                if bool(before[3]) != bool(scores) and len(before[1]) > 1:
+                    raise RowError(f"{where}: give scores in all rows of a query, or in none.")
+                before[1].extend(documents)
+                before[2].extend(labels)
+                before[3].extend(scores)
+    errors.raise_any(max(0, num_rows - len(errors.errors)))
+    if num_skipped:
+        logging.info("%s: %d rows without a label are left out.", path, num_skipped)
     found = []
     for number, (where, (query, *documents), labels, scores) in enumerate(held.values(), 1):
         ids = tuple(str(place) for place in range(1, len(documents) + 1))
@@ -122,6 +141,12 @@ def is_folder(path: str) -> bool:
     return pathlib.Path(path).is_dir()
 
 
+def _is_unlabelled(row: Row) -> bool:
+    """Returns whether a pair, or a list, has no label."""
+    name = "label" if "document" in row else "labels" if "documents" in row else ""
+    return bool(name) and (is_missing(row.get(name)) or row.get(name) == "")
+
+
 def _documents(
     row: Row, where: str, must_label: bool
 ) -> tuple[list[str], list[float], list[float]]:
@@ -132,7 +157,7 @@ def _documents(
         scores = _numbers([row["score"]], "score", where) if "score" in row else []
     elif "documents" in row:
         texts = list(_texts(row, ("documents",), where))
-        given = row.get("labels")
+        given = as_list(row.get("labels"))
         labels = _numbers(given, "labels", where) if given is not None or must_label else []
         labels = labels or [0.0] * len(texts)
         scores = _numbers(row["scores"], "scores", where) if row.get("scores") else []
@@ -147,13 +172,13 @@ def _documents(
                 "negatives, with document and label, or with documents and labels."
             )
         if both := next((text for text in negatives if text in positives), ""):
-            raise ValueError(f"{where}: {both!r:.80} is both a positive and a negative; keep one.")
+            raise RowError(f"{where}: {both!r:.80} is both a positive and a negative; keep one.")
         texts = positives + negatives
         labels = [1.0] * len(positives) + [0.0] * len(negatives)
         scores = _numbers(row["scores"], "scores", where) if row.get("scores") else []
     for name, values in (("labels", labels), ("scores", scores)):
         if values and len(values) != len(texts):
-            raise ValueError(
+            raise RowError(
                 f"{where}: {len(texts)} documents, but {len(values)} {name}; give one per document."
             )
     return texts, labels, scores
@@ -162,19 +187,22 @@ def _documents(
 def _texts(row: Row, names: tuple[str, ...], where: str) -> Iterator[str]:
     for name in names:
         value = row.get(name)
+        if name.endswith("s"):  # A single text may be code that looks like a list.
+            value = as_list(value)
         for item in value if isinstance(value, list) else [value] * (value is not None):
             yield _text(item, name, where)
 
 
 def _text(value: Any, name: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: {name} is {value!r:.80}, expected a text.")
+        raise RowError(f"{where}: {name} is {value!r:.80}, expected a text.")
     return value
 
 
 def _numbers(values: Any, name: str, where: str, must_be: bool = True) -> list[float]:
+    values = as_list(values)
     if not isinstance(values, list):
-        raise ValueError(f"{where}: {name} is {values!r:.80}, expected a list of numbers.")
+        raise RowError(f"{where}: {name} is {values!r:.80}, expected a list of numbers.")
     found = []
     for value in values:
         if not must_be and value in (None, ""):
@@ -184,6 +212,6 @@ def _numbers(values: Any, name: str, where: str, must_be: bool = True) -> list[f
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{where}: {name} is {value!r:.80}, expected a number.")
+            raise RowError(f"{where}: {name} is {value!r:.80}, expected a number.")
         found.append(number)
     return found

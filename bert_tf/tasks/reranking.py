@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.rows import Rows
+from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.modeling import ranking_losses
 from bert_tf.modeling.losses import WeightedSum
@@ -20,7 +21,6 @@ from bert_tf.text.packing import pack_pair
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.task import Batch
 
-OF_PAIRS = ("bce", "mse")  # a row is a document; of the others all documents of a query
 OF_SCORES = ("mse", "margin_mse")  # need a teacher's
 MEASURES = ("ndcg@10", "mrr@10", "map")
 
@@ -57,7 +57,7 @@ def training_rows(
     loss: str,
     list_size: int,
 ) -> Rows:
-    """Returns rows of lists: L documents of a query, or of `OF_PAIRS` one.
+    """Returns rows of lists: L documents of a query, or of `POINTWISE_LOSSES` one.
 
     A longer list loses its end, the relevant documents standing first; one that is shorter is
     filled with rows that weigh nothing. Of margin_mse a list has one relevant document, so that
@@ -66,7 +66,7 @@ def training_rows(
     Raises:
       ValueError: naming the example, if it lacks what the loss needs.
     """
-    if loss not in OF_PAIRS and list_size < 2:
+    if loss not in POINTWISE_LOSSES and list_size < 2:
         raise ValueError(
             f"--list_size={list_size}: --ranking_loss={loss} compares documents; give 2 or more."
         )
@@ -103,7 +103,7 @@ def _lists(example: RankingExample, loss: str, list_size: int) -> list[list[tupl
     every = list(zip(example.documents, example.labels, values, strict=True))
     relevant = [(example.query, text, value) for text, label, value in every if label > 0]
     others = [(example.query, text, value) for text, label, value in every if label <= 0]
-    if loss in OF_PAIRS:
+    if loss in POINTWISE_LOSSES:
         return [[pair] for pair in relevant + others]
     if loss == "margin_mse":
         return [[first, *others[: list_size - 1]] for first in relevant if others]

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.data.rows import Rows
+from bert_tf.data.tables import RowError, RowErrors
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.squad_sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
@@ -144,10 +145,15 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     """
     questions: dict[str, SquadQuestion] = {}
     skipped: dict[str, SquadQuestion] = {}
+    errors = RowErrors()
     for paragraph, where in read_paragraphs(path):
         context = field(paragraph, "context", str, where)
         for values in field(paragraph, "qas", list, where):
-            question = _read_question(values, context, is_training, version_2, path, where)
+            try:
+                question = _read_question(values, context, is_training, version_2, path, where)
+            except ValueError as error:
+                errors.add(RowError(str(error)))
+                continue
             if question.id in questions or question.id in skipped:
                 raise ValueError(
                     f"{path}, question {question.id}: a second question has this id; predictions "
@@ -159,6 +165,7 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
                 skipped[question.id] = question
             else:
                 questions[question.id] = dataclasses.replace(question, answer=None)
+    errors.raise_any(len(questions) + len(skipped))
     if skipped:
         _log.warning(
             "%s: %d of %d questions skipped, because their answer is not at answer_start; the "

@@ -2,7 +2,13 @@
 
 from typing import Any, NamedTuple
 
-from bert_tf.data.tables import list_tables, read_rows
+from absl import logging
+
+from bert_tf.data.cells import as_list
+from bert_tf.data.columns import is_missing
+from bert_tf.data.labels import LabelNames
+from bert_tf.data.tables import RowError, RowErrors, list_tables, read_rows
+from bert_tf.fine_tuning_config import TableConfig
 
 
 class ChoiceExample(NamedTuple):
@@ -25,7 +31,13 @@ class ChoiceExample(NamedTuple):
     source: str
 
 
-def read_swag(path: str, must_label: bool = True) -> list[ChoiceExample]:
+def read_swag(
+    path: str,
+    must_label: bool = True,
+    *,
+    is_needed: bool = False,
+    reading: TableConfig | None = None,
+) -> list[ChoiceExample]:
     """Reads examples in one of two forms, told apart by their columns.
 
     SWAG's: the columns sent1 (the context), sent2 (the start), ending0, ending1 and so on, and
@@ -33,7 +45,8 @@ def read_swag(path: str, must_label: bool = True) -> list[ChoiceExample]:
     table has them, SWAG's own is CSV.
 
     JSONL of one's own: `choices`, a list of texts; `context`, `question` or both, of which then the
-    question is the start, as in RACE; `label`, a number from 0, or null or missing.
+    question is the start, as in RACE; `label`, a number from 0, or null or missing. In a table of
+    cells `choices` is a list that is written out.
 
     Zellers et al. 2018, "SWAG", whose pairs are (sent1, sent2 + ending).
 
@@ -41,29 +54,47 @@ def read_swag(path: str, must_label: bool = True) -> list[ChoiceExample]:
       path: comma-separated files and globs, see `data/tables.py`.
       must_label: whether a label that is not the place of a choice, such as -1, is an error; if
         not, the row is unlabelled.
+      is_needed: whether a row without a label is an error, unless `reading` skips such rows.
+      reading: what the user says of the tables; None: nothing.
 
     Raises:
-      ValueError: naming file and line, if a file cannot be read as a table, a column is missing, a
-        text is no string, the label is not the place of a choice, or a row has fewer than two
+      ValueError: naming files and lines, if a file cannot be read as a table, a column is missing,
+        a text is no string, the label is not the place of a choice, or a row has fewer than two
         choices, or not as many as the first; also if there is no row.
     """
     examples: list[ChoiceExample] = []
+    errors = RowErrors()
+    num_skipped = 0
     for table in list_tables(path, "the path of the examples"):
-        for where, row in read_rows(table):
-            read = _read_list if "choices" in row else _read_columns
-            context, start, choices = read(row, where)
-            expected = len(examples[0].choices) if examples else max(2, len(choices))
-            if len(choices) != expected:
-                as_first = f", as in {examples[0].source}" if examples else " or more"
-                raise ValueError(f"{where}: {len(choices)} choices, expected {expected}{as_first}.")
-            try:
-                label = _label(row.get("label"), len(choices), where)
-            except ValueError:
-                if must_label:
-                    raise
-                label = None
-            example = ChoiceExample(context, start, choices, label, str(len(examples)), where)
-            examples.append(example)
+        for where, row in read_rows(table, reading, errors=errors):
+            with errors:
+                read = _read_list if "choices" in row else _read_columns
+                context, start, choices = read(row, where)
+                expected = len(examples[0].choices) if examples else max(2, len(choices))
+                if len(choices) != expected:
+                    as_first = f", as in {examples[0].source}" if examples else " or more"
+                    raise RowError(
+                        f"{where}: {len(choices)} choices, expected {expected}{as_first}."
+                    )
+                try:
+                    label = _label(row.get("label"), len(choices), where)
+                except ValueError:
+                    if must_label:
+                        raise
+                    label = None
+                if label is None and is_needed:
+                    if reading and reading.skip_unlabelled:
+                        num_skipped += 1
+                        continue
+                    raise RowError(
+                        f"{where}: no label; expected the index of the right choice.",
+                        "--skip_unlabelled leaves rows without a label out.",
+                    )
+                example = ChoiceExample(context, start, choices, label, str(len(examples)), where)
+                examples.append(example)
+    errors.raise_any(len(examples) + num_skipped)
+    if num_skipped:
+        logging.info("%s: %d rows without a label are left out.", path, num_skipped)
     if not examples:
         raise ValueError(f"{path} has no row; expected SWAG's columns or JSONL with choices.")
     return examples
@@ -84,9 +115,9 @@ def _read_columns(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str,
 
 def _read_list(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str, ...]]:
     """Returns context, start and choices of a JSON object."""
-    choices = row["choices"]
+    choices = as_list(row["choices"])
     if not isinstance(choices, list) or not all(isinstance(text, str) for text in choices):
-        raise ValueError(f"{where}: choices is {choices!r:.80}, expected a list of texts.")
+        raise RowError(f"{where}: choices is {choices!r:.80}, expected a list of texts.")
     texts = [_text(row, name, where) for name in ("context", "question") if name in row]
     if not texts:
         raise ValueError(
@@ -98,17 +129,15 @@ def _read_list(row: dict[str, Any], where: str) -> tuple[str, str, tuple[str, ..
 
 def _text(row: dict[str, Any], name: str, where: str) -> str:
     if not isinstance(row[name], str):
-        raise ValueError(f"{where}: {name!r} is {row[name]!r:.80}, expected a text.")
+        raise RowError(f"{where}: {name!r} is {row[name]!r:.80}, expected a text.")
     return row[name]
 
 
 def _label(value: Any, num_choices: int, where: str) -> int | None:
     """Returns the place of the right choice."""
-    if value is None or value == "":
+    if is_missing(value) or value == "":
         return None
-    text = str(value).strip()  # str(True) is no number.
-    if not text.isdecimal() or not int(text) < num_choices:
-        raise ValueError(
-            f"{where}: label {value!r}, expected a number from 0 to {num_choices - 1}."
-        )
-    return int(text)
+    label = LabelNames(map(str, range(num_choices))).find(str(value))  # str(True) is no number.
+    if label is None:
+        raise RowError(f"{where}: label {value!r}, expected a number from 0 to {num_choices - 1}.")
+    return label

@@ -1,4 +1,4 @@
-"""Files of words and their tags: CoNLL columns and CoNLL-U.
+"""Files of words and their tags: CoNLL columns and CoNLL-U; `tagging_tables` reads the others.
 
     CoNLL                         CoNLL-U: ten columns, separated by tabs
     -DOCSTART- -X- -X- O
@@ -26,12 +26,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert_tf.data.columns import is_integer_text
 from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.labels import LabelNames, unify_spellings
+from bert_tf.data.tables import RowError, RowErrors
 from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.data.tfrecords import list_record_files
 from bert_tf.files import atomic_write
+from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.tasks.tagging_tables import (
+    is_json_text,
+    is_tagged_table,
+    read_tagged_table,
+    with_predictions,
+)
 
 CONLLU_COLUMNS = "id form lemma upos xpos feats head deprel deps misc".split()
 PREDICTED = "Predicted"  # key of the tag that is written into MISC
@@ -79,20 +89,29 @@ class _Line(NamedTuple):
 
 
 def read_tagged(
-    path: str | os.PathLike, word_column: int = 0, tag_column: int | str | None = -1
+    path: str | os.PathLike,
+    word_column: int = 0,
+    tag_column: int | str | None = -1,
+    *,
+    reading: TableConfig | None = None,
+    is_needed: bool = False,
 ) -> list[TaggedSentence]:
     """Reads the sentences of one or more files.
 
     A file is CoNLL-U if its name says so (.conllu), or if its first line that is no comment has ten
     columns with an id and a head. Its words are FORM. Other files have tabs between columns if
-    their first word's line has one, else spaces; a file of one column has words only.
+    their first word's line has one, else spaces; a file of one column has words only. JSON and
+    tables with a header are those of `tagging_tables`.
 
     Args:
       path: comma-separated files and globs, also compressed by gzip, xz or bzip2.
       word_column: where words stand in plain columns, from 0, or from -1 backwards.
       tag_column: where tags stand, counted likewise; in CoNLL-U also a name, such as upos, xpos,
         deprel or feats, and -1 is UPOS. If it holds "_" for each word of a file, that has no tags.
-        None: tags are not looked at.
+        In JSON and tables a name, and any number means: found by name. None: tags are not looked
+        at.
+      reading: what the user says of tables; None: nothing.
+      is_needed: whether a sentence without tags is an error, unless `reading` skips it.
 
     Raises:
       ValueError: if no file matches, a file is damaged, not UTF-8 or without a sentence, a line has
@@ -101,6 +120,10 @@ def read_tagged(
     """
     sentences: list[TaggedSentence] = []
     for file in _list_files(path):
+        if is_tagged_table(file):
+            for row in read_tagged_table(file, tag_column, reading):
+                sentences.append(TaggedSentence(row.words, row.tags, row.where))
+            continue
         form, lines = _parse(file, word_column, tag_column)
         has_tags = form.tag is not None
         if has_tags and form.is_conllu:
@@ -109,7 +132,30 @@ def read_tagged(
             words = tuple(line.word for line in rows)
             tags = tuple(line.tag for line in rows) if has_tags else None
             sentences.append(TaggedSentence(words, tags, f"{file} line {rows[0].number}"))
-    return sentences
+    return _with_tags_only(sentences, path, reading) if is_needed else sentences
+
+
+def _with_tags_only(
+    sentences: list[TaggedSentence], path: str | os.PathLike, reading: TableConfig | None
+) -> list[TaggedSentence]:
+    """Returns the sentences with tags.
+
+    Raises:
+      ValueError: if some have none and are not to be skipped, or all have none.
+    """
+    tagged = [sentence for sentence in sentences if sentence.tags is not None]
+    bare = [sentence for sentence in sentences if sentence.tags is None]
+    if bare and tagged and reading and reading.skip_unlabelled:
+        logging.info("%s: %d sentences without tags are left out.", path, len(bare))
+        return tagged
+    if bare:
+        raise ValueError(
+            f"{bare[0].source}: a sentence without tags, as {len(bare):,} of {len(sentences):,} "
+            "are; expected a column of tags beside the words (CoNLL-U: one that is not all _), or "
+            "tags or spans in each object of JSON (--tag_column names their key). "
+            "--skip_unlabelled leaves sentences without tags out."
+        )
+    return tagged
 
 
 def write_tagged(
@@ -117,26 +163,33 @@ def write_tagged(
     path_out: str | os.PathLike,
     tags: Sequence[Sequence[str]],
     word_column: int = 0,
+    *,
+    reading: TableConfig | None = None,
 ) -> None:
     """Writes files again, line by line, with one tag for each word.
 
     In plain columns the tag is one more column, the last, so that conlleval reads the result;
     -DOCSTART- lines get "O" there. In CoNLL-U no column changes but MISC, which gets
     Predicted=TAG in place of an earlier one; a "|" within the tag is written "\\p", as in that
-    format's SpacesAfter. All other lines stay as they are. Several files are written one after the
+    format's SpacesAfter. All other lines stay as they are. For JSON and tables see
+    `tagging_tables.with_predictions`. Several files are written one after the
     other, each in its own form. The file is plain text, and whole or absent.
 
     Args:
       path_in: as for `read_tagged`.
       path_out: what is written; it may be the input.
       tags: of each sentence that `read_tagged` finds, one a word.
-      word_column: as for `read_tagged`.
+      word_column, reading: as for `read_tagged`.
 
     Raises:
       ValueError: as `read_tagged`; also if sentences or words are not as many as the tags, or a tag
         would not be read as one column.
     """
-    files = [_parse(file, word_column, None) for file in _list_files(path_in)]
+    names = _list_files(path_in)
+    if tables := list(filter(is_tagged_table, names)):
+        _write_tables(names, tables, path_out, tags, reading)
+        return
+    files = [_parse(file, word_column, None) for file in names]
     _check_tags(files, tags, path_in)
     rest = itertools.chain.from_iterable(tags)
     with atomic_write(path_out) as output:
@@ -146,6 +199,49 @@ def write_tagged(
             for line in lines:
                 output.write(_with_tag(line, form, rest) + line.end)
             last = lines[-1]
+
+
+def _write_tables(
+    names: Sequence[str],
+    tables: Sequence[str],
+    path_out: str | os.PathLike,
+    tags: Sequence[Sequence[str]],
+    reading: TableConfig | None,
+) -> None:
+    if len({is_json_text(name) for name in tables}) > 1 or len(tables) < len(names):
+        raise ValueError(
+            f"{', '.join(names)}: files of several forms cannot be written into one; tag them one "
+            "by one."
+        )
+    counts = [len(row.words) for name in names for row in read_tagged_table(name, None, reading)]
+    if counts != list(map(len, tags)):
+        raise ValueError(
+            f"{', '.join(names)} has {len(counts)} sentences with {sum(counts)} words, but there "
+            f"are tags for {len(tags)} with {sum(map(len, tags))}; expected tags for all."
+        )
+    rest = iter(tags)
+    with atomic_write(path_out) as output:
+        for name in names:
+            output.writelines(with_predictions(name, rest, reading))
+
+
+def predictions_name(path: str | os.PathLike) -> str:
+    """Returns the name of the file that `write_tagged` writes for some input."""
+    tables = list(filter(is_tagged_table, _list_files(path)))
+    if not tables:
+        return "predictions.txt"
+    return "predictions.jsonl" if is_json_text(tables[0]) else "predictions.csv"
+
+
+def with_known_tags(
+    sentences: Iterable[TaggedSentence], labels: Sequence[str]
+) -> list[TaggedSentence]:
+    """Returns sentences whose tags are spelled as the labels are, see `data.labels`."""
+    known = LabelNames(labels)
+    return [
+        sentence._replace(tags=sentence.tags and tuple(map(known.name_of, sentence.tags)))
+        for sentence in sentences
+    ]
 
 
 def column_of(text: str) -> int | str:
@@ -162,7 +258,10 @@ def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
     names = {tag for sentence in sentences for tag in _tags_of(sentence)}
     if not names:
         raise ValueError("No sentences; expected at least one with tags.")
-    return tuple(sorted(names, key=lambda name: (name != "O", name)))
+    unified = unify_spellings(sorted(names))
+    if all(map(is_integer_text, unified)):
+        return tuple(sorted(unified, key=int))
+    return tuple(sorted(unified, key=lambda name: (name != "O", name)))
 
 
 def tag_ids(sentences: Iterable[TaggedSentence], labels: Sequence[str]) -> list[np.ndarray]:
@@ -171,18 +270,19 @@ def tag_ids(sentences: Iterable[TaggedSentence], labels: Sequence[str]) -> list[
     Raises:
       ValueError: if a sentence has no tags, or one that is no label.
     """
-    ids = {label: index for index, label in enumerate(labels)}
+    known = LabelNames(labels)
     found = []
     for sentence in sentences:
         tags = _tags_of(sentence)
-        if unknown := [index for index, tag in enumerate(tags) if tag not in ids]:
+        places = [known.find(tag) for tag in tags]
+        if unknown := [index for index, place in enumerate(places) if place is None]:
             word, tag = sentence.words[unknown[0]], tags[unknown[0]]
             raise ValueError(
                 f"{sentence.source}: word {unknown[0] + 1} of this sentence, {word!r}, has the tag "
                 f"{tag!r}; expected one of {', '.join(labels)}. Correct the tag, or add it to the "
                 f"training data."
             )
-        found.append(np.array([ids[tag] for tag in tags], np.int32))
+        found.append(np.array(places, np.int32))
     return found
 
 
@@ -210,6 +310,7 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
     texts = _read_lines(path)
     form = _find_form(path, texts, word_column, tag_column)
     lines: list[_Line] = []
+    errors = RowErrors()
     count = 0  # words of the sentence so far, for the ids of CoNLL-U
     for number, raw in enumerate(texts, start=1):
         text = raw.rstrip("\r\n")
@@ -220,10 +321,12 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
         elif line.kind == _WORD:
             count += 1
             if problem := _problem(columns, form, count):
-                raise ValueError(f"{path}, line {number}: {text!r:.80} has {problem}.")
+                errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}."))
+                continue
             tag = "" if form.tag is None else columns[form.tag]
             line = line._replace(word=columns[form.word], tag=tag)
         lines.append(line)
+    errors.raise_any(len(lines))
     return form, lines
 
 

@@ -152,7 +152,14 @@ def _judge_texts(
         source, examples = given.data_dir, read_glue(glue, given.data_dir, split)
     elif own:
         columns = given.text_column, given.text_b_column, given.label_column
-        source, examples = own, read_text_examples(own, *columns)
+        source = own
+        examples = read_text_examples(
+            own,
+            *columns,
+            label_kind=kind,
+            label_separator=given.label_separator,
+            reading=given if own != file else None,
+        )
     else:
         return None
     if bare := [example.source for example in examples if example.label is None]:

@@ -130,6 +130,10 @@ def test_pairs_are_two_columns_or_a_list_of_pairs():
         ([1.0, 0, "0.0"], ("1.0", "0.0"), [0, 1, 1]),
         ([True, False], ("1", "0"), [0, 1]),
         ([0.5, 1.0, 1], ("1", "0.5"), [1, 0, 0]),
+        (["1.0", "0", " 1"], ("1", "0"), [0, 1, 0]),
+        (["true", "False", "TRUE"], ("False", "True"), [1, 0, 1]),
+        ([True, False], ("FALSE", "TRUE"), [1, 0]),
+        (["good ", " bad"], ("bad", "good"), [1, 0]),
     ],
 )
 def test_labels_are_names_or_places(values, labels, expected):
@@ -174,7 +178,13 @@ def test_numbers_are_finite():
 def test_sets_of_labels_are_lists_or_rows_of_0_and_1():
     labels = ("sad", "odd", "new")
     expected = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
-    for values in ([["new", "sad"], [], ["odd"]], np.array(expected), [[0, 2], (), {1}]):
+    for values in (
+        [["new", "sad"], [], ["odd"]],
+        np.array(expected),
+        [[0, 2], (), {1}],
+        ["new|sad", "", " odd"],
+        ["['new', 'sad']", "[]", "['odd']"],
+    ):
         found = read_label_sets(values, labels, 3)
         assert found.dtype == np.float32 and found.tolist() == expected
     for values, message in (

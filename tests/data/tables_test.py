@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from bert_tf.data.tables import list_tables, read_cells, read_rows, read_table, read_tfds_table
+from bert_tf.data.tables import (
+    RowErrors,
+    list_tables,
+    read_cells,
+    read_rows,
+    read_table,
+    read_tfds_table,
+)
+from bert_tf.fine_tuning_config import TableConfig
 from tests.shared_data import shared_data
 
 # Whatever a reader may take for the end of a cell, a row or a text.
@@ -277,3 +285,90 @@ def test_data_sets_that_are_not_there(installed, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ValueError, match="pip install tensorflow-datasets"):
         list(read_tfds_table("bert_tf_table"))
+
+
+# Delimiters, headers, Excel ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.txt"])
+def test_the_header_shows_the_delimiter(tmp_path, sign, name):
+    path = write(tmp_path / name, f"text{sign}label\r\n1,5{sign}a\r\n")
+    assert rows_of(path) == [{"text": "1,5", "label": "a"}]
+    assert [row for _, row in read_rows(path, None, ["text"])] == rows_of(path)
+
+
+def test_wanted_columns_decide_between_delimiters(tmp_path):
+    path = write(tmp_path / "t.csv", "text;label, as given\nx;y\n")
+    assert [row for _, row in read_rows(path, None, ["text"])] == [
+        {"text": "x", "label, as given": "y"}
+    ]
+    path = write(tmp_path / "t.csv", "a;b\nx\n")
+    assert [row for _, row in read_rows(path, None, ["a;b"])] == [{"a;b": "x"}]
+    path = write(tmp_path / "t.csv", "sep=;\r\na;b\r\n1;2\r\n")
+    assert rows_of(path) == [{"a": "1", "b": "2"}]
+    path = write(tmp_path / "t.csv", '"long; text";"b"\n"x;y";2\n')
+    assert rows_of(path) == [{"long; text": "x;y", "b": "2"}]
+    assert rows_of(write(tmp_path / "t.tsv", 'a\tb\n"x\ty\n')) == [{"a": '"x', "b": "y"}]
+    assert rows_of(write(tmp_path / "t.csv", 'a\tb\n"x\ty"\tz\n')) == [{"a": "x\ty", "b": "z"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [("^", "a^b\n1^2\n"), ("tab", "a\tb\n1\t2\n"), ("\\t", "a\tb\n1\t2\n")]
+)
+def test_a_delimiter_that_is_given(tmp_path, given, text):
+    path = write(tmp_path / "t.csv", text)
+    reading = TableConfig(delimiter=given)
+    assert [row for _, row in read_rows(path, reading)] == [{"a": "1", "b": "2"}]
+    with pytest.raises(ValueError, match="delimiter"):
+        TableConfig(delimiter="||")
+
+
+def test_names_of_columns_that_are_given(tmp_path):
+    path = write(tmp_path / "t.tsv", "I see\t2,14\n")
+    reading = TableConfig(column_names="text, label")
+    assert [row for _, row in read_rows(path, reading)] == [{"text": "I see", "label": "2,14"}]
+    path = write(tmp_path / "t.jsonl", '{"a": 1}')
+    assert [row for _, row in read_rows(path, reading)] == [{"a": 1}]
+
+
+def test_nan_of_json_is_null(tmp_path):
+    assert rows_of(write(tmp_path / "t.jsonl", '{"a": NaN, "b": [NaN, 1]}')) == [
+        {"a": None, "b": [None, 1]}
+    ]
+
+
+def test_errors_of_rows_are_collected(tmp_path):
+    path = write(tmp_path / "t.csv", "a,b\n1\n2,3\n4,5,6\n")
+    errors = RowErrors()
+    assert [row for _, row in read_rows(path, errors=errors)] == [{"a": "2", "b": "3"}]
+    with pytest.raises(ValueError, match=f"2 of 3 .*{path} line 2.*{path} line 4"):
+        errors.raise_any(1)
+
+
+def test_excel(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (
+        ("text", "label", "n"),
+        ("a, b", True, 1.0),
+        (None, None, None),
+        ("é", "x", 2.5),
+        (3, None, None),
+    ):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    path = str(tmp_path / "t.xlsx")
+    assert list(read_rows(path)) == [
+        (f"{path} line 2", {"text": "a, b", "label": "TRUE", "n": "1"}),
+        (f"{path} line 4", {"text": "é", "label": "x", "n": "2.5"}),
+        (f"{path} line 5", {"text": "3", "label": "", "n": ""}),
+    ]
+    with pytest.raises(ValueError, match="u.xlsx"):
+        rows_of(write(tmp_path / "u.xlsx", "a,b\n"))
+
+
+def test_excel_without_its_reader(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ValueError, match=r"t.xlsx.*\[excel\].*CSV"):
+        rows_of(write(tmp_path / "t.xlsx", "x"))

@@ -274,6 +274,22 @@ def test_numbers_that_are_names_are_names_in_datasets_too(folder):
     assert places.numpy().tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("labels", "values", "expected"),
+    [
+        (["0", "1"], ["1.0", "0", " 1"], [1, 0, 1]),
+        (["0.0", "1.0"], ["1", "0.0", "0"], [1, 0, 0]),
+        (["False", "True"], ["true", "FALSE", "True"], [1, 0, 1]),
+        (["True", "true"], ["true", "True", "true"], [1, 0, 1]),
+    ],
+)
+def test_spellings_of_a_label_in_datasets(folder, labels, values, expected):
+    model = start_model(folder, labels=labels)
+    data = tf.data.Dataset.from_tensor_slices((list(TEXTS[:3]), values)).batch(3)
+    ((_, places),) = model.with_inputs(data)
+    assert places.numpy().tolist() == expected
+
+
 LOGITS = np.array([[0.5, 1.0], [2.0, 0.0], [-1.0, 1.0]], np.float32)
 
 

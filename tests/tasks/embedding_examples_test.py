@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.embedding import make_scored_examples
 from bert_tf.tasks.embedding_examples import (
     EmbeddingExample,
@@ -74,12 +75,11 @@ def test_plain_texts_are_told_from_tables(tmp_path):
             read(tmp_path / name)
 
 
-@pytest.mark.parametrize("header", ["query,positive", "Text; score"])
-def test_a_table_that_is_called_txt_is_no_text(tmp_path, header):
+def test_a_table_that_is_called_txt_is_no_text(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text(f"{header}\nwho left?,Ada left\n")
-    with pytest.raises(ValueError, match=r"a\.txt begins like a table.* must end in \.csv"):
-        read(path)
+    for sign in ",;|\t":
+        path.write_text(f"query{sign}positive\nwho left?{sign}Ada left\n")
+        assert [row[:2] for row in read(path)] == [("who left?", "Ada left")]
     path.write_text("Who, me?\nyes\n")
     assert [row[0] for row in read(path)] == ["Who, me?", "yes"]
 
@@ -159,3 +159,18 @@ def test_equal_scores_have_no_correlation():
             ValueError, match=f"dev.csv line 0: all {count} pairs have the score 0.5"
         ):
             make_scored_examples(mock.Mock(), examples)
+
+
+def test_lists_in_cells_and_rows_without_a_score(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("query,positive,negatives\nq,['p'],\"['n', 'm']\"\n")
+    assert read(path) == [("q", "['p']", ("n", "m"), ())]  # One text may look like a list.
+    path.write_text("query;pos\nq;['p', 'r']\n")
+    assert [row[1] for row in read(path)] == ["p", "r"]
+    path.write_text("query,positive,score\na,b,0.5\na,c,\na,d,high\n")
+    with pytest.raises(ValueError, match="2 of 3 .*a.csv line 3.*a.csv line 4"):
+        read(path)
+    path.write_text("query,positive,score\na,b,0.5\na,c,\n")
+    reading = TableConfig(skip_unlabelled=True)
+    found = read_embedding_examples(str(path), "--train_file", reading=reading)
+    assert [example.positive for example in found] == ["b"]

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.ranking_examples import read_beir_ranking, read_ranking
 from tests.tasks.beir_test import write
 
@@ -88,3 +89,20 @@ def test_beir_with_a_run(tmp_path: pathlib.Path) -> None:
         read_beir_ranking(str(tmp_path), "test", {"q2": {"x": 1.0}}, 2, adds_relevant=False)
     with pytest.raises(ValueError, match=r"none of the 1 queries .*\['q1'\]"):
         read_beir_ranking(str(tmp_path), "test", {"q1": {"d1": 1.0}}, 2, adds_relevant=False)
+
+
+def test_lists_in_cells_and_rows_without_a_label(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "query;positives;negatives;scores\nq;['a', 'b'];['c'];[3, 2, 1]\nr;['a'];[];\n",
+        encoding="utf8",
+    )
+    first, second = read_ranking(str(path))
+    assert (first.documents, first.labels) == (("a", "b", "c"), (1.0, 1.0, 0.0))
+    assert first.scores == (3.0, 2.0, 1.0) and second.documents == ("a",)
+    path.write_text("query,document,label\nq,a,1\nq,b,\nq,c,x\nq,d,y\n", encoding="utf8")
+    with pytest.raises(ValueError, match=f"3 of 4 .*{path} line 3.*{path} line 5"):
+        read_ranking(str(path))
+    path.write_text("query,document,label\nq,a,1\nq,b,\n", encoding="utf8")
+    (example,) = read_ranking(str(path), reading=TableConfig(skip_unlabelled=True))
+    assert example.documents == ("a",)

@@ -1,5 +1,6 @@
 """SQuAD's paragraphs from TensorFlow Datasets are those of the official JSON."""
 
+import gzip
 import json
 import pathlib
 
@@ -111,3 +112,57 @@ def test_where_a_paragraph_stands(tmp_path):
     ]
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         list(read_paragraphs(tmp_path / "nowhere.json"))
+
+
+def rows_of(version_2: bool) -> list[dict]:
+    """Returns QUESTIONS as Hugging Face's data sets have them."""
+    rows = []
+    for name, context, question, answers in QUESTIONS:
+        texts = [text for text, _ in answers]
+        starts = [start for _, start in answers]
+        row = {"id": name, "title": "t", "context": context, "question": question}
+        if answers or version_2:
+            rows.append(row | {"answers": {"text": texts, "answer_start": starts}})
+    return rows
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_rows_hold_the_questions_of_the_official_file(tmp_path, version_2, is_training):
+    expected = read_squad(write_json(tmp_path / "a.json", version_2), is_training, version_2)
+    rows = rows_of(version_2)
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    listed = []
+    for row in rows:
+        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        listed.append(row | {"answers": answers})
+    official = json.dumps({"data": listed})
+    paragraphs = [{"context": row["context"], "qas": [row]} for row in rows]
+    forms = {
+        "data.json": json.dumps({"data": rows}, indent=1),
+        "list.json": json.dumps(rows),
+        "lines.json": lines,
+        "lines.jsonl": "\n" + lines,
+        "objects.json": official,
+        "paragraphs.json": json.dumps({"data": [{"paragraphs": paragraphs}]}),
+    }
+    for name, text in forms.items():
+        (tmp_path / name).write_text(text, encoding="utf8")
+        assert read_squad(tmp_path / name, is_training, version_2) == expected, name
+    (tmp_path / "lines.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    assert read_squad(tmp_path / "lines.jsonl.gz", is_training, version_2) == expected
+    (tmp_path / "one.json").write_text(json.dumps(rows[0]), encoding="utf8")
+    assert read_squad(tmp_path / "one.json", is_training, version_2) == expected[:1]
+
+
+def test_rows_that_are_wrong(tmp_path):
+    path = tmp_path / "a.jsonl"
+    good = rows_of(False)[0]
+    for answers in ({"text": ["mill"]}, {"text": ["mill"], "answer_start": []}, ["mill"]):
+        path.write_text(json.dumps(good) + "\n" + json.dumps(good | {"answers": answers}))
+        with pytest.raises(ValueError, match=f"{path} line 2|question a"):
+            read_squad(path, True, False)
+    path.write_text(json.dumps(rows_of(True)[1]))
+    with pytest.raises(ValueError, match="question b"):
+        read_squad(path, True, False)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.swag import ChoiceExample, read_swag
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
@@ -64,7 +65,7 @@ def test_lists_of_choices(tmp_path):
         ({"label": -1}, "label -1, expected a number"),
         ({"label": True}, "label True, expected a number"),
         ({"label": "A"}, "label 'A', expected a number"),
-        ({"label": 1.0}, "label 1.0, expected a number"),
+        ({"label": 1.5}, "label 1.5, expected a number"),
         ({"choices": ["x"]}, "1 choices, expected 2, as in .* line 1"),
         ({"choices": ["x", "y", "z"]}, "3 choices, expected 2, as in .* line 1"),
         ({"choices": "xy"}, "choices is 'xy', expected a list of texts"),
@@ -94,3 +95,20 @@ def test_tables_that_are_something_else(tmp_path):
         read_swag(path)
     with pytest.raises(ValueError, match="t.csv has no row"):
         read_swag(write(tmp_path / "t.csv", f"{HEADER},label\n"))
+
+
+def test_labels_and_lists_as_pandas_writes_them(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("context;choices;label\nc;['x', 'y'];1.0\nd;['x' 'y'];\n", encoding="utf8")
+    first, second = read_swag(str(path))
+    assert (first.choices, first.label) == (("x", "y"), 1)
+    assert (second.choices, second.label) == (("x", "y"), None)
+    with pytest.raises(ValueError, match=f"{path} line 3"):
+        read_swag(str(path), is_needed=True)
+    (kept,) = read_swag(str(path), is_needed=True, reading=TableConfig(skip_unlabelled=True))
+    assert kept == first
+    path = write_json(
+        tmp_path / "t.jsonl", [{"context": "c", "choices": ["x", "y"], "label": 9}] * 2
+    )
+    with pytest.raises(ValueError, match=f"2 of 2 .*{path} line 1.*{path} line 2"):
+        read_swag(str(path))

@@ -423,3 +423,10 @@ def test_ud_english_ewt(tmp_path, name, count):
     for line, old in zip(restored, text.split("\n"), strict=True):
         kept, _, tag = line.partition("\tPredicted=")
         assert kept == old if not tag or kept == old else kept + "\t_" == old
+
+
+def test_all_bad_lines_are_named_at_once(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("a X\nb\n\nc X Y\nd X\n")
+    with pytest.raises(ValueError, match=f"2 of .*{path}, line 2.*{path}, line 4"):
+        read_tagged(path)

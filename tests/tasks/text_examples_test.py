@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.text_examples import (
     TextExample,
     describe,
@@ -218,3 +219,132 @@ def test_banking77(name, count):
     ids = label_ids(examples, names)
     assert np.bincount(ids, minlength=77).min() > 0
     assert names[ids[0]] == "card_arrival"
+
+
+# Lists, decisions, spellings, bad rows ----------------------------------------------------------
+
+
+def read_several(path: str, column: str = "label", **options: Any) -> list[str | None]:
+    options = {"label_kind": "several", "is_needed": True, **options}
+    return [e.label for e in read_text_examples(path, "text", "", column, **options)]
+
+
+def test_lists_in_cells_are_lists(tmp_path):
+    rows = ["['joy', 'love']", '["joy"]', "[]", "joy|love", "['joy' 'love']", "('joy',)"]
+    text = "text,label\n" + "".join('x,"' + row.replace('"', '""') + '"\n' for row in rows)
+    path = write(tmp_path / "t.csv", text)
+    assert read_several(path) == ["joy|love", "joy", "", "joy|love", "joy|love", "joy"]
+    path = write_labels(tmp_path / "t.jsonl", ["['joy', 'love']", ["joy", "love"]])
+    found = read_text_examples(path, "t", label_column="y", label_kind="several")
+    assert [example.label for example in found] == ["joy|love"] * 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        ("[0, 1, 1]", "several"),  # Decisions without names.
+        ("[joy, love]", "several"),
+        ("[joy, love]", "class"),
+        ("['joy', 'love']", "class"),
+        ("{'joy': 1}", "class"),
+        ("['a', None]", "several"),
+        ("['a|b']", "several"),
+        ("[1.5, 2]", "number"),
+    ],
+)
+def test_lists_that_cannot_be_read_are_refused(tmp_path, cell, kind):
+    path = write(tmp_path / "t.csv", f'text,label\nx,joy\ny,"{cell}"\n')
+    with pytest.raises(ValueError, match=f"{path} line 3"):
+        read_text_examples(path, "text", "", "label", label_kind=kind)
+
+
+def test_names_in_brackets_are_names(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label\nx,[laughter]\ny,(a)\nz,['joy']\n")
+    found = read_text_examples(path, "text", "", "label", label_kind="class")
+    assert [example.label for example in found] == ["[laughter]", "(a)", "joy"]
+
+
+def test_columns_of_decisions(tmp_path):
+    path = write(
+        tmp_path / "t.csv",
+        "id,text,toxic,insult\n1,a,0,1\n2,b,1,1.0\n3,c,0,False\n4,d,true,0.0\n",
+    )
+    assert read_several(path, "toxic, insult") == ["insult", "toxic|insult", "", "toxic"]
+    path = write(tmp_path / "t.jsonl", '{"text": "a", "toxic": 0, "insult": true}\n')
+    assert read_several(path, "toxic,insult") == ["insult"]
+    path = write(tmp_path / "u.csv", "text,toxic,insult\na,-1,-1\nb,,\nc,1,0\n")
+    assert read_several(path, "toxic,insult", is_needed=False) == [None, None, "toxic"]
+    skipping = TableConfig(skip_unlabelled=True)
+    assert read_several(path, "toxic,insult", reading=skipping) == ["toxic"]
+    with pytest.raises(ValueError, match="2 of 3 .*u.csv line 2.*u.csv line 3"):
+        read_several(path, "toxic,insult")
+    for row in ("a,-1,1", "a,2,0", "a,0.5,0", "a,,1", "a,yes,1"):
+        path = write(tmp_path / "t.csv", f"text,toxic,insult\n{row}\n")
+        with pytest.raises(ValueError, match="t.csv line 2"):
+            read_several(path, "toxic,insult")
+    with pytest.raises(ValueError, match="odd.*'text', 'toxic', 'insult'"):
+        read_several(path, "toxic,odd")
+
+
+def test_another_separator_only_if_it_is_named(tmp_path):
+    path = write(tmp_path / "t.tsv", "I see\t2,14\tab\nno\t27\tac\n")
+    reading = TableConfig(column_names="text,label,id")
+    given = {"reading": reading, "label_separator": ","}
+    assert read_several(path, **given) == ["2|14", "27"]
+    with pytest.raises(ValueError, match="t.tsv line 1.*--label_separator"):
+        read_several(path, reading=reading)
+    assert read_several(path, reading=reading, label_separator="|") == ["2,14", "27"]
+    path = write(tmp_path / "t.csv", 'text,label\na,"lawn, garden"\nb,lawn\n')
+    assert read_several(path) == ["lawn, garden", "lawn"]
+
+
+def test_nan_of_json_is_no_label(tmp_path):
+    path = write(tmp_path / "t.jsonl", '{"t": "x", "y": NaN}\n{"t": "x", "y": "NaN"}\n')
+    assert [e.label for e in read_text_examples(path, "t", label_column="y")] == [None, "NaN"]
+    with pytest.raises(ValueError, match="t.jsonl line 1"):
+        read_text_examples(path, "t", label_column="y", is_needed=True)
+    path = write(tmp_path / "t.csv", "t,y\nx,nan\nx,None\n")
+    assert [e.label for e in read_text_examples(path, "t", label_column="y")] == ["nan", "None"]
+
+
+def test_spellings_of_a_label_are_one(tmp_path):
+    table = write(tmp_path / "a.csv", "t,y\nx,True\nx, False\n")
+    lines = write_labels(tmp_path / "b.jsonl", [True, False])
+    both = read_text_examples(f"{table},{lines}", "t", label_column="y")
+    names = label_names(both)
+    assert names == ("false", "true")
+    assert label_ids(both, names).tolist() == [1, 0, 1, 0]
+    assert label_ids(both, ("False", "True")).tolist() == [1, 0, 1, 0]
+    assert describe(both, names).startswith("4 examples; labels: false 2, true 2;")
+    mixed = labelled("1", "0", "1.0")
+    assert label_names(mixed) == ("0", "1")
+    assert label_ids(mixed, ("1.0", "0.0")).tolist() == [0, 1, 0]
+    several = labelled("1|2", "2.0")
+    assert label_names(several, is_multi_label=True) == ("1", "2")
+    assert label_rows(several, ("1", "2")).tolist() == [[1, 1], [0, 1]]
+
+
+def test_all_bad_rows_are_named_at_once(tmp_path):
+    rows = ["a,x", "b", "c,", "d,y,z", "e,y"]
+    path = write(tmp_path / "t.csv", "text,label\n" + "\n".join(rows) + "\n")
+    with pytest.raises(ValueError) as caught:
+        read_text_examples(path, "text", "", "label", label_kind="class", is_needed=True)
+    message = str(caught.value)
+    assert "3 of 5" in message and "\n" not in message
+    assert [f"{path} line {number}" in message for number in range(2, 7)] == [
+        *(False, True, True, True, False)
+    ]
+    path = write(tmp_path / "many.csv", "text,label\n" + "x,\n" * 1000)
+    with pytest.raises(ValueError, match="1,000 of 1,000") as caught:
+        read_text_examples(path, "text", "", "label", label_kind="class", is_needed=True)
+    assert len(str(caught.value)) < 2000
+
+
+def test_rows_without_a_label_can_be_left_out(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label\na,x\nb,\nc,y\n")
+    reading = TableConfig(skip_unlabelled=True)
+    given = {"label_kind": "class", "is_needed": True, "reading": reading}
+    found = read_text_examples(path, "text", "", "label", **given)
+    assert [(e.text_a, e.label) for e in found] == [("a", "x"), ("c", "y")]
+    given["is_needed"] = False
+    assert len(read_text_examples(path, "text", "", "label", **given)) == 3

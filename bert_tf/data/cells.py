@@ -1,0 +1,73 @@
+"""Reads lists that stand in a cell of a table as text, as pandas and NumPy write them.
+
+['joy', 'love']    ["joy", "love"]    ['joy' 'love']    [0, 1, 1]    ('a', 'b')    {'a'}    []
+"""
+
+import re
+from typing import Any
+
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
+_ITEM = re.compile(
+    r"""[\s,]*(?:
+        (?P<text>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")
+        |(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+        |(?P<word>True|False|None|true|false|null|nan|NaN)
+    )(?=[\s,]|$)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_WORDS = {"True": True, "true": True, "False": False, "false": False}
+
+
+def looks_like_list(cell: Any) -> bool:
+    """Returns whether a cell is a text that begins and ends with square brackets."""
+    return isinstance(cell, str) and cell.strip()[:1] == "[" and cell.strip()[-1:] == "]"
+
+
+def read_list(cell: str) -> list[Any] | None:
+    """Returns the items of a list that is written out; None if the cell is not such a list.
+
+    Items are quoted texts, numbers, true, false and None; NaN is None. A list in brackets of
+    another kind is a tuple or a set: a single number in round brackets is neither.
+    """
+    text = cell.strip()
+    opening = text[:1]
+    if opening not in _BRACKETS or len(text) < 2 or text[-1] != _BRACKETS[opening]:
+        return None
+    inner = text[1:-1].rstrip(" \t\r\n,")
+    items: list[Any] = []
+    end = 0
+    while end < len(inner):
+        match = _ITEM.match(inner, end)
+        if match is None:
+            return None
+        items.append(_read_item(match))
+        end = match.end()
+    has_comma = text[:-1].rstrip().endswith(",")
+    if opening == "(" and (len(items) == 1) and not has_comma or opening == "{" and not items:
+        return None  # (1) is a number in brackets, and {} an empty object.
+    return items
+
+
+def as_list(value: Any) -> Any:
+    """Returns the value of a column of lists: one that is written out in a cell as a list."""
+    items = read_list(value) if looks_like_list(value) else None
+    return value if items is None else items
+
+
+def _read_item(match: re.Match[str]) -> Any:
+    if text := match["text"]:
+        unescaped = _ESCAPE.sub(_unescape, text[1:-1])
+        # JSON writes a character beyond \uffff as two halves.
+        return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if number := match["number"]:
+        return int(number) if re.fullmatch(r"[+-]?\d+", number) else float(number)
+    return _WORDS.get(match["word"])
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1] or match[2] or match[3]
+    if code:
+        return chr(int(code, 16)) if int(code, 16) < 0x110000 else "\ufffd"
+    return _ESCAPED.get(match[4], match[4])

@@ -1,0 +1,85 @@
+"""Defines which spellings of a label are the same label, for files, arrays and datasets.
+
+    labels of the task       spellings of one label
+    all are numbers          1, 1.0: pandas makes floats of integers in a column with a gap
+    all are true or false    true, True, TRUE: JSON, Python and Excel
+    anything else            as written
+
+White space around a label never counts.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+SEPARATOR = "|"  # between several labels of one example
+# Of 1.10 and 1.1 (versions, sections) one is not the other: only whole numbers are unified.
+WHOLE = r"^([+-]?\d+)\.0+$"
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+_BOOLEANS = ("true", "false")
+EXACT, NUMBERS, BOOLEANS = "exact", "numbers", "booleans"  # kinds of spelling
+
+
+def kind_of_spelling(names: Iterable[str]) -> str:
+    """Returns whether all of some labels are numbers, all are true or false, or neither."""
+    stripped = [name.strip() for name in names]
+    if stripped and all(map(_NUMBER.fullmatch, stripped)):
+        return NUMBERS
+    if stripped and all(name.lower() in _BOOLEANS for name in stripped):
+        return BOOLEANS
+    return EXACT
+
+
+def spelling_key(kind: str) -> Callable[[str], str]:
+    """Returns the function whose value is the same for all spellings of one label."""
+    if kind == NUMBERS:
+        return lambda name: re.sub(WHOLE, r"\1", name.strip())
+    if kind == BOOLEANS:
+        return lambda name: name.strip().lower()
+    return str.strip
+
+
+def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns one name for each label, in the order of their first spelling.
+
+    A label with one spelling keeps it if all the others have one, too. Otherwise all of them get
+    the plainest spelling: 1 instead of 1.0, true instead of True.
+    """
+    spellings = tuple(dict.fromkeys(names))
+    key = spelling_key(kind_of_spelling(spellings))
+    keys = tuple(dict.fromkeys(map(key, spellings)))
+    return spellings if len(keys) == len(spellings) else keys
+
+
+class LabelNames:
+    """The labels of a task, found by any of their spellings.
+
+    Args:
+      names: in the order of the head; an empty one is a class without a name.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        self.kind = kind_of_spelling(filter(None, self.names))
+        self._key = spelling_key(self.kind)
+        self._places: dict[str, int] = {}
+        self._places_of_keys: dict[str, int] = {}
+        for place, name in enumerate(self.names):
+            if name:
+                self._places[name] = place
+                # An older run may have True and true as two classes: then the exact name decides.
+                self._places_of_keys.setdefault(self._key(name), place)
+
+    def find(self, spelling: str) -> int | None:
+        """Returns the index of a label; None if it is unknown."""
+        place = self._places.get(spelling)
+        return self._places_of_keys.get(self._key(spelling)) if place is None else place
+
+    def name_of(self, spelling: str) -> str:
+        """Returns a label as the task spells it; an unknown one as it is."""
+        place = self.find(spelling)
+        return spelling if place is None else self.names[place]
+
+    def are_same(self, others: Iterable[str]) -> bool:
+        """Returns whether some labels are these, in any order and spelling."""
+        places = {self.find(name) for name in others}
+        return places == set(range(len(self.names)))

@@ -1,0 +1,49 @@
+"""Downloads that end soon after a signal."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+SECONDS_TO_END = 3.0
+_STOPS = {
+    signal.SIGTERM: os.EX_TEMPFAIL,
+    signal.SIGUSR1: os.EX_TEMPFAIL,
+    signal.SIGINT: 130,
+}  # with the exit statuses of `training.stopping`
+
+
+@contextlib.contextmanager
+def fetching() -> Iterator[None]:
+    """Ends the process a few seconds after a signal in this block, if it has not ended by then.
+
+    Libraries that download retry for minutes, in threads that the interpreter waits for at its
+    end, and in calls of the system during which Python sees no signal. Files are renamed when they
+    are whole, so nothing is lost. Only programs that catch SIGTERM themselves are ended so.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not callable(signal.getsignal(signal.SIGTERM)):
+        yield
+        return
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    # The system's handler writes here at once, whatever the main thread waits for.
+    before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_end_after_signal, args=(receiver,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        sender.close()
+
+
+def _end_after_signal(receiver: socket.socket) -> None:
+    """Waits for the number of a signal; then for the process to end by itself."""
+    with receiver:
+        while numbers := receiver.recv(1):
+            status = _STOPS.get(signal.Signals(numbers[0]))
+            if status is not None:
+                threading.Event().wait(SECONDS_TO_END)
+                os._exit(status)

@@ -1,0 +1,78 @@
+"""What is wrong with the examples is said before TensorFlow is loaded, which takes seconds."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.shared_data import ROOT
+
+RUN = """
+import runpy, sys
+status = 0
+program = sys.argv.pop(1)
+try:
+    runpy.run_module("bert_tf." + program, run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    status = end.code
+print("status", status, "tensorflow" in sys.modules)
+"""
+GOOD_AND_BAD = {
+    "run_classifier": ("t.csv", "text,label\na,x\nb,y\n", "c,\n"),
+    "run_tagger": ("t.jsonl", '{"text": "Paris is", "label": [[0, 5, "LOC"]]}\n', '{"text": 1}\n'),
+    "run_squad": (
+        "t.jsonl",
+        json.dumps(
+            {
+                "id": "1",
+                "context": "Paris is big",
+                "question": "what?",
+                "answers": {"text": ["Paris"], "answer_start": [0]},
+            }
+        )
+        + "\n",
+        '{"id": "2", "context": "a", "question": "what?", "answers": {"text": ["b"]}}\n',
+    ),
+    "run_multiple_choice": (
+        "t.jsonl",
+        '{"context": "a", "choices": ["b", "c"], "label": 1.0}\n',
+        '{"context": "a", "choices": ["b", "c"], "label": 2}\n',
+    ),
+    "run_retriever": ("t.csv", "query,positive,score\na,b,0.5\n", "a,b,high\n"),
+    "run_reranker": ("t.csv", "query,document,label\na,b,1\n", "a,b,good\n"),
+}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(name, marks=[] if name == "run_classifier" else pytest.mark.slow)
+        for name in GOOD_AND_BAD
+    ],
+)
+def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    name, good, bad = GOOD_AND_BAD[program]
+    path = tmp_path / name
+    path.write_text(good + bad)
+    flags = {
+        "train_file": path,
+        "vocab_file": vocab,
+        "output_dir": tmp_path / "run",
+        "num_train_steps": 1,
+    }
+    given = [f"--{key}={value}" for key, value in flags.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, program, "--do_train", *given],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    line = good.count("\n") + 1
+    assert f"ERROR: {path} line {line}" in done.stdout, done.stdout
+    assert "status 1 False" in done.stdout and "Traceback" not in done.stdout, done.stdout
+    assert not (tmp_path / "run").exists()

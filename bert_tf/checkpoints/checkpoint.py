@@ -91,6 +91,7 @@ class Checkpoint:
       embedding: how it embeds texts, if the files say so.
       generator: that of ELECTRA beside this discriminator, if both were asked for.
       label_kind: what a classifier's labels are, of `LABEL_KINDS`; "" if the files do not say.
+      settings: how it reads its inputs, of `run_record.INPUT_FIELDS`, as far as it is recorded.
     """
 
     source: str
@@ -106,6 +107,7 @@ class Checkpoint:
     embedding: EmbeddingConfig | None = None
     generator: "Checkpoint | None" = None
     label_kind: str = ""
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:

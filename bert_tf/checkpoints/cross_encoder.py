@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bert_tf.checkpoints.archives import ARCHIVES
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.files import read_json, write_json
 from bert_tf.run_record import recorded
@@ -61,7 +61,7 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
         raise ValueError(
             f"{path}: activation and length of pairs cannot be read from an archive; unpack it."
         )
-    folder = folder if folder.is_dir() else folder.parent
+    folder = record_of(path)
     length = min(stated_length(folder), checkpoint.config.longest_row)
     return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
 
@@ -72,6 +72,8 @@ def stated_activation(folder: pathlib.Path) -> str:
     Raises:
       ValueError: if the activation is unknown.
     """
+    if activation := recorded(str(folder), "activation"):
+        return activation
     if loss := recorded(str(folder), "ranking_loss"):
         return "sigmoid" if loss == "bce" else "identity"
     for path in (folder / CONFIG, folder / "config.json"):

@@ -24,9 +24,8 @@ from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
-from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.run_record import recorded
+from bert_tf.tasks.glue import reads_pairs
 from bert_tf.tasks.text_examples import TextExample
 from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
 
@@ -61,6 +60,9 @@ class BertClassifier(Labelled):
         all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
         the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
         count every window.
+      pair: whether the model reads pairs of texts; `fit` sets it from what it is trained on.
+      activation: of a cross-encoder, what makes a score of its logit: `sigmoid` or `identity`;
+        "": the model is none.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 
@@ -82,6 +84,8 @@ class BertClassifier(Labelled):
         labels: Sequence[Any] | None = None,
         label_kind: str = "",
         long_texts: str = "head",
+        pair: bool = False,
+        activation: str = "",
         **kwargs: Any,
     ) -> None:
         kwargs = {"name": "bert_classifier", **kwargs}
@@ -99,7 +103,7 @@ class BertClassifier(Labelled):
             raise ValueError(
                 f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
             )
-        self.long_texts = long_texts
+        self.long_texts, self.pair, self.activation = long_texts, pair, activation
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -382,14 +386,20 @@ class BertClassifier(Labelled):
             return tf.argmax(is_it, axis=1, output_type=tf.int32)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"label_kind": self.label_kind, "long_texts": self.long_texts}
+        own = {
+            "label_kind": self.label_kind,
+            "long_texts": self.long_texts,
+            "pair": self.pair,
+            "activation": self.activation,
+        }
         return {**super().get_config(), **own}
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         arguments = super().arguments_for(checkpoint)
         if "classifier" in checkpoint.heads:
-            folder = folder_of(checkpoint)
-            arguments["long_texts"] = recorded(folder, "long_texts") or "head"
+            arguments["long_texts"] = checkpoint.settings.get("long_texts") or "head"
             arguments["label_kind"] = checkpoint.label_kind
+            arguments["pair"] = reads_pairs(checkpoint.settings)
+            arguments["activation"] = checkpoint.settings.get("activation", "")
         return arguments

@@ -25,7 +25,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
@@ -35,7 +35,6 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
-from bert_tf.run_record import recorded
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index, Manifest
 from bert_tf.served.answers import ServedAnswerer, ServedJointAnswerer
@@ -51,7 +50,7 @@ from bert_tf.served.texts import (
     ServedNumber,
 )
 from bert_tf.served.words import ServedTagger
-from bert_tf.tasks.glue import glue_task
+from bert_tf.tasks.glue import reads_pairs
 
 CLASSES: dict[str, type[Served]] = {
     served.kind: served
@@ -116,11 +115,12 @@ def load(
     """
     if kind == "search":
         return load_search(model_dir, max_seq_length, unpad, **options)
-    path = local_path(model_dir)
-    folder = str(path if path.is_dir() else path.parent)
+    folder = str(record_of(model_dir))
     check_is_finished(folder)
     is_masked_lm = HEADS.get(kind) == "masked_lm"
-    checkpoint = read_checkpoint(path, tower="generator" if is_masked_lm else "")
+    checkpoint = read_checkpoint(
+        local_path(model_dir), tower="generator" if is_masked_lm else ""
+    )
     if is_masked_lm:
         refuse_discriminator(checkpoint)
     checkpoint.check()
@@ -305,7 +305,7 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
       ValueError: if the model has fewer positions.
     """
     positions = checkpoint.config.longest_row
-    length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
+    length = max_seq_length or int(checkpoint.settings.get("max_seq_length", 0))
     if kind == "embeddings":
         length = length or embedding_of(checkpoint).max_seq_length
     if kind == "reranker":
@@ -320,23 +320,16 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     return length
 
 
-def is_multiple_choice(folder: str) -> bool:
-    """True for the folder of a run that learned to choose: it scores pairs, one number each."""
-    record = pathlib.Path(folder, "run.flags")
-    return record.exists() and "# ChoiceConfig" in record.read_text(encoding="utf8").splitlines()
-
-
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns what the run says of requests, as options of the class that serves the kind."""
     options: dict[str, Any] = {}
+    settings = checkpoint.settings
     if kind in ("classifier", "multi_label", "tagger"):
         options["labels"] = checkpoint.labels or tuple(map(str, range(checkpoint.num_labels)))
     if kind in ("classifier", "multi_label", "regression"):
-        task = recorded(folder, "task_name")
-        second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
-        options["texts"] = PAIR if second or is_multiple_choice(folder) else SINGLE
-        options["keep_tail"] = recorded(folder, "long_texts") == "tail"
-        if recorded(folder, "long_texts") == "windows":
+        options["texts"] = PAIR if reads_pairs(settings) else SINGLE
+        options["keep_tail"] = settings.get("long_texts") == "tail"
+        if settings.get("long_texts") == "windows":
             logging.warning("%s", WINDOWS_LOST)
     if kind == "reranker":
         options["activation"] = stated_activation(pathlib.Path(folder)) or "sigmoid"
@@ -344,9 +337,9 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
         options["texts"] = PAIR
     if kind == "question_answering":
         for name in SQUAD_NUMBERS:
-            if value := recorded(folder, name):
+            if value := settings.get(name):
                 options[name] = int(value)
-        options["version_2"] = recorded(folder, "version_2_with_negative") == "true"
-        threshold = recorded(folder, "null_score_diff_threshold")
+        options["version_2"] = settings.get("version_2_with_negative") == "true"
+        threshold = settings.get("null_score_diff_threshold")
         options["null_score_diff_threshold"] = float(threshold or 0.0)
     return options

@@ -15,9 +15,10 @@ from bert_tf.text.tokenization import AnyVocab, read_vocab
 # The record of a run, and the part of it that goes with its weights into other formats.
 RUN_NAME, INPUTS_NAME = "run.flags", "inputs.flags"
 INPUT_FIELDS = (
-    *("max_seq_length", "task_name", "text_b_column", "pair", "long_texts", "activation"),
+    *("max_seq_length", "task_name", "text_b_column", "pair", "long_texts", "label_kind"),
     *("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "span_head"),
-    *("version_2_with_negative", "null_score_diff_threshold", "beam_size", "ranking_loss"),
+    *("version_2_with_negative", "null_score_diff_threshold", "beam_size"),
+    *("activation", "ranking_loss"),
 )
 CHOICE_LINE = "# ChoiceConfig\n"  # Runs of multiple choice score pairs.
 

@@ -36,7 +36,7 @@ text_examples text_features tagging_files tagging_features squad_sources squad_f
 squad_answers squad_beams swag choice_features glue
 """.split()
 SHARED |= {f"tasks.{name}": "data" for name in READERS}
-# A model's own methods that write it call what stands below them, which is imported when it is used.
+# A model's methods that write it import what stands below them when they are called.
 UPWARD = {("modeling.pretrained", "bert_tf.publishing")}
 # What a model in Python is exported with is the program's code.
 OUTWARD = {"publishing": "export.saving"}

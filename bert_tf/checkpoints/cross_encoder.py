@@ -14,6 +14,7 @@ Without any it is the sigmoid, CrossEncoder's default for one label. The maximum
 is model_max_length in tokenizer_config.json.
 """
 
+import dataclasses
 import pathlib
 from typing import NamedTuple
 
@@ -72,8 +73,6 @@ def stated_activation(folder: pathlib.Path) -> str:
     Raises:
       ValueError: if the activation is unknown.
     """
-    if activation := recorded(str(folder), "activation"):
-        return activation
     if loss := recorded(str(folder), "ranking_loss"):
         return "sigmoid" if loss == "bce" else "identity"
     for path in (folder / CONFIG, folder / "config.json"):
@@ -87,7 +86,7 @@ def stated_activation(folder: pathlib.Path) -> str:
             )
         if name:
             return ACTIVATIONS[name]
-    return ""
+    return recorded(str(folder), "activation")
 
 
 def stated_length(folder: pathlib.Path) -> int:
@@ -107,7 +106,13 @@ def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None
       ValueError: if the folder exists and is not empty, or Hugging Face has no such model.
     """
     folder = pathlib.Path(folder).expanduser()
-    write_checkpoint(model.checkpoint, folder, "huggingface")
+    settings = {
+        **model.checkpoint.settings,
+        "activation": model.activation,
+        "max_seq_length": str(model.max_seq_length),
+    }
+    checkpoint = dataclasses.replace(model.checkpoint, settings=settings)
+    write_checkpoint(checkpoint, folder, "huggingface")
     theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
     both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
     for name, values in (

@@ -1,6 +1,6 @@
 """The configuration in a Keras file, read without TensorFlow.
 
-    mine.keras    a zip: config.json (classes, arguments, vocabulary), model.weights.h5, metadata.json
+    mine.keras    a zip of config.json (classes, arguments, vocabulary) and model.weights.h5
 
 The model is ours, or one of Keras' functional models around it. Settings of the inputs are named as
 the flags of programs, so that they are asked for as those of a run are.
@@ -22,7 +22,7 @@ CONFIG_NAME = "config.json"
 PACKAGE, PREPROCESSOR = "bert_tf>", "BertPreprocessor"
 MULTIPLE_CHOICE = "BertMultipleChoice"
 # Arguments of classes that are settings of the inputs.
-ARGUMENTS = ("long_texts", "pair", "activation")
+ARGUMENTS = ("label_kind", "long_texts", "pair", "activation")
 
 
 class SavedObject(NamedTuple):

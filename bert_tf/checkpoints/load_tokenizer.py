@@ -29,10 +29,10 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
     """Reads a tokenizer without reading weights or loading TensorFlow.
 
     Args:
-      path: a run directory; a .keras file; a folder of google-research/bert's or Hugging Face's; a version of a
-        SavedModel that `export.saved_model` wrote, or its assets.extra; or a vocabulary alone: a
-        vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside merges.txt. A
-        keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
+      path: a run directory; a .keras file; a folder of google-research/bert's or Hugging Face's; a
+        version of a SavedModel that `export.saved_model` wrote, or its assets.extra; or a
+        vocabulary alone: a vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside
+        merges.txt. A keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
 
     Raises:
       ValueError: if there is none, it is damaged or of an unknown kind, or files contradict each

@@ -135,7 +135,6 @@ class FromPretrained:
         assign_checkpoint(model, checkpoint, may_miss)
         return model
 
-
     def save_pretrained(self, folder: str | os.PathLike, form: str = "") -> None:
         """Writes the model into a new folder: weights, configuration, tokenizer, labels and a card.
 

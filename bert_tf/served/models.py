@@ -118,9 +118,7 @@ def load(
     folder = str(record_of(model_dir))
     check_is_finished(folder)
     is_masked_lm = HEADS.get(kind) == "masked_lm"
-    checkpoint = read_checkpoint(
-        local_path(model_dir), tower="generator" if is_masked_lm else ""
-    )
+    checkpoint = read_checkpoint(local_path(model_dir), tower="generator" if is_masked_lm else "")
     if is_masked_lm:
         refuse_discriminator(checkpoint)
     checkpoint.check()

@@ -4,14 +4,13 @@ Readers, rows and metrics are those of the fine-tuning programs; what they were 
 run's run.flags. A LiteRT model answers with probabilities; their logarithms serve as scores.
 """
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.data.rows import Rows
 from bert_tf.checkpoints.hub import record_of
+from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
 from bert_tf.run_record import recorded
 from bert_tf.served.model import Served

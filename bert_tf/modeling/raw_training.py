@@ -26,11 +26,14 @@ from bert_tf.data.rows import Rows, length_buckets, longest_first
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.optimization.schedules import WarmupFactor
 from bert_tf.text.packing import INPUTS
 
 BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
 OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), OptimizerConfig().warmup_proportion
+# Callbacks of Keras that set the learning rate.
+RATE_CALLBACKS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 KerasBatch = tuple[dict[str, Any], Any, Any]
 
 
@@ -53,10 +56,12 @@ class RawTraining(WithPreprocessor, abc.ABC):
     distribute_strategy: Any
     trainable_variables: Any
     jit_compile: Any
+    run_eagerly: Any
     losses: Any
     is_compiled_by_default = False
     _has_own_loss = False
     _compute_rows: Any = None
+    _traced_for: Any = None
 
     # What a subclass says ----------------------------------------------------------------------
 
@@ -108,6 +113,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
         Args:
           num_train_steps: steps of the whole `fit`.
           learning_rate: peak; None: 5e-5.
+
+        Callbacks such as `ReduceLROnPlateau` read and set the peak. A model that was compiled so
+        before is not traced again.
         """
         rate = OPTIMIZER.learning_rate if learning_rate is None else learning_rate
         config = dataclasses.replace(
@@ -116,12 +124,27 @@ class RawTraining(WithPreprocessor, abc.ABC):
             num_train_steps=num_train_steps,
             num_warmup_steps=int(WARMUP_PROPORTION * num_train_steps),
         )
+        steps = (config.num_train_steps, config.num_warmup_steps)
+        if self.is_compiled_by_default and self._traced_for == self._what_is_traced():
+            self.optimizer.restart(rate)
+            self.optimizer.rate_factor.set_steps(*steps)
+            return
         with self.distribute_strategy.scope():
-            optimizer = build_optimizer(config)
+            # The rate is a number that callbacks can set; warm-up and decay are a factor of it.
+            optimizer = build_optimizer(config, rate)
+            optimizer.rate_factor = WarmupFactor()
+            optimizer.rate_factor.set_steps(*steps)
             self.compile(optimizer, weighted_metrics=self.default_metrics)
             optimizer.build(self.trainable_variables)
         optimizer.jit_compile = not self.jit_compile  # What TensorFlow runs, XLA updates in a pass.
         self.is_compiled_by_default = True
+        self._traced_for = self._what_is_traced()
+
+    def _what_is_traced(self) -> tuple[Any, ...]:
+        """Returns what the graph of a training step depends on, besides shapes."""
+        paths = tuple(variable.path for variable in self.trainable_variables)
+        encoder = self.bert
+        return paths, self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute
 
     def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
         """The task's, if none was given to `compile`."""
@@ -206,6 +229,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
                 f"learning_rate={learning_rate} is for a model that has not been compiled; set the "
                 f"rate of the optimizer instead."
             )
+        check_rate_is_settable(self.optimizer, callbacks)
         return super().fit(data, **options)  # type: ignore[misc]
 
     def evaluate(
@@ -415,6 +439,20 @@ def check_is_alone(**others: Any) -> None:
                 f"fit: received {name} beside a dataset; give a dataset of (x, y) or (x, y, "
                 "sample_weight), and validation_data."
             )
+
+
+def check_rate_is_settable(optimizer: Any, callbacks: Any) -> None:
+    """Raises ValueError if a callback would set the rate of an optimizer that has a schedule."""
+    listed = getattr(callbacks, "callbacks", callbacks) or ()
+    if isinstance(listed, keras.callbacks.Callback):
+        listed = (listed,)
+    setting = [type(one).__name__ for one in listed if isinstance(one, RATE_CALLBACKS)]
+    # A schedule is serialized as a dict, a number as itself.
+    if setting and isinstance(optimizer.get_config().get("learning_rate"), dict):
+        raise ValueError(
+            f"fit: {setting[0]} sets the learning rate, but the optimizer has a schedule; compile "
+            "the model with a number, compile(bert_tf.AdamW(2e-5)), or do not compile it."
+        )
 
 
 def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:

@@ -43,8 +43,8 @@ class BertEmbedder(FromPretrained, keras.Model):
       unpad: see `BertEncoder`; None: yes with a vocabulary, unless XLA compiles the model.
 
     Call arguments:
-      inputs: dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B], the number
-        of first pieces of each row to exclude from the pooling; other keys are ignored.
+      inputs: texts, or a dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B],
+        the number of first pieces of each row to exclude from the pooling; other keys are ignored.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -104,6 +104,14 @@ class BertEmbedder(FromPretrained, keras.Model):
         return self.embed_pieces(
             encoded["sequence_output"], inputs["input_mask"], inputs.get("prompt_pieces")
         )
+
+    def inputs_of(self, x: Any) -> dict[str, Any]:
+        """Returns the inputs for texts, with the model's default prompt."""
+        prompt = self.embedding.prompt(None)
+        rows = [self.pack(text, prompt) for text in read_texts(x)]
+        skipped = prompt_pieces(self.tokenizer, self.embedding, prompt)
+        batch = pad_batch(rows, self.tokenizer.vocab.pad_id)
+        return {**batch, "prompt_pieces": np.full([len(rows)], skipped, np.int32)}
 
     def embed_pieces(self, sequence: Any, mask: Any, prompt_pieces: Any = None) -> Any:
         """Returns the embeddings of float [B, T, D] by the encoder; see the call arguments."""

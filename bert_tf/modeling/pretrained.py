@@ -11,7 +11,7 @@ it is listed, and so does an unknown weight.
 import os
 import pathlib
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +37,23 @@ class FromPretrained:
     tower = ""
     _flatten_layers: Any
     _aggregate_additional_loss: Any
+
+    def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(inputs, Mapping):
+            inputs = self.inputs_of(inputs)
+        return super().__call__(inputs, *arguments, **options)  # type: ignore[misc]
+
+    def inputs_of(self, x: Any) -> dict[str, Any]:
+        """Returns the inputs of `call` for other input than a dict of ids.
+
+        Raises:
+          ValueError: if the model does not take it.
+        """
+        raise ValueError(
+            f"{type(self).__name__} takes a dict of input_word_ids, input_mask and "
+            f"input_type_ids, received {type(x).__name__} {x!r:.60}; "
+            "bert_tf.BertPreprocessor makes the dict from texts."
+        )
 
     def get_config(self) -> dict[str, Any]:
         layers = self._flatten_layers(include_self=False)

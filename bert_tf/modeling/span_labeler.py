@@ -10,7 +10,14 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.data.columns import check_count, is_missing, read_column, read_numbers, read_texts
+from bert_tf.data.columns import (
+    check_count,
+    is_empty,
+    is_missing,
+    read_column,
+    read_numbers,
+    read_texts,
+)
 from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.fine_tuned import FineTuned
@@ -116,6 +123,8 @@ class BertSpanLabeler(FineTuned):
             raise ValueError(f"answer has no options {sorted(unknown)}; it has {list(CHOOSING)}.")
         if may_be_none is not None:
             options["version_2_with_negative"] = may_be_none
+        if is_empty((questions, contexts)):
+            return []
         config = dataclasses.replace(self.reading, **options)
         examples = self.read_examples((questions, contexts))
         rows = self.predict_rows(examples.rows, batch_size)

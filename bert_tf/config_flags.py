@@ -17,7 +17,6 @@ from absl import app, flags, logging
 
 from bert_tf import flagfiles
 from bert_tf.config import Config, ModelConfig
-from bert_tf.startup_lines import hide_startup_lines
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -216,7 +215,6 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
     """
 
     def guarded(arguments: list[str]) -> int | None:
-        hide_startup_lines()
         handler = logging.get_absl_handler()
         handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         if not flags.FLAGS["verbosity"].present:

@@ -114,8 +114,12 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     Raises:
       ValueError: naming the first missing or unknown label, and their number.
     """
-    column = [value[0] if _is_alone(value) else value for value in read_column(values, name)]
+    column = read_column(values, name)
     check_count(column, count, name)
+    # A list with one name may be one of several labels; a matrix [N, 1] is a column.
+    is_matrix = hasattr(values, "shape")
+    if all(_is_alone(value) and (is_matrix or not isinstance(value[0], str)) for value in column):
+        column = [value[0] for value in column]
     if len(labels) > 1 and all(_is_row_of_bits(value, len(labels)) for value in column):
         return _one_hot_places(column, name)
     names = {label: place for place, label in enumerate(labels) if label}

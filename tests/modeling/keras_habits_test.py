@@ -247,9 +247,9 @@ ONE_HOT = np.eye(2)[[LABELS.index(name) for name in NAMES]]
         ONE_HOT,
         ONE_HOT.astype(bool).tolist(),
         ONE_HOT.argmax(-1)[:, None],
-        [[name] for name in NAMES],
+        np.array(NAMES)[:, None],
     ],
-    ids=["one-hot", "one-hot lists", "column", "names in lists"],
+    ids=["one-hot", "one-hot lists", "column", "column of names"],
 )
 def test_forms_of_one_label(folder, labels):
     model = start_model(folder)

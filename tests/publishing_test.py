@@ -174,6 +174,7 @@ def test_a_file_a_folder_and_an_export_answer_as_the_model(tmp_path, name):
     assert [path.name for path in model.export(tmp_path / "served")] == ["2", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_keras_file_is_converted_as_its_run(tmp_path, name):
     model = make(tmp_path, name)

@@ -78,6 +78,7 @@ def test_callbacks_that_set_the_rate_of_a_schedule_are_refused_before_training(f
     np.testing.assert_allclose(history["learning_rate"], [1e-3, 5e-4], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_second_fit_is_not_traced_again_and_is_as_the_first(folder):
     model = start_model(folder)
     own, calls = model.task_loss, []
@@ -137,6 +138,7 @@ def test_an_embedder_is_called_on_texts(folder):
     np.testing.assert_allclose(model(TEXTS[:3]), model.encode(TEXTS[:3]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batches_of_texts(folder):
     model = start_model(folder)
     model.compile(AdamW(1e-3), metrics=["accuracy"])
@@ -174,6 +176,7 @@ class Batches(keras.utils.PyDataset):
         self.epochs += 1
 
 
+@pytest.mark.slow
 def test_a_py_dataset_of_texts_trains_evaluates_and_predicts(folder):
     model, data = start_model(folder), Batches()
     expected = model.evaluate(TEXTS, NAMES, batch_size=4, verbose=0)
@@ -332,6 +335,7 @@ def test_no_texts_have_no_answers(folder):
         BertSpanLabeler.from_pretrained(folder, new_head=True).answer(["a"], [])
 
 
+@pytest.mark.slow
 def test_pairs_are_known_to_a_trained_model(folder, tmp_path):
     model = start_model(folder)
     assert not model.pair

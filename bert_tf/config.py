@@ -779,7 +779,7 @@ class TrainingConfig(Config):
         "Weights to start from, with their configuration and vocabulary: a run directory (its best "
         "checkpoint, else its newest) or a checkpoint in it, a google-research/bert checkpoint "
         "(prefix, folder or .zip), a Hugging Face folder, a keras-hub preset or .weights.h5, a "
-        "Model Garden encoder; or a name on a hub: hf://org/name[@revision], "
+        "Model Garden encoder, a .keras file; or a name on a hub: hf://org/name[@revision], "
         "keras_hub://preset, kaggle://handle.",
     )
     keep_layers: str = option(

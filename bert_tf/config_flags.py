@@ -17,7 +17,6 @@ from absl import app, flags, logging
 from bert_tf import flagfiles, printable
 from bert_tf.bounded_files import read_text
 from bert_tf.config import Config, ModelConfig
-from bert_tf.startup_lines import hide_startup_lines
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -234,7 +233,6 @@ def run(main: Callable[[list[str]], int | None], kept: str = "Finished work is k
     """
 
     def guarded(arguments: list[str]) -> int | None:
-        hide_startup_lines()
         logging.get_absl_handler().setFormatter(printable.LogFormatter())
         sys.excepthook = printable.show_uncaught
         if not flags.FLAGS["verbosity"].present:

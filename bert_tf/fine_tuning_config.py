@@ -210,6 +210,13 @@ class SquadConfig(Config):
     )
 
 
+def reading_of_rows(length: int) -> SquadConfig:
+    """Returns the defaults for rows of a length: those of run_squad, shorter in short rows."""
+    return SquadConfig(
+        doc_stride=max(1, min(128, length // 3)), max_query_length=min(64, length // 4)
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class SquadRunConfig(SquadConfig, TeacherConfig):
     """All of `run_squad`'s own flags."""

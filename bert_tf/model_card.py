@@ -16,8 +16,9 @@ from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import FILE_NAME, EmbeddingConfig
 from bert_tf.checkpoints.google import google_refusal
-from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.huggingface import family_and_heads
+from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
 from bert_tf.config_flags import read_flagfile
 from bert_tf.served.models import find_kind, recorded_options
 from bert_tf.tasks.glue import glue_task
@@ -90,6 +91,10 @@ inputs = tokenizer("Where did Ada live?", "Ada Lovelace lived in London.", retur
 scores = model(**inputs)
 first, last = scores.start_logits.argmax(), scores.end_logits.argmax()
 print(tokenizer.decode(inputs.input_ids[0, first : last + 1]))"""
+SENTENCE_CODE = """\
+from sentence_transformers import SentenceTransformer
+
+print(SentenceTransformer("{name}").encode([{text}]))"""
 # Values of eval_results.txt: the hub's name of the metric, and what people call it.
 METRICS = {
     "eval_accuracy": ("accuracy", "accuracy"),
@@ -127,14 +132,13 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
     """
     from huggingface_hub import ModelCard
 
-    run = local_path(source)
-    run = run if run.is_dir() else run.parent
+    run = record_of(source)
     flags = read_flagfile(run / "run.flags") if (run / "run.flags").exists() else {}
     results = read_results(run / RESULTS_NAME)
     kind = find_kind(checkpoint, str(run))
     kind = {"next_sentence": "fill_mask", "reranker": "regression"}.get(kind, kind)
     base = base_model(flags.get("init_checkpoint", ""), source)
-    data = _metadata(folder.name, checkpoint, kind, flags, results, base)
+    data = _metadata(folder, checkpoint, kind, flags, results, base)
     body = "\n\n".join(
         part
         for part in (
@@ -142,7 +146,7 @@ def write_model_card(folder: pathlib.Path, checkpoint: Checkpoint, source: str) 
             _description(checkpoint, kind),
             _scores(flags, results),
             _training(flags),
-            _usage(folder.name, checkpoint, kind, str(run)),
+            _usage(folder, checkpoint, kind, str(run)),
             _limits(checkpoint, kind),
             "## License\n\nNot stated yet: add `license: ...` to the header of this file.",
         )
@@ -172,7 +176,7 @@ def read_results(path: pathlib.Path) -> dict[str, float]:
 
 
 def _metadata(
-    name: str,
+    folder: pathlib.Path,
     checkpoint: Checkpoint,
     kind: str,
     flags: dict[str, str],
@@ -182,7 +186,9 @@ def _metadata(
     """Returns what the hub searches by."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    task = PURPOSES[kind].pipeline
+    name, task, library = folder.name, PURPOSES[kind].pipeline, "transformers"
+    if is_sentence_transformers(folder):
+        task, library = "sentence-similarity", "sentence-transformers"
     known = {key: value for key, value in results.items() if key in METRICS}
     dataset = _dataset(flags)
     evaluated = [
@@ -201,7 +207,7 @@ def _metadata(
     ]
     family, _ = family_and_heads(checkpoint)
     return ModelCardData(
-        library_name="transformers",
+        library_name=library,
         pipeline_tag=task,
         tags=[family.model_type, "bert_tf"],
         base_model=base,
@@ -294,9 +300,9 @@ def _training(flags: dict[str, str]) -> str:
     return f"## Training\n\nTrained with bert_tf.\n\n| | |\n| --- | --- |\n{lines}"
 
 
-def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
+def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) -> str:
     """Returns how to load it in each framework that can."""
-    purpose = PURPOSES[kind]
+    name, purpose = folder.name, PURPOSES[kind]
     is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
     example = purpose.example.format(PAIR if is_pair else TEXT)
     mask = "[MASK]"
@@ -311,6 +317,11 @@ def _usage(name: str, checkpoint: Checkpoint, kind: str, run: str) -> str:
         "With bert_tf (TensorFlow):",
         f'```python\nimport bert_tf\n\nmodel = bert_tf.load("{name}"{kind_given}{pair})\n'
         f"print(model.{example})\n```",
+    ]
+    if is_sentence_transformers(folder):
+        code = SENTENCE_CODE.format(name=name, text=TEXT)
+        return "\n\n".join([*parts, "With sentence-transformers:", f"```python\n{code}\n```"])
+    parts += [
         "With transformers (PyTorch):",
         f"```python\n{_transformers_code(name, kind, inputs)}\n```",
     ]

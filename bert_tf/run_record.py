@@ -10,11 +10,22 @@ from collections.abc import Iterator
 from absl import logging
 
 from bert_tf.checkpoints.hub import absolute_path
+from bert_tf.checkpoints.keras_archive import is_keras_file, read_settings
 from bert_tf.config import Config, ModelConfig
 from bert_tf.config_flags import FILE_FLAGS, flagfile, read_flagfile
 from bert_tf.files import atomic_write, exclusive
 from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
+
+# The record of a run, and the part of it that goes with its weights into other formats.
+RUN_NAME, INPUTS_NAME = "run.flags", "inputs.flags"
+INPUT_FIELDS = (
+    *("max_seq_length", "task_name", "text_b_column", "pair", "long_texts", "label_kind"),
+    *("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "span_head"),
+    *("version_2_with_negative", "null_score_diff_threshold", "beam_size"),
+    *("activation", "ranking_loss"),
+)
+CHOICE_LINE = "# ChoiceConfig\n"  # Runs of multiple choice score pairs.
 
 
 @contextlib.contextmanager
@@ -98,9 +109,44 @@ def shared_values(*configs: Config) -> dict[str, str]:
 
 
 def recorded(output_dir: str, name: str) -> str:
-    """Returns a field's value as the run directory records it; "" if it does not."""
-    path = pathlib.Path(output_dir, "run.flags")
-    return read_flagfile(path).get(name, "") if output_dir and path.exists() else ""
+    """Returns a field's value as the run directory records it; "" if it does not.
+
+    Args:
+      output_dir: a run directory, a folder with `inputs.flags`, or a Keras file.
+      name: name of the field.
+    """
+    return read_record(pathlib.Path(output_dir)).get(name, "") if output_dir else ""
+
+
+def read_record(place: pathlib.Path) -> dict[str, str]:
+    """Returns all that is recorded of how a model was trained, by the names of flags.
+
+    Args:
+      place: a run directory, a folder with `inputs.flags`, or a Keras file.
+
+    Raises:
+      ValueError: if a Keras file cannot be read.
+    """
+    if is_keras_file(place):
+        return read_settings(place)
+    for path in (place / RUN_NAME, place / INPUTS_NAME):
+        if path.is_file():
+            values = read_flagfile(path)
+            is_choice = CHOICE_LINE in path.read_text(encoding="utf8", errors="replace")
+            return {**values, "pair": "true"} if is_choice else values
+    return {}
+
+
+def input_settings(place: pathlib.Path) -> dict[str, str]:
+    """Returns those of `read_record` that say how the model reads its inputs."""
+    return {name: value for name, value in read_record(place).items() if name in INPUT_FIELDS}
+
+
+def write_inputs(folder: pathlib.Path, settings: dict[str, str]) -> None:
+    """Writes the settings of the inputs beside weights that are not a run's."""
+    if settings:
+        lines = [f"--{name}={value}\n" for name, value in sorted(settings.items())]
+        (folder / INPUTS_NAME).write_text("".join(lines), encoding="utf8")
 
 
 def is_same_path(first: str, second: str) -> bool:

@@ -27,7 +27,7 @@ from bert_tf.extras import install_hint
 class DemoConfig(Config):
     """Flags of this program."""
 
-    model_dir: str = option("", "Run directory, or checkpoint in any form.")
+    model_dir: str = option("", "Run directory, .keras file, or checkpoint in any form.")
     index: str = option("", "Index of bert_tf.build_index, to search it on the page.")
     rerank: str = option("", "A cross-encoder that orders what is found in --index.")
     kind: str = option(

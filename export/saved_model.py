@@ -26,7 +26,7 @@ KINDS = (
     *("fill_mask", "next_sentence", "reranker", "embeddings", "encoder", "search"),
 )
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any format.")
+flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
 flags.DEFINE_string(
     "output_dir", "", "Folder of the model; its name is also the model's name in the server."
 )

@@ -26,7 +26,7 @@ KINDS = (
     *("question_answering", "embeddings", "encoder"),
 )
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", "", "Run directory, or checkpoint in any format.")
+flags.DEFINE_string("model_dir", "", "Run directory, .keras file, or checkpoint in any format.")
 flags.DEFINE_string("output_file", "", "File to write, .tflite; it must not exist.")
 flags.DEFINE_enum("quantize", "dynamic", ["none", "float16", "dynamic", "int8"], "See above.")
 flags.DEFINE_enum("kind", "", ["", *KINDS], "Kind of answers; empty: determined by the heads.")

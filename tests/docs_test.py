@@ -2,12 +2,14 @@
 
 import ast
 import functools
+import importlib
 import itertools
 import pathlib
 import re
 import shlex
 import tomllib
 
+import bert_tf
 from tests.programs import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -29,6 +31,16 @@ NEEDED = {
     "export.saved_model": "output_dir",
     "export.tflite": "model_dir output_file",
 }
+
+
+def test_the_api_page_lists_the_public_names():
+    page = (ROOT / "docs/api.md").read_text()
+    listed = re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)
+    names = [name.rpartition(".")[2] for name in listed]
+    assert sorted(names) == sorted([*bert_tf.__all__, "FineTuned", "Predictor"])
+    for path in listed:
+        module, _, name = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
 
 
 def name_of(path: pathlib.Path) -> str:

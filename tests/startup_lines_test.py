@@ -64,6 +64,17 @@ def test_the_first_line_is_the_program_s_own():
     assert "begun with 3" in first and second.endswith("Real.")
 
 
+@pytest.mark.skipif(has_gpu(), reason="is about machines without one")
+@pytest.mark.slow
+def test_the_first_use_in_python_prints_nothing():
+    code = "import bert_tf, keras; bert_tf.BertClassifier; print(keras.ops.ones(2).shape)"
+    environment = {name: v for name, v in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
 @pytest.mark.slow
 def test_all_lines_are_there_for_who_asks():
     assert any("oneDNN" in line for line in stderr_of_program("0"))

@@ -92,6 +92,7 @@ class Checkpoint:
       generator: that of ELECTRA beside this discriminator, if both were asked for.
       label_kind: what a classifier's labels are, of `LABEL_KINDS`; "" if the files do not say.
       is_multiple_choice: whether the classifier scores choices, as the files say.
+      settings: how it reads its inputs, of `run_record.INPUT_FIELDS`, as far as it is recorded.
     """
 
     source: str
@@ -108,6 +109,7 @@ class Checkpoint:
     generator: "Checkpoint | None" = None
     label_kind: str = ""
     is_multiple_choice: bool = False
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:

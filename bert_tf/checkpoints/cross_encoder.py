@@ -14,13 +14,15 @@ Without any it is the sigmoid, CrossEncoder's default for one label. The maximum
 is model_max_length in tokenizer_config.json.
 """
 
+import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_tf.checkpoints.archives import ARCHIVES
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.files import json_field, read_json, write_json
@@ -62,7 +64,7 @@ def read_cross_encoder(path: str | pathlib.Path) -> CrossEncoder:
         raise ValueError(
             f"{path}: activation and length of pairs cannot be read from an archive; unpack it."
         )
-    folder = folder if folder.is_dir() else folder.parent
+    folder = record_of(path)
     length = min(stated_length(folder), checkpoint.config.longest_row)
     return CrossEncoder(checkpoint, stated_activation(folder) or "sigmoid", length)
 
@@ -88,7 +90,7 @@ def stated_activation(folder: pathlib.Path) -> str:
             )
         if name is not None:
             return ACTIVATIONS[name]
-    return ""
+    return recorded(str(folder), "activation")
 
 
 def stated_length(folder: pathlib.Path) -> int:
@@ -99,20 +101,37 @@ def stated_length(folder: pathlib.Path) -> int:
     return MOST_PIECES if length is None else length
 
 
-def write_cross_encoder(model: CrossEncoder, folder: str | pathlib.Path) -> None:
+def write_cross_encoder(
+    model: CrossEncoder,
+    folder: str | pathlib.Path,
+    complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
+) -> None:
     """Writes a new folder that sentence-transformers' CrossEncoder loads.
+
+    Args:
+      model: the checkpoint and its settings.
+      folder: the new folder.
+      complete: see `write_checkpoint`.
 
     Raises:
       ValueError: if the folder exists and is not empty, or Hugging Face has no such model.
     """
+    settings = {
+        **model.checkpoint.settings,
+        "activation": model.activation,
+        "max_seq_length": str(model.max_seq_length),
+    }
+    checkpoint = dataclasses.replace(model.checkpoint, settings=settings)
     theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
     both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
 
-    def state_settings(inner: pathlib.Path, _: Checkpoint) -> None:
+    def state_settings(inner: pathlib.Path, written: Checkpoint) -> None:
         for name, values in (
             ("config.json", {**both, LEGACY_KEY: theirs}),
             ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
         ):
             write_json(inner / name, {**read_json(inner / name), **values})
+        if complete:
+            complete(inner, written)
 
-    write_checkpoint(model.checkpoint, folder, "huggingface", state_settings)
+    write_checkpoint(checkpoint, folder, "huggingface", state_settings)

@@ -6,6 +6,7 @@
     sentence_transformers  a Hugging Face folder with modules that make embeddings
     keras_hub     preset folder or .weights.h5
     model_garden  a TF2 encoder checkpoint (read only)
+    keras         a .keras file of a model of this package (read only)
 
 Each also inside a .zip or .tar.gz, as Google and the Garden release theirs, and by its name on
 Hugging Face's hub or Kaggle: see `hub`.
@@ -19,7 +20,7 @@ from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
-from bert_tf.checkpoints.hub import is_hub_name, local_path
+from bert_tf.checkpoints.hub import is_hub_name, local_path, record_of
 from bert_tf.checkpoints.huggingface import (
     TF_WEIGHTS,
     family_and_heads,
@@ -27,6 +28,8 @@ from bert_tf.checkpoints.huggingface import (
     read_huggingface,
     write_huggingface,
 )
+from bert_tf.checkpoints.keras_archive import is_keras_file
+from bert_tf.checkpoints.keras_file import read_keras_file
 from bert_tf.checkpoints.keras_hub import (
     HEADS_WITHOUT_COUNTERPART,
     is_keras_hub,
@@ -43,7 +46,7 @@ from bert_tf.checkpoints.sentence_transformers import (
 from bert_tf.checkpoints.tf_bundle import bundle_names, bundle_prefix
 from bert_tf.config import ModelConfig
 from bert_tf.files import new_folder, place_for
-from bert_tf.run_record import check_seeds
+from bert_tf.run_record import check_seeds, input_settings, write_inputs
 
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
@@ -55,8 +58,8 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
     "bert_config.json, or google-research/electra's; a Hugging Face folder with config.json and "
-    "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; or an archive "
-    "of one"
+    "model.safetensors; a keras-hub preset or .weights.h5; a Model Garden encoder; a .keras file; "
+    "or an archive of one"
 )
 # What to say of weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
@@ -104,6 +107,23 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
+    if is_keras_file(path):
+        if config_file:
+            raise ValueError(f"{path} has its own configuration; leave --bert_config_file out.")
+        return read_keras_file(path, tower)
+    checkpoint = _read_files(path, config_file, tower)
+    place = record_of(checkpoint.source)
+    settings = input_settings(place)
+    if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
+        from bert_tf.checkpoints.cross_encoder import stated_activation  # It imports this module.
+
+        if activation := stated_activation(place):
+            settings["activation"] = activation
+    return dataclasses.replace(checkpoint, settings=settings)
+
+
+def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
+    """Reads a checkpoint whose files lie in a folder; see `read_checkpoint`."""
     readers = {
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
@@ -169,6 +189,7 @@ def write_checkpoint(
     """
     with new_folder(folder) as inner:
         WRITERS[form](checkpoint, inner)
+        write_inputs(inner, checkpoint.settings)
         written = read_checkpoint(inner, tower="both" if checkpoint.generator else "")
         written = dataclasses.replace(written, source=str(place_for(folder)))
         _compare(checkpoint, written, form)

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import tqdm
 from absl import logging
 
+from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.config_flags import flags_naming
 from bert_tf.fetching import fetching
 
@@ -37,8 +38,8 @@ SMALL_FILES = (
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "*sentence_bert_config.json", "config_sentence_transformers.json"),
     *("sentence_*_config.json", "bert_config.json", "generator_config.json"),
-    *("embedder.json", "labels.txt", "label_kind.txt", "run.flags", "best_checkpoint.json"),
-    "run.json",
+    *("embedder.json", "labels.txt", "label_kind.txt", "inputs.flags"),
+    *("run.flags", "run.json", "best_checkpoint.json"),
     *("metadata.json", "task.json", "preprocessor.json", "assets/tokenizer/*"),
 )
 MODULE_FOLDER = re.compile(r"(\d+_\w+/)?")
@@ -87,6 +88,12 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
         if scheme == "hf":
             return _from_hugging_face(rest, with_weights)
         return _from_kaggle(_handle_of(rest) if scheme == "keras_hub" else rest, with_weights)
+
+
+def record_of(path: str | os.PathLike) -> pathlib.Path:
+    """Returns what has the record of a model: the folder of its weights, or its Keras file."""
+    place = local_path(path, with_weights=False)
+    return place if place.is_dir() or is_keras_file(place) else place.parent
 
 
 def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:

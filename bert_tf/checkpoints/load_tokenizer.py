@@ -5,6 +5,8 @@ import pathlib
 import typing
 
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.keras_archive import is_keras_file
+from bert_tf.checkpoints.keras_archive import read_tokenizer as read_keras_tokenizer
 from bert_tf.checkpoints.tokenizer_files import (
     KERAS_HUB_SIZES,
     KERAS_HUB_VOCAB,
@@ -28,16 +30,21 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
     """Reads a tokenizer without reading weights or loading TensorFlow.
 
     Args:
-      path: a run directory; a folder of google-research/bert's or Hugging Face's; a version of a
-        SavedModel that `export.saved_model` wrote, or its assets.extra; or a vocabulary alone: a
-        vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside merges.txt. A
-        keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
+      path: a run directory; a .keras file; a folder of google-research/bert's or Hugging Face's; a
+        version of a SavedModel that `export.saved_model` wrote, or its assets.extra; or a
+        vocabulary alone: a vocab.txt, a tokenizer.json of byte-level BPE, or its vocab.json beside
+        merges.txt. A keras-hub preset, or a name on a hub: see `bert_tf.checkpoints.hub`.
 
     Raises:
       ValueError: if there is none, it is damaged or of an unknown kind, or files contradict each
         other.
     """
     path = local_path(path, with_weights=False)
+    if is_keras_file(path):
+        tokenizer = read_keras_tokenizer(path)
+        if tokenizer is None:
+            raise ValueError(f"{path} has no tokenizer; save a model that has a preprocessor.")
+        return TextTokenizer(*tokenizer)
     if path.is_dir():
         check_files(path)
     if (path / "assets.extra").is_dir():

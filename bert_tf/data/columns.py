@@ -107,8 +107,9 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     """Returns the indices of labels: int32 [count].
 
     Args:
-      values: names, or numbers. A number is the index of its label, from 0, unless the names are
-        numbers themselves: with the labels "1" to "5", 1 is the first.
+      values: names or numbers, [N] or [N, 1], or one-hot rows [N, C]. A number is the index of its
+        label, from 0, unless the names are numbers themselves: with the labels "1" to "5", 1 is
+        the first.
       labels: the known names; an empty one is a class without a name.
       count: expected number of labels.
       name: name of the argument, for messages.
@@ -118,6 +119,12 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     """
     column = read_column(values, name)
     check_count(column, count, name)
+    # A list with one name may be one of several labels; a matrix [N, 1] is a column.
+    is_matrix = hasattr(values, "shape")
+    if all(_is_alone(value) and (is_matrix or not isinstance(value[0], str)) for value in column):
+        column = [value[0] for value in column]
+    if len(labels) > 1 and all(_is_row_of_bits(value, len(labels)) for value in column):
+        return _one_hot_places(column, name)
     known = LabelNames(labels)
     numbers = {value: place for place, value in enumerate(numbers_of(labels) or ())}
     places = [_label_place(value, known, numbers) for value in column]
@@ -197,6 +204,33 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
             here = f"{name}[{index}]"
             rows[index, read_label_ids(list(value), labels, len(value), here)] = 1
     return rows
+
+
+def is_empty(values: Any) -> bool:
+    """Returns whether a column, or a tuple of columns, has no values."""
+    columns = values if isinstance(values, tuple) and values else (values,)
+    for column in columns:
+        if isinstance(column, str | bytes) or not isinstance(column, Sized) or len(column):
+            return False
+    return True
+
+
+def _one_hot_places(rows: list[Any], name: str) -> np.ndarray:
+    """Returns the place of the 1 in each row of 0 and 1: int32 [N].
+
+    Raises:
+      ValueError: naming the first row that has not exactly one.
+    """
+    places = []
+    for index, row in enumerate(rows):
+        bits = list(row)
+        if sum(bits) != 1:
+            raise ValueError(
+                f"{name}[{index}] is {_shown(row)}, expected one-hot: one 1 in each row. Several "
+                "labels per text need label_kind='several'."
+            )
+        places.append(bits.index(1))
+    return np.array(places, np.int32)
 
 
 def check_count(column: Sized, count: int, name: str) -> None:

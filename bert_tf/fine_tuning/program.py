@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from bert_tf import config_flags
-from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.hub import record_of
 from bert_tf.config import Config, DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.fine_tuning_config import FineTuningConfig
 from bert_tf.run_identity import check_files
@@ -202,8 +202,7 @@ def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
     source, folder = training.init_checkpoint, str(pathlib.Path(training.output_dir, seed_folder))
     if not source or is_same_path(source, recorded(folder, "init_checkpoint")):
         return folder
-    path = local_path(source)
-    return str(path if path.is_dir() else path.parent)
+    return str(record_of(source))
 
 
 def read_configs(task_config: type[Config]) -> Configs:

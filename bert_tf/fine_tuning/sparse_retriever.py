@@ -9,6 +9,7 @@ from absl import logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.config import DataConfig, ModelConfig
 from bert_tf.fine_tuning.program import Examples
@@ -16,7 +17,6 @@ from bert_tf.fine_tuning.retriever import Retriever, make_losses
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.modeling import embedding_losses as losses
 from bert_tf.modeling.splade import BertSplade, check_head
-from bert_tf.modeling.with_preprocessor import folder_of
 from bert_tf.run_record import recorded
 from bert_tf.tasks.splade import SpladeTask
 from bert_tf.text.tokenization import Tokenizer
@@ -50,7 +50,7 @@ class SparseRetriever(Retriever):
             stated = int(recorded(self.configs.training.output_dir, "max_seq_length") or 0)
         else:
             check_head(weights)
-            stated = splade_length(pathlib.Path(folder_of(weights)), longest)
+            stated = splade_length(record_of(weights.source), longest)
         is_given = "max_seq_length" in config_flags.given(DataConfig)
         length = min(data.max_seq_length if is_given or not stated else stated, longest)
         if "loss_scale_factor" not in config_flags.given(RetrieverConfig):

@@ -7,8 +7,8 @@ and `zero_division=0`, which GLUE's scripts call.
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +40,40 @@ class ClassReport(NamedTuple):
 
 
 # One label per example --------------------------------------------------------------------------
+
+
+THRESHOLD = 0.5  # Of a label's probability, where a text may have several.
+
+
+def check_threshold(threshold: float | None, has_several: bool) -> float:
+    """Returns the threshold of labels.
+
+    Args:
+      threshold: as given; None: `THRESHOLD`.
+      has_several: whether a text may have several labels.
+
+    Raises:
+      ValueError: if a text has one label, or the threshold is no probability.
+    """
+    if threshold is None:
+        return THRESHOLD
+    if not has_several:
+        raise ValueError(
+            f"threshold={threshold} is for a model of several labels per text; this one has one."
+        )
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold is {threshold}, expected a probability from 0 to 1.")
+    return threshold
+
+
+def labels_above(probabilities: Mapping[str, float], threshold: float) -> dict[str, list[Any]]:
+    """Returns the labels with a probability above the threshold, the likeliest first."""
+    ordered = sorted(probabilities.items(), key=lambda item: -item[1])  # Stable: by place.
+    chosen = [(label, value) for label, value in ordered if value > threshold]
+    return {
+        "labels": [label for label, _ in chosen],
+        "scores": [float(value) for _, value in chosen],
+    }
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -243,3 +243,21 @@ class SelfAttention(keras.layers.Layer):
         )  # [R, T, N, H]
         context = sight.attend(query, key, value, lambda probs: self.dropout(probs, dropout_seed))
         return sight.layout.from_rows(ops.reshape(context, (-1, size)))
+
+    def probabilities(self, inputs: Any, sight: Sight) -> Any:
+        """Returns how much each head attends to each position, without dropout.
+
+        Args:
+          inputs: float [B, T, D].
+          sight: of a layout with padding.
+
+        Returns:
+          float32 [B, N, T, T]; the last axis sums to 1.
+        """
+        head_size = inputs.shape[-1] // self.num_heads
+        heads = (-1, sight.length, self.num_heads, head_size)
+        query = ops.reshape(self.query(inputs), heads)  # [B, T, N, H]
+        key = ops.reshape(self.key(inputs), heads)
+        query, key = sight.positions.rotate(query, key, sight.places)
+        scores = ops.einsum("BTNH,BSNH->BNTS", query, key) * head_size**-0.5
+        return ops.softmax(ops.cast(scores, "float32") + sight.whole_bias())

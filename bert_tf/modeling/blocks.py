@@ -117,6 +117,10 @@ class Block(ConfiguredLayer):
     def _activate(self, inner: Any) -> Any:
         return inner if self.activation is None else self.activation(inner)
 
+    def attention_probabilities(self, inputs: Any, sight: Sight) -> Any:
+        """Returns `SelfAttention.probabilities` of the block's input, float [B, T, D]."""
+        return self.self_attention.probabilities(inputs, sight)
+
     def prepare_for_inference(self) -> None:
         """Permanently makes calls faster; training then has no effect."""
         self.self_attention.join()
@@ -182,6 +186,10 @@ class PreNormBlock(Block):
             self.intermediate.build(input_shape)
         with keras.name_scope("output"):
             self.output_dense.build((None, self.config.intermediate_size))
+
+    def attention_probabilities(self, inputs: Any, sight: Sight) -> Any:
+        normal = self.attention_norm(inputs) if self.attention_norm else inputs
+        return super().attention_probabilities(normal, sight)
 
     def attend(self, inputs: Any, sight: Sight, dropout_seed: Any) -> Any:
         normal = self.attention_norm(inputs) if self.attention_norm else inputs

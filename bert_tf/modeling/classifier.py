@@ -12,6 +12,7 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import (
+    is_empty,
     numbers_of,
     read_label_ids,
     read_label_sets,
@@ -21,13 +22,24 @@ from bert_tf.data.columns import (
 from bert_tf.data.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
-from bert_tf.metrics.classification import sigmoid, softmax
+from bert_tf.metrics.classification import (
+    check_threshold,
+    labels_above,
+    sigmoid,
+    softmax,
+)
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
-from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
-from bert_tf.modeling.with_preprocessor import folder_of
+from bert_tf.modeling.raw_training import (
+    BALANCED,
+    BATCH_SIZE,
+    INPUTS,
+    KerasBatch,
+    checked_ids,
+    one_hot_ids,
+)
 from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.run_record import recorded
+from bert_tf.tasks.glue import reads_pairs
 from bert_tf.tasks.text_examples import TextExample
 from bert_tf.tasks.text_features import LABEL_NAMES, TextExamples, make_examples
 
@@ -62,6 +74,9 @@ class BertClassifier(Labelled):
         all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
         the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
         count every window.
+      pair: whether the model reads pairs of texts; `fit` sets it from what it is trained on.
+      activation: of a cross-encoder, what makes a score of its logit: `sigmoid` or `identity`;
+        "": the model is none.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 
@@ -83,6 +98,8 @@ class BertClassifier(Labelled):
         labels: Sequence[Any] | None = None,
         label_kind: str = "",
         long_texts: str = "head",
+        pair: bool = False,
+        activation: str = "",
         **kwargs: Any,
     ) -> None:
         kwargs = {"name": "bert_classifier", **kwargs}
@@ -100,35 +117,35 @@ class BertClassifier(Labelled):
             raise ValueError(
                 f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
             )
-        self.long_texts = long_texts
+        self.long_texts, self.pair, self.activation = long_texts, pair, activation
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
 
-    def classify(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, Any]]:
+    def classify(
+        self, texts: Any, batch_size: int = BATCH_SIZE, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
         """Returns the label of each text, or of each pair.
 
         Args:
           texts: raw texts, as for `fit`.
           batch_size: texts per batch.
+          threshold: with several labels per text, the probability above which a text has a label;
+            None: 0.5.
 
         Returns:
           A dict per text: `label` and `score`, its probability. With several labels per text,
-            `labels` and `scores` of those above 0.5, the likeliest first.
+            `labels` and `scores` of those above the threshold, the likeliest first.
 
         Raises:
-          ValueError: if the texts are wrong, or the model predicts a number.
+          ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
+            for a model of one label per text.
         """
+        least = check_threshold(threshold, self.label_kind == "several")
         scores, names = self._shares(texts, batch_size), self.known_labels
         if self.label_kind == "several":
-            chosen = [
-                [i for i in np.argsort(-row, kind="stable") if row[i] > 0.5] for row in scores
-            ]
-            return [
-                {"labels": [names[i] for i in ids], "scores": [float(row[i]) for i in ids]}
-                for ids, row in zip(chosen, scores, strict=True)
-            ]
+            return [labels_above(dict(zip(names, row, strict=True)), least) for row in scores]
         best = scores.argmax(axis=-1)
         return [
             {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
@@ -157,6 +174,8 @@ class BertClassifier(Labelled):
         return sigmoid(logits) if self.label_kind == "several" else softmax(logits)
 
     def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
+        if is_empty(texts):
+            return np.zeros([0, self.num_labels], np.float32)
         examples = self.read_examples(texts)
         return np.stack(self.join_rows(examples, self.predict_rows(examples.rows, batch_size)))
 
@@ -218,7 +237,9 @@ class BertClassifier(Labelled):
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
         elif self.label_kind == "class":
-            if len(y.shape) > 1 and y.shape[-1] != 1:
+            if len(y.shape) == 2 and y.shape[-1] == self.num_labels > 1:
+                y = one_hot_ids(y)
+            elif len(y.shape) > 1 and y.shape[-1] != 1:
                 raise ValueError(
                     f"The labels have shape {tuple(y.shape)}, expected [B]: a place for each text. "
                     "Several labels per text need label_kind='several'."
@@ -301,23 +322,41 @@ class BertClassifier(Labelled):
         """Returns the weight of each example; classes by name or place."""
         if class_weight is None:
             return sample_weight
-        if self.label_kind != "class" or not isinstance(class_weight, Mapping):
+        is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
+        if self.label_kind != "class" or not (is_balanced or isinstance(class_weight, Mapping)):
             raise ValueError(
-                "class_weight: expected a dict of weights by class, for a model that predicts "
-                "classes."
+                f"class_weight is {class_weight!r:.60}; expected {BALANCED!r} or a dict of weights "
+                f"by class, for a model that predicts classes; this one has "
+                f"label_kind={self.label_kind!r}."
             )
         ids = read_label_ids(y, self.labels_to_read, len(y))
-        places = read_label_ids(
-            list(class_weight), self.labels_to_read, len(class_weight), "class_weight"
-        )
         of_class = np.ones(self.num_labels, np.float32)
-        of_class[places] = list(class_weight.values())
+        if is_balanced:
+            # As in scikit-learn: the classes that occur have the same sum of weights.
+            found, counts = np.unique(ids, return_counts=True)
+            of_class[found] = len(ids) / (len(found) * counts)
+        else:
+            names = list(class_weight)
+            places = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
+            of_class[places] = list(class_weight.values())
         if sample_weight is None:
             return of_class[ids]
         return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
 
+    def label_ids(self, y: Any) -> Any:
+        """Returns the indices of one-hot labels [N, C]; others as they are."""
+        shape = np.shape(y)
+        is_one_hot = len(shape) == 2 and shape[1] == self.num_labels > 1
+        if self.label_kind != "class" or not is_one_hot:
+            return y
+        return read_label_ids(np.asarray(y), ("",) * self.num_labels, shape[0])
+
     def prepare_head(self, examples: TextExamples) -> None:
-        """Starts a head of numbers at their mean: from 0 short runs do not reach it."""
+        """Starts a head of numbers at their mean: from 0 short runs do not reach it.
+
+        Also keeps whether the model reads pairs.
+        """
+        self.pair = any(example.text_b for example in examples.examples)
         bias = self.head.output_bias
         if self.label_kind == "number" and not np.any(bias.numpy()):
             bias.assign([float(examples.labels.mean())])
@@ -347,9 +386,15 @@ class BertClassifier(Labelled):
                 "The labels of the dataset are names; expected numbers, or a model made with "
                 "labels=[...]."
             )
+        is_one_hot = (
+            self.label_kind == "class"
+            and getattr(y_spec, "shape", tf.TensorShape(None)).rank == 2
+            and y_spec.shape[-1] == self.num_labels > 1
+        )
         # As in lists: where all names are numbers, a number is a name.
         numbers = numbers_of(self.labels or ("",)) if self.label_kind == "class" else None
         preprocessor = self.needed_preprocessor
+        self.pair = self.pair or isinstance(x_spec, tuple)
         if self.long_texts != "head":
             raise ValueError(
                 f"Received a dataset of texts, but long_texts={self.long_texts}: give lists."
@@ -361,7 +406,9 @@ class BertClassifier(Labelled):
                 element if isinstance(spec, tuple) else element[0]
             )
             inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
-            if has_names:
+            if is_one_hot:
+                y = one_hot_ids(y)
+            elif has_names:
                 y = self._places_of_names(y)
             elif numbers and y is not None:
                 y = self._places_of(tf.cast(y, tf.float64), numbers)
@@ -398,14 +445,20 @@ class BertClassifier(Labelled):
             return tf.argmax(is_it, axis=1, output_type=tf.int32)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"label_kind": self.label_kind, "long_texts": self.long_texts}
+        own = {
+            "label_kind": self.label_kind,
+            "long_texts": self.long_texts,
+            "pair": self.pair,
+            "activation": self.activation,
+        }
         return {**super().get_config(), **own}
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         arguments = super().arguments_for(checkpoint)
         if "classifier" in checkpoint.heads:
-            folder = folder_of(checkpoint)
-            arguments["long_texts"] = recorded(folder, "long_texts") or "head"
+            arguments["long_texts"] = checkpoint.settings.get("long_texts") or "head"
             arguments["label_kind"] = checkpoint.label_kind
+            arguments["pair"] = reads_pairs(checkpoint.settings)
+            arguments["activation"] = checkpoint.settings.get("activation", "")
         return arguments

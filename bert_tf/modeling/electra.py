@@ -16,6 +16,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.electra_towers import one_tower
+from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.config import ModelConfig
 from bert_tf.data.random_bits import mix64, random_bits
 from bert_tf.modeling.encoder import BertEncoder, HeadOnEncoder
@@ -176,6 +179,26 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             "discriminator_weight": self.discriminator_weight,
             "reference_sampling": self.reference_sampling,
         }
+
+    def to_checkpoint(self, tower: str = "") -> Checkpoint:
+        """Returns one tower as a checkpoint.
+
+        Args:
+          tower: of `TOWERS`; "both": the discriminator, with the generator beside it; "": the
+            discriminator.
+        """
+        whole = super().to_checkpoint()
+        configs = {"discriminator": self.config, "generator": self.generator_config}
+        towers = {}
+        for name, config in configs.items():
+            weights = one_tower(whole.weights, name, whole.source)
+            towers[name] = dataclasses.replace(
+                whole, weights=weights, config=config, family=ELECTRA.title
+            )
+        if tower == "both":
+            generator = towers["generator"]
+            return dataclasses.replace(towers["discriminator"], generator=generator)
+        return towers[tower or "discriminator"]
 
 
 def uniforms(input_word_ids: Any, positions: Any) -> Any:

@@ -6,7 +6,6 @@ vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
 
 import dataclasses
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -16,16 +15,15 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.embedding import DECODER, MOST_PIECES, EmbeddingConfig
-from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.checkpoints.embedding import MOST_PIECES, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import read_texts
 from bert_tf.modeling.activations import activation
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pooling import l2_normalize, pool_tokens
 from bert_tf.modeling.positions import initializer
-from bert_tf.modeling.preprocessor import to_config, vocab_from_config
-from bert_tf.modeling.pretrained import FromPretrained, checkpoint_variables
+from bert_tf.modeling.pretrained import FromPretrained
+from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
@@ -45,8 +43,8 @@ class BertEmbedder(FromPretrained, keras.Model):
       unpad: see `BertEncoder`; None: yes with a vocabulary, unless XLA compiles the model.
 
     Call arguments:
-      inputs: dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B], the number
-        of first pieces of each row to exclude from the pooling; other keys are ignored.
+      inputs: texts, or a dict with the encoder's inputs, and optionally `prompt_pieces` int32 [B],
+        the number of first pieces of each row to exclude from the pooling; other keys are ignored.
       training: see `BertEncoder`.
       dropout_seed: see `BertEncoder`.
 
@@ -108,6 +106,14 @@ class BertEmbedder(FromPretrained, keras.Model):
         return self.embed_pieces(
             encoded["sequence_output"], inputs["input_mask"], inputs.get("prompt_pieces")
         )
+
+    def inputs_of(self, x: Any) -> dict[str, Any]:
+        """Returns the inputs for texts, with the model's default prompt."""
+        prompt = self.embedding.prompt(None)
+        rows = [self.pack(text, prompt) for text in read_texts(x)]
+        skipped = prompt_pieces(self.tokenizer, self.embedding, prompt)
+        batch = pad_batch(rows, self.tokenizer.vocab.pad_id)
+        return {**batch, "prompt_pieces": np.full([len(rows)], skipped, np.int32)}
 
     def embed_pieces(self, sequence: Any, mask: Any, prompt_pieces: Any = None) -> Any:
         """Returns the embeddings of float [B, T, D] by the encoder; see the call arguments."""
@@ -173,33 +179,6 @@ class BertEmbedder(FromPretrained, keras.Model):
     def pack(self, text: str, prompt: str = "") -> PackedText:
         """Tokenizes a text after a prompt and cuts it to the length."""
         return pack_text(self.tokenizer, self.embedding, text, prompt)
-
-    def save_pretrained(
-        self, folder: str | os.PathLike, form: str = "sentence_transformers"
-    ) -> None:
-        """Writes the model into a new folder, by default in sentence-transformers' format.
-
-        Args:
-          folder: it must not exist, or be empty.
-          form: see `bert_tf.checkpoints.formats`.
-
-        Raises:
-          ValueError: if the folder is not empty, or the format cannot hold the model.
-        """
-        weights = {
-            name: np.asarray(variable)
-            for name, variable in checkpoint_variables(self).items()
-            if not name.startswith(DECODER)
-        }
-        checkpoint = Checkpoint(
-            source=self.name,
-            form="bert_tf",
-            config=self.config,
-            weights=weights,
-            vocab=self.vocab,
-            embedding=self.embedding,
-        )
-        write_checkpoint(checkpoint, os.fspath(folder), form)
 
     @classmethod
     def from_checkpoint(

@@ -85,11 +85,17 @@ class BertEncoder(FromPretrained, keras.Model):
       training: whether dropout is on.
       dropout_seed: int32 []; with `training` and without a seed, one is drawn from this model's own
         generator (what `fit` does).
+      output_attentions: whether the attention of all heads is returned, which costs a second
+        product of queries and keys.
+      output_attentions: whether the attention of all heads is returned, which costs a second pass
+        over the products of queries and keys.
 
     Returns:
       dict: `sequence_output` float [B, T, D], with a pooler `pooled_output` float [B, D], and
       `encoder_outputs`, a list of L + 1 float [B, T, D]: what enters the first layer, and every
-      layer's output; in the pre-norm form the last is `sequence_output` before its LayerNorm.
+      layer's output; in the pre-norm form the last is `sequence_output` before its LayerNorm. With
+      `output_attentions` also `attentions`, a list of L float32 [B, N, T, T]: how much each
+      position attends to each other one, without dropout; the last axis sums to 1.
 
     Reference: Devlin et al. 2019, section 3.
     """
@@ -181,8 +187,14 @@ class BertEncoder(FromPretrained, keras.Model):
         return self.embeddings_project(embedded)
 
     def call(
-        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+        self,
+        inputs: dict[str, Any],
+        training: bool = False,
+        dropout_seed: Any = None,
+        output_attentions: bool = False,
     ) -> dict[str, Any]:
+        if output_attentions and "packed_places" in inputs:
+            raise ValueError("output_attentions is not for packed rows; give rows of one text.")
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
         layout = find_layout(inputs, self.unpad)
@@ -208,7 +220,18 @@ class BertEncoder(FromPretrained, keras.Model):
         if self.use_pooler:
             first = layout.first_pieces(hidden, outputs[-1])
             result["pooled_output"] = self.pooler(first[:, None])
+        if output_attentions:
+            result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
         return result
+
+    def _attentions(self, inputs: dict[str, Any], states: list[Any]) -> list[Any]:
+        """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
+        layout = Padded(inputs["input_mask"])
+        attentions = []
+        for index, layer in enumerate(self.encoder_layers):
+            sight = Sight(layout, self.config, self.config.is_local(index))
+            attentions.append(layer.attention_probabilities(states[index], sight))
+        return attentions
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "use_pooler": self.use_pooler}

@@ -58,8 +58,7 @@ class FineTuned(RawTraining, keras.Model):
         if num_labels < 1:
             raise ValueError(
                 f"num_labels is {num_labels}, and there is no {head} head to take it from: give "
-                f"labels=[...] for a new head with these names, or num_labels with "
-                "may_miss=['cls/']."
+                f"labels=[...] for a new head with these names, or num_labels."
             )
         self.config, self.num_labels = config, num_labels
         self.autocast = False  # See `BertEncoder`.
@@ -211,10 +210,9 @@ class Labelled(FineTuned):
     ) -> Self:
         """Makes the model from a checkpoint that was read.
 
-        With `labels`, or `num_labels=1` (a number), a checkpoint without a head gets a new one,
-        which is logged. If the checkpoint has a head, it must have these labels, in this order, or
-        the same number without names: the head of another task is refused unless `new_head` is
-        true.
+        With `labels` or `num_labels`, a checkpoint without a head gets a new one, which is logged.
+        If the checkpoint has a head, it must have these labels, in this order, or the same number
+        without names: the head of another task is refused unless `new_head` is true.
         """
         labels = arguments.get("labels")
         has_head = cls.head_name in checkpoint.heads
@@ -226,7 +224,7 @@ class Labelled(FineTuned):
         elif has_head and not new_head and checkpoint.labels:
             if arguments.get("num_labels", 0) in (0, len(checkpoint.labels)):
                 arguments["labels"] = checkpoint.labels
-        elif not has_head and arguments.get("num_labels") == 1:
+        elif not has_head and arguments.get("num_labels"):
             new_head = True
         return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
 

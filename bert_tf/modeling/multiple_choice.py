@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.data.columns import read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.data.columns import is_empty, read_column, read_label_ids, read_numbers, read_texts
 from bert_tf.metrics.classification import softmax
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
@@ -92,6 +92,8 @@ class BertMultipleChoice(FineTuned):
         Raises:
           ValueError: if the texts are wrong.
         """
+        if is_empty((contexts, choices)):
+            return []
         examples = self.read_examples((contexts, choices))
         answers = []
         for example, logits in zip(

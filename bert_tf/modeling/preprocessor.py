@@ -23,7 +23,6 @@ NumPy's `str_`. `model.export` makes a SavedModel that serves raw strings. To lo
 `import bert_tf` first.
 """
 
-import dataclasses
 import os
 import pathlib
 from typing import Any, Self
@@ -31,12 +30,11 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
+from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import cut, longest_first_lengths, pack_rows
 from bert_tf.text.tokenization import AnyVocab, read_vocab
-from bert_tf.text.vocab import Vocab
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -156,19 +154,6 @@ class BertPreprocessor(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**{**config, "vocab": vocab_from_config(config["vocab"])})
-
-
-def to_config(vocab: AnyVocab) -> Any:
-    """Returns a vocabulary as JSON has it: of WordPiece a list of pieces, else a dict of fields."""
-    return list(vocab.tokens) if isinstance(vocab, Vocab) else dataclasses.asdict(vocab)
-
-
-def vocab_from_config(config: Any) -> AnyVocab:
-    """Makes a vocabulary of what `to_config` gave."""
-    if isinstance(config, list):
-        return Vocab(tuple(config))
-    added = tuple(AddedToken(**token) for token in config["added_tokens"])
-    return BpeVocab(**{**config, "added_tokens": added})
 
 
 def _as_strings(texts: Any, name: str) -> Any:

@@ -8,11 +8,13 @@ Nothing is silently missing or left over: a weight that the checkpoint lacks sto
 it is listed, and so does an unknown weight.
 """
 
+import os
 import pathlib
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
@@ -36,6 +38,23 @@ class FromPretrained:
     reads_pooler = True  # Otherwise a checkpoint may lack the pooler, which then stays random.
     _flatten_layers: Any
     _aggregate_additional_loss: Any
+
+    def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(inputs, Mapping):
+            inputs = self.inputs_of(inputs)
+        return super().__call__(inputs, *arguments, **options)  # type: ignore[misc]
+
+    def inputs_of(self, x: Any) -> dict[str, Any]:
+        """Returns the inputs of `call` for other input than a dict of ids.
+
+        Raises:
+          ValueError: if the model does not take it.
+        """
+        raise ValueError(
+            f"{type(self).__name__} takes a dict of input_word_ids, input_mask and "
+            f"input_type_ids, received {type(x).__name__} {x!r:.60}; "
+            "bert_tf.BertPreprocessor makes the dict from texts."
+        )
 
     def get_config(self) -> dict[str, Any]:
         layers = self._flatten_layers(include_self=False)
@@ -133,6 +152,95 @@ class FromPretrained:
         model = cls(checkpoint.config, **arguments)  # type: ignore[call-arg]
         assign_checkpoint(model, checkpoint, may_miss)
         return model
+
+    def save_pretrained(self, folder: str | os.PathLike, form: str = "") -> None:
+        """Writes the model into a new folder: weights, configuration, tokenizer, labels and a card.
+
+        The folder is that of `convert_checkpoint`. `from_pretrained` reads it back with the same
+        bits, transformers or sentence-transformers loads it, and huggingface_hub's `upload_folder`
+        publishes it.
+
+        Args:
+          folder: it must not exist, or be empty.
+          form: huggingface, sentence_transformers, bert_tf, google or keras_hub; "":
+            sentence_transformers for a model that makes embeddings, else huggingface.
+
+        Raises:
+          ValueError: if the folder is not empty, or the form cannot hold the model.
+        """
+        from bert_tf import publishing
+
+        publishing.save_pretrained(self, folder, form)
+
+    def export(
+        self,
+        folder: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: Any = None,
+        input_signature: Any = None,
+        *,
+        version: int = 0,
+        kind: str = "",
+        **options: Any,
+    ) -> Any:
+        """Writes the model as `export.saved_model` does: texts in, answers out, as a new version.
+
+        With another format, or an input signature, it is Keras' own method.
+
+        Args:
+          folder: of the model; `folder/1` takes texts, and `folder_ids/1` takes ids.
+          format: see Keras.
+          verbose: see Keras.
+          input_signature: see Keras; None: the model takes texts.
+          version: number of the version; 0: the next free one.
+          kind: kind of answers; "": determined by the heads.
+          options: `max_seq_length`, `precision`, `top_k` and others, as flags of
+            `export.saved_model`.
+
+        Returns:
+          Paths of the versions that were written.
+
+        Raises:
+          ValueError: if the model has no tokenizer or not the head of the kind, or the version
+            exists.
+        """
+        if format != "tf_saved_model" or input_signature is not None:
+            options |= {"verbose": verbose, "input_signature": input_signature}
+            return super().export(folder, format, **options)  # type: ignore[misc]
+        from bert_tf import publishing
+
+        return publishing.export(self, folder, version, kind, **options)
+
+    def to_checkpoint(self, tower: str = "") -> "Checkpoint":
+        """Returns the model as a checkpoint: weights, configuration, vocabulary and labels.
+
+        Args:
+          tower: which one of ELECTRA's towers; only `ElectraPretrainer` has two.
+        """
+        from bert_tf.checkpoints.checkpoint import Checkpoint
+        from bert_tf.checkpoints.embedding import DECODER
+        from bert_tf.checkpoints.keras_archive import settings_of
+
+        model: Any = self
+        variables = checkpoint_variables(self)
+        weights = {
+            name: np.asarray(variable).astype(np.float32, copy=False)
+            for name, variable in variables.items()
+            if not name.startswith(DECODER)
+        }
+        text_side = getattr(self, "preprocessor", None) or self
+        return Checkpoint(
+            source=model.name,
+            form="keras",
+            config=self.config,
+            weights=weights,
+            vocab=getattr(text_side, "vocab", None),
+            stated_casing=self.config.do_lower_case,
+            labels=getattr(self, "labels", None) or (),
+            embedding=getattr(self, "embedding", None),
+            label_kind=getattr(self, "label_kind", ""),
+            settings=settings_of(type(self).__name__, self.get_config()),
+        )
 
 
 def checkpoint_variables(model: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from bert_tf.config import ModelConfig
-from bert_tf.data.columns import read_texts
+from bert_tf.data.columns import is_empty, read_texts
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.mask_filling import fill_mask
@@ -125,6 +125,8 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
         Raises:
           ValueError: if a text has no [MASK] or is longer than the model's positions.
         """
+        if is_empty(texts):
+            return []
         return [
             [
                 [{"piece": found.piece, "score": found.probability} for found in mask]

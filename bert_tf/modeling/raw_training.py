@@ -24,14 +24,19 @@ from bert_tf.data.columns import read_column
 from bert_tf.data.row_batches import epoch_batches, evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets, longest_first
 from bert_tf.modeling.losses import WeightedSum
+from bert_tf.modeling.raw_batches import first_batch, inputs_in, is_stream, packed, parts_of
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.optimization.schedules import WarmupFactor
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
 OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), OptimizerConfig().warmup_proportion
+BALANCED = "balanced"  # A class_weight: each class counts the same.
+# Callbacks of Keras that set the learning rate.
+RATE_CALLBACKS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 KerasBatch = tuple[dict[str, Any], Any, Any]
 
 
@@ -54,10 +59,12 @@ class RawTraining(WithPreprocessor, abc.ABC):
     distribute_strategy: Any
     trainable_variables: Any
     jit_compile: Any
+    run_eagerly: Any
     losses: Any
     is_compiled_by_default = False
     _has_own_loss = False
     _compute_rows: Any = None
+    _traced_for: Any = None
 
     # What a subclass says ----------------------------------------------------------------------
 
@@ -109,6 +116,9 @@ class RawTraining(WithPreprocessor, abc.ABC):
         Args:
           num_train_steps: steps of the whole `fit`.
           learning_rate: peak; None: 5e-5.
+
+        Callbacks such as `ReduceLROnPlateau` read and set the peak. A model that was compiled so
+        before is not traced again.
         """
         rate = OPTIMIZER.learning_rate if learning_rate is None else learning_rate
         config = dataclasses.replace(
@@ -117,12 +127,27 @@ class RawTraining(WithPreprocessor, abc.ABC):
             num_train_steps=num_train_steps,
             num_warmup_steps=int(WARMUP_PROPORTION * num_train_steps),
         )
+        steps = (config.num_train_steps, config.num_warmup_steps)
+        if self.is_compiled_by_default and self._traced_for == self._what_is_traced():
+            self.optimizer.restart(rate)
+            self.optimizer.rate_factor.set_steps(*steps)
+            return
         with self.distribute_strategy.scope():
-            optimizer = build_optimizer(config)
+            # The rate is a number that callbacks can set; warm-up and decay are a factor of it.
+            optimizer = build_optimizer(config, rate)
+            optimizer.rate_factor = WarmupFactor()
+            optimizer.rate_factor.set_steps(*steps)
             self.compile(optimizer, weighted_metrics=self.default_metrics)
             optimizer.build(self.trainable_variables)
         optimizer.jit_compile = not self.jit_compile  # What TensorFlow runs, XLA updates in a pass.
         self.is_compiled_by_default = True
+        self._traced_for = self._what_is_traced()
+
+    def _what_is_traced(self) -> tuple[Any, ...]:
+        """Returns what the graph of a training step depends on, besides shapes."""
+        paths = tuple(variable.path for variable in self.trainable_variables)
+        encoder = self.bert
+        return paths, self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute
 
     def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
         """The task's, if none was given to `compile`."""
@@ -190,9 +215,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
                 check_is_alone(y=y, sample_weight=sample_weight, validation_split=split)
                 data = counted(self.with_inputs(x), steps_per_epoch)
             else:
-                data = x
+                data, class_weight = self._stream_of(x, class_weight)
+                y = self._ids_of(y)
                 options |= {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-                options |= {"validation_split": validation_split, "shuffle": shuffle}
+                options |= {"validation_split": validation_split}
+                options["shuffle"] = shuffle and not hasattr(x, "__next__")  # Keras would warn.
             options |= {"steps_per_epoch": steps_per_epoch, "class_weight": class_weight}
         if validation_data is not None:
             size = validation_batch_size or batch_size or BATCH_SIZE
@@ -208,6 +235,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
                 f"learning_rate={learning_rate} is for a model that has not been compiled; set the "
                 f"rate of the optimizer instead."
             )
+        check_rate_is_settable(self.optimizer, callbacks)
         return super().fit(data, **options)  # type: ignore[misc]
 
     def evaluate(
@@ -225,6 +253,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
         if not self.is_raw(x):
             if isinstance(x, tf.data.Dataset) and "_use_cached_eval_dataset" not in options:
                 x = self.with_inputs(x)
+            x, _ = self._stream_of(x, is_evaluated=True)
+            y = self._ids_of(y)
             options |= {"y": y, "batch_size": batch_size, "sample_weight": sample_weight}
             return super().evaluate(x, verbose=verbose, **options)  # type: ignore[misc]
         data = self.evaluation_data((x, y, sample_weight), batch_size or BATCH_SIZE)
@@ -242,6 +272,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
         Rows of similar length are computed together.
         """
+        if is_stream(x):
+            batch, x = first_batch(x)
+            if holds_texts(parts_of(batch)[0]):
+                texts = self.joined(list(inputs_in(x, steps)))
+                return self.predict(texts, batch_size, verbose, callbacks=callbacks)
         if not self.is_raw(x):
             data = self.with_inputs(x) if isinstance(x, tf.data.Dataset) else x
             options = {"steps": steps, "callbacks": callbacks}
@@ -254,6 +289,35 @@ class RawTraining(WithPreprocessor, abc.ABC):
         examples = self.read_examples(x)
         outputs = self.predict_rows(examples.rows, batch_size or BATCH_SIZE, verbose, callbacks)
         return stack(self.join_rows(examples, outputs))
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Keras' own, also on raw input."""
+        if self.is_raw(x):
+            weights = self.weigh_classes(y, class_weight, sample_weight)
+            x, y, sample_weight = self.pack_batch(x, y, weights)
+            class_weight = None
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)  # type: ignore[misc]
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+    ) -> Any:
+        """Keras' own, also on raw input."""
+        if self.is_raw(x):
+            x, y, sample_weight = self.pack_batch(x, y, sample_weight, is_evaluated=True)
+        return super().test_on_batch(x, y, sample_weight, return_dict)  # type: ignore[misc]
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Keras' own, also on raw input: the scores of `predict`."""
+        if self.is_raw(x):
+            return self.predict(x, len(x[0]) if isinstance(x, tuple) else len(x), verbose=0)
+        return super().predict_on_batch(x)  # type: ignore[misc]
 
     def save(self, *arguments: Any, **options: Any) -> None:
         """Keras' own. Leaves out an optimizer that `fit` made by itself: it has no later use."""
@@ -292,12 +356,99 @@ class RawTraining(WithPreprocessor, abc.ABC):
                     "expected the encoder's inputs, or raw texts."
                 )
             return False
-        if x is None or isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+        if x is None or isinstance(x, tf.data.Dataset) or is_stream(x):
             return False
         if not self.preprocessor:
             return holds_texts(x) and bool(self.needed_preprocessor)
-        is_generator = hasattr(x, "__next__") or hasattr(x, "element_spec")
-        return not is_generator
+        return not hasattr(x, "element_spec")
+
+    def inputs_of(self, x: Any) -> dict[str, Any]:
+        """Returns the inputs for raw input; of a text in several windows, each is a row."""
+        columns = x if isinstance(x, tuple) else (x,)
+        if all(is_symbolic(column) for column in columns):  # Inside a graph, or Keras' functional.
+            return self.needed_preprocessor(*columns)
+        rows = self.read_examples(x).rows
+        batch = rows.batch(np.arange(len(rows)), len(rows), int(rows.lengths.max()))
+        return {name: batch[name] for name in INPUTS}
+
+    def pack_batch(
+        self,
+        x: Any,
+        y: Any,
+        weights: Any = None,
+        is_evaluated: bool = False,
+        length: int = 0,
+    ) -> KerasBatch:
+        """Returns a batch of raw input as Keras trains on it.
+
+        Args:
+          x, y, weights: as for `read_examples`.
+          is_evaluated: whether it is evaluated, so that each text has the same weight.
+          length: length of the rows; 0: one of a few lengths.
+
+        Raises:
+          ValueError: if there are no labels, or as `read_examples`.
+        """
+        if y is None:
+            raise ValueError("A batch has no labels; expected (texts, labels).")
+        examples = self.read_examples(x, y, weights)
+        if is_evaluated:
+            rows = self.judged_rows(examples)
+        else:
+            self.prepare_head(examples)
+            rows = examples.rows
+        longest = int(rows.lengths.max())
+        lengths = length_buckets(self.max_seq_length, bool(self.jit_compile))
+        length = length or next(bucket for bucket in lengths if bucket >= longest)
+        batch = self.keras_batch(rows.batch(np.arange(len(rows)), len(rows), length))
+        return tf.nest.map_structure(np.asarray, batch)
+
+    def joined(self, batches: list[Any]) -> Any:
+        """Returns the raw input of several batches as that of one."""
+        if isinstance(batches[0], tuple) and not self.is_one_column:
+            columns = zip(*batches, strict=True)
+            return tuple([row for part in column for row in part] for column in columns)
+        return [row for batch in batches for row in batch]
+
+    def _ids_of(self, y: Any) -> Any:
+        """Returns labels beside ids as the model's own loss takes them."""
+        takes_ids = self._has_own_loss or not self.compiled  # type: ignore[attr-defined]
+        return self.label_ids(y) if takes_ids and y is not None else y
+
+    def label_ids(self, y: Any) -> Any:
+        """Returns labels that stand beside ids, in the form of the loss."""
+        return y
+
+    def _stream_of(
+        self, data: Any, class_weight: Any = None, is_evaluated: bool = False
+    ) -> tuple[Any, Any]:
+        """Returns batches of texts as batches of ids, all else as it is; and Keras' class_weight.
+
+        Raises:
+          ValueError: if classes are to be balanced, for which all labels must be known.
+        """
+        if not is_stream(data):
+            return data, class_weight
+        batch, data = first_batch(data)
+        if class_weight == BALANCED:
+            raise ValueError(
+                f"class_weight={BALANCED!r} needs all labels at once; give a dict of weights, or "
+                "lists of texts and labels."
+            )
+        if not holds_texts(parts_of(batch)[0]):
+            return data, class_weight
+
+        def pack(item: Any) -> KerasBatch:
+            x, y, weights = parts_of(item)
+            weights = self.weigh_classes(y, class_weight, weights)
+            return self.pack_batch(x, y, weights, is_evaluated, self.needed_length)
+
+        return packed(data, pack), None
+
+    @property
+    def needed_length(self) -> int:
+        """Length of the preprocessor's rows; raises ValueError without a preprocessor."""
+        return self.needed_preprocessor.max_seq_length
 
     def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset of ids as it is.
@@ -339,9 +490,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
         """Returns validation data as Keras takes it: raw input as a dataset, all else as it is."""
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
+        if is_stream(data):
+            return self._stream_of(data, is_evaluated=True)[0]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if not self.is_raw(x):
-            return data
+            return keras.utils.pack_x_y_sample_weight(x, self._ids_of(y), weights)
         if y is None:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
         rows = self.judged_rows(self.read_examples(x, y, weights))
@@ -393,7 +546,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
             shape = [None] * (3 if rows.num_choices else 2)
             specs = {name: tf.TensorSpec(shape, tf.int32) for name in INPUTS}
             call = tf.autograph.experimental.do_not_convert(
-                lambda batch: self(batch, training=False)  # type: ignore[operator]
+                lambda batch: self(batch, training=False)
             )
             self._compute_rows = tf.function(call, input_signature=[specs])
         return self._compute_rows
@@ -419,6 +572,20 @@ def check_is_alone(**others: Any) -> None:
             )
 
 
+def check_rate_is_settable(optimizer: Any, callbacks: Any) -> None:
+    """Raises ValueError if a callback would set the rate of an optimizer that has a schedule."""
+    listed = getattr(callbacks, "callbacks", callbacks) or ()
+    if isinstance(listed, keras.callbacks.Callback):
+        listed = (listed,)
+    setting = [type(one).__name__ for one in listed if isinstance(one, RATE_CALLBACKS)]
+    # A schedule is serialized as a dict, a number as itself.
+    if setting and isinstance(optimizer.get_config().get("learning_rate"), dict):
+        raise ValueError(
+            f"fit: {setting[0]} sets the learning rate, but the optimizer has a schedule; compile "
+            "the model with a number, compile(bert_tf.AdamW(2e-5)), or do not compile it."
+        )
+
+
 def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
     """Returns label ids, int32 [...], which are checked when they are computed.
 
@@ -440,6 +607,24 @@ def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
     message = [*found, "expected 0 to", count - 1]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_known), message)]):
         return tf.identity(labels)
+
+
+def one_hot_ids(labels: Any) -> tf.Tensor:
+    """Returns the indices of one-hot labels [B, C], int32 [B]; checked when they are computed."""
+    is_one = tf.cast(labels, tf.float32)
+    is_right = tf.reduce_all((is_one == 0) | (is_one == 1)) & tf.reduce_all(
+        tf.reduce_sum(is_one, -1) == 1
+    )
+    message = "Labels of shape [B, C] are one-hot: expected one 1 in each row. Several labels per "
+    message += "text need label_kind='several'."
+    with tf.control_dependencies([tf.debugging.Assert(is_right, [message, labels])]):
+        return tf.argmax(is_one, axis=-1, output_type=tf.int32)
+
+
+def is_symbolic(column: Any) -> bool:
+    """Returns whether a column of texts is a tensor of a graph, without values."""
+    is_tensor = tf.is_tensor(column) and not hasattr(column, "numpy")
+    return is_tensor or isinstance(column, keras.KerasTensor)
 
 
 def holds_texts(x: Any) -> bool:

@@ -10,14 +10,19 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.data.columns import check_count, is_missing, read_column, read_numbers, read_texts
-from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.data.columns import (
+    check_count,
+    is_empty,
+    is_missing,
+    read_column,
+    read_numbers,
+    read_texts,
+)
+from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
 from bert_tf.modeling.raw_training import BATCH_SIZE, INPUTS, KerasBatch, stack
-from bert_tf.modeling.with_preprocessor import folder_of
-from bert_tf.run_record import recorded
 from bert_tf.tasks.squad_answers import Answer, best_answers
 from bert_tf.tasks.squad_features import SquadAnswer, SquadExamples, SquadQuestion, make_examples
 
@@ -119,6 +124,8 @@ class BertSpanLabeler(FineTuned):
             raise ValueError(f"answer has no options {sorted(unknown)}; it has {list(CHOOSING)}.")
         if may_be_none is not None:
             options["version_2_with_negative"] = may_be_none
+        if is_empty((questions, contexts)):
+            return []
         config = dataclasses.replace(self.reading, **options)
         examples = self.read_examples((questions, contexts))
         rows = self.predict_rows(examples.rows, batch_size)
@@ -137,12 +144,7 @@ class BertSpanLabeler(FineTuned):
     @property
     def reading(self) -> SquadConfig:
         """How contexts are split into windows, and answers chosen."""
-        if self._reading:
-            return self._reading
-        longest = self.max_seq_length
-        return SquadConfig(
-            doc_stride=max(1, min(128, longest // 3)), max_query_length=min(64, longest // 4)
-        )
+        return self._reading or reading_of_rows(self.max_seq_length)
 
     def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> SquadExamples:
         tokenizer = self.tokenizer
@@ -222,8 +224,7 @@ class BertSpanLabeler(FineTuned):
         """Returns the `reading` of a checkpoint's run."""
         kinds = typing.get_type_hints(SquadConfig)
         names = [name for name in SquadConfig.names() if name not in cls.others_reading]
-        folder = folder_of(checkpoint)
-        values = {name: recorded(folder, name) for name in names}
+        values = {name: checkpoint.settings.get(name, "") for name in names}
         given: dict[str, Any] = {
             name: value == "true" if kinds[name] is bool else kinds[name](value)
             for name, value in values.items()

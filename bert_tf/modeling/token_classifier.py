@@ -9,7 +9,14 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import ModelConfig
-from bert_tf.data.columns import check_count, read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.data.columns import (
+    check_count,
+    is_empty,
+    read_column,
+    read_label_ids,
+    read_numbers,
+    read_texts,
+)
 from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.modeling.fine_tuned import Labelled
@@ -85,6 +92,8 @@ class BertTokenClassifier(Labelled):
         Raises:
           ValueError: if a value is not a text or a list of words.
         """
+        if is_empty(texts):
+            return []
         column = read_column(texts, "texts")
         is_text = isinstance(column[0], str)
         if is_text:
@@ -125,7 +134,7 @@ class BertTokenClassifier(Labelled):
         Raises:
           ValueError: if a value is not a text.
         """
-        texts = read_texts(texts)
+        texts = [] if is_empty(texts) else read_texts(texts)
         tagged = zip(texts, self.tag(texts, batch_size), strict=True)
         return [join_words(self.known_labels, text, words) for text, words in tagged]
 

@@ -8,10 +8,8 @@ from typing import Any, Self
 import keras
 from absl import logging
 
-from bert_tf.checkpoints.hub import local_path
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.modeling.pretrained import FromPretrained
-from bert_tf.run_record import recorded
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 if typing.TYPE_CHECKING:
@@ -167,7 +165,7 @@ def make_preprocessor(
         )
         return None
     positions = checkpoint.config.longest_row
-    length = max_seq_length or int(recorded(folder_of(checkpoint), "max_seq_length") or 0)
+    length = max_seq_length or int(checkpoint.settings.get("max_seq_length", 0))
     made = BertPreprocessor(
         checkpoint.vocab,
         checkpoint.config.do_lower_case,
@@ -175,12 +173,6 @@ def make_preprocessor(
     )
     check_fits(made, checkpoint.config)
     return made
-
-
-def folder_of(checkpoint: "Checkpoint") -> str:
-    """Returns the folder that a checkpoint was read from, which may be a run's."""
-    source = local_path(checkpoint.source, with_weights=False)
-    return str(source if source.is_dir() else source.parent)
 
 
 def check_fits(preprocessor: Any, config: Any) -> None:

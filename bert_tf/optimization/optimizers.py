@@ -123,6 +123,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
       ValueError: for an argument of Keras' optimizers that this one does not have.
 
     Attributes:
+      rate_factor: a schedule whose value multiplies `learning_rate`, which is then a number that
+        callbacks can read and set; None: 1. It is not saved.
       jit_compile: on one device, compile the update of each variable with XLA: one pass over the
         weights. For a step that is not compiled as a whole.
 
@@ -161,6 +163,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
         self.clip_where, self.ema_decay = clip_where, ema_decay
         self.jit_compile = False
+        self.rate_factor: Callable[[Any], Any] | None = None
         self._updates: dict[Any, Any] = {}
 
     def build(self, variables: Iterable[keras.Variable]) -> None:
@@ -242,10 +245,20 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             dense,
             [variable.value for variable in variables],
             scale,
-            tf.convert_to_tensor(self.learning_rate),
+            self._current_rate(),
         )
         self.iterations.assign_add(1)
         return norm
+
+    def _current_rate(self) -> tf.Tensor:
+        rate = tf.convert_to_tensor(self.learning_rate)
+        return rate if self.rate_factor is None else rate * self.rate_factor(self.iterations)
+
+    def restart(self, learning_rate: float) -> None:
+        """Forgets all steps: the state is that of a new optimizer with this rate."""
+        self.learning_rate = learning_rate
+        for variable in (self.iterations, *self._moments, *self._squares, *self._averages):
+            variable.assign(keras.ops.zeros_like(variable))
 
     def _update_all(
         self, strategy: Any, gradients: Any, variables: Any, scale: Any, learning_rate: Any
@@ -447,9 +460,14 @@ _CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB, 
 
 
 def build_optimizer(config: OptimizerConfig, schedule: Any = None) -> AdamWeightDecay:
-    """Makes the optimizer from a configuration, and its schedule unless one is given."""
+    """Makes the optimizer from a configuration.
+
+    Args:
+      config: the configuration.
+      schedule: a schedule or a constant rate; None: the one of the configuration.
+    """
     return _CLASSES[config.optimizer](
-        schedule or build_schedule(config),
+        build_schedule(config) if schedule is None else schedule,
         config.adam_beta_1,
         config.adam_beta_2,
         config.adam_epsilon,

@@ -183,6 +183,32 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
         return {**super().get_config(), "num_cooldown_steps": self.num_cooldown_steps}
 
 
+class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
+    """The share of the peak in `LinearWarmupLinearDecay`, for a run whose length may change.
+
+    The lengths are variables, so a training step that was traced for one run serves the next.
+    """
+
+    def __init__(self) -> None:
+        self._steps = tf.Variable([1.0, 0.0], trainable=False, name="steps")
+
+    def set_steps(self, num_train_steps: int, num_warmup_steps: int) -> None:
+        """Sets the steps of the run and of its warm-up."""
+        self._steps.assign([float(num_train_steps), float(num_warmup_steps)])
+
+    def __call__(self, step: Any) -> Any:
+        step = ops.cast(step, "float32")
+        num_train_steps = self._steps[0]
+        num_warmup_steps = self._steps[1]
+        rising = step / ops.maximum(num_warmup_steps, 1.0)
+        falling = 1.0 - ops.minimum(step, num_train_steps) / num_train_steps
+        return ops.where(step < num_warmup_steps, rising, falling)
+
+    def get_config(self) -> dict[str, Any]:
+        num_train_steps, num_warmup_steps = map(int, self._steps.numpy())
+        return {"num_train_steps": num_train_steps, "num_warmup_steps": num_warmup_steps}
+
+
 class ByShare(keras.optimizers.schedules.LearningRateSchedule):
     """Another schedule as a function of the share of the run that is done, not of steps.
 

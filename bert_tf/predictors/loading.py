@@ -104,21 +104,13 @@ def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> Te
 def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     """Makes the served model of a checkpoint or of a .keras file."""
     from bert_tf.served.model import PAIR, SINGLE
+    from bert_tf.served.models import load as load_served
 
     kind, length = given["kind"], given["max_seq_length"]
     options: dict[str, Any] = {}
     if given["pair"] is not None:
         options["texts"] = PAIR if given["pair"] else SINGLE
-    if path.suffix == ".keras":
-        from bert_tf.predictors.keras_files import serve_keras_file
-
-        if not path.is_file():
-            raise ValueError(f"{path} does not exist; expected a file that model.save wrote.")
-        served: Any = serve_keras_file(path, kind, max_seq_length=length, **options)
-    else:
-        from bert_tf.served.models import load as load_checkpoint
-
-        served = load_checkpoint(str(path), kind, length, **options)
+    served: Any = load_served(str(path), kind, length, **options)
     if options and served.kind not in OF_PAIRS:
         raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {served.kind}.")
     if served.kind == "fill_mask":

@@ -5,13 +5,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_tf.metrics.classification import softmax
+from bert_tf.metrics.classification import check_threshold, labels_above, softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.predictors.columns import as_list, text_column, text_columns, word_lists
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
 Row = dict[str, Any]
+# Methods of Keras' models that are looked for here, and the class that has them.
+OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
+CLASSES = {
+    "classifier": "BertClassifier",
+    "multi_label": "BertClassifier",
+    "regression": "BertClassifier",
+    "next_sentence": "BertPretrainer",
+    "tagger": "BertTokenClassifier",
+    "question_answering": "BertSpanLabeler",
+    "fill_mask": "BertPretrainer",
+    "embeddings": "BertEmbedder",
+}
 # What a method needs a model to be, and the output that is a number.
 NUMBERS = {"regression": "value", "next_sentence": "is_next"}
 METHODS = {
@@ -90,30 +102,38 @@ class Predictor:
             f"<Predictor {self.kind}: {METHODS[self.kind]}, of {' and '.join(self.inputs)}{labels}>"
         )
 
-    def classify(self, texts: Any) -> list[dict[str, Any]]:
+    def __getattr__(self, name: str) -> Any:
+        if name in OF_TRAINING:
+            raise AttributeError(
+                f"A predictor cannot {name}: it only answers. Train "
+                f"bert_tf.{CLASSES[self.kind]}.from_pretrained(...) of the same path; fit and "
+                "evaluate take texts."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def classify(self, texts: Any, threshold: float | None = None) -> list[dict[str, Any]]:
         """Classifies texts.
 
         Args:
           texts: B texts.
+          threshold: of a model of several labels, the probability above which a text has a label;
+            None: 0.5.
 
         Returns:
           For each text the likeliest class, {"label": "good", "score": 0.98}; for a
           model of several labels {"labels": ["news", "sport"], "scores": [0.9, 0.7]}, all above
-          0.5, the likeliest first.
+          the threshold, the likeliest first.
 
         Raises:
-          ValueError: if the model is not a classifier, or one of the texts is not a string.
+          ValueError: if the model is not a classifier, one of the texts is not a string, or there
+            is a threshold for a model of one label per text.
         """
         self._check("classify", "classifier", "multi_label")
+        least = check_threshold(threshold, self.kind == "multi_label")
+        if self.kind == "multi_label":
+            return [labels_above(row, least) for row in self.probabilities(texts)]
         rows = self._rows(text_columns(texts, self.inputs))
-        if self.kind == "classifier":
-            return [{"label": _text(r["label"]), "score": float(r["score"])} for r in rows]
-        found = []
-        for row in rows:
-            names = [_text(name) for name in row["labels"] if name]
-            by_label = dict(zip(self.labels, row["probabilities"].tolist(), strict=True))
-            found.append({"labels": names, "scores": [by_label[name] for name in names]})
-        return found
+        return [{"label": _text(r["label"]), "score": float(r["score"])} for r in rows]
 
     def probabilities(self, texts: Any) -> list[dict[str, float]]:
         """Returns for each text the probability of every class, by label; raises as `classify`."""
@@ -333,6 +353,8 @@ class Predictor:
             )
 
     def _rows(self, columns: Sequence[Sequence[str]]) -> list[Row]:
+        if not columns[0]:
+            return []
         sizes = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
         return by_length(
             *(sizes, self.batch_size),

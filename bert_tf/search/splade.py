@@ -9,12 +9,11 @@ import numpy as np
 
 from bert_tf.checkpoints.embedding import MOST_PIECES
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.data.columns import read_texts
 from bert_tf.modeling.splade import BertSplade
 from bert_tf.modeling.text_model import TextModel
-from bert_tf.modeling.with_preprocessor import folder_of
-from bert_tf.run_record import recorded
 from bert_tf.search.index import best
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
@@ -93,9 +92,9 @@ class SparseEncoder(TextModel):
             raise ValueError(f"{path} has no vocabulary; SPLADE needs one to encode texts.")
         model = BertSplade.from_checkpoint(checkpoint)
         tokenizer = make_tokenizer(checkpoint.vocab, checkpoint.config.do_lower_case)
-        folder = folder_of(checkpoint)
-        stated = splade_length(pathlib.Path(folder), checkpoint.config.longest_row)
-        sizes.setdefault("max_seq_length", stated or int(recorded(folder, "max_seq_length") or 0))
+        stated = splade_length(record_of(checkpoint.source), checkpoint.config.longest_row)
+        trained = int(checkpoint.settings.get("max_seq_length", 0))
+        sizes.setdefault("max_seq_length", stated or trained)
         return cls(model, tokenizer, **sizes)
 
     def encode(self, texts: Sequence[str]) -> SparseVectors:

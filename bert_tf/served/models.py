@@ -25,7 +25,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.checkpoints.hub import local_path
+from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.models import (
@@ -35,7 +35,6 @@ from bert_tf.modeling.models import (
     BertSpanLabeler,
     BertTokenClassifier,
 )
-from bert_tf.run_record import recorded
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
@@ -52,7 +51,7 @@ from bert_tf.served.texts import (
     ServedNumber,
 )
 from bert_tf.served.words import ServedTagger
-from bert_tf.tasks.glue import glue_task
+from bert_tf.tasks.glue import reads_pairs
 
 CLASSES: dict[str, type[Served]] = {
     served.kind: served
@@ -117,11 +116,10 @@ def load(
     """
     if kind == "search":
         return load_search(model_dir, max_seq_length, unpad, **options)
-    path = local_path(model_dir)
-    folder = str(path if path.is_dir() else path.parent)
+    folder = str(record_of(model_dir))
     check_is_finished(folder)
     is_masked_lm = HEADS.get(kind) == "masked_lm"
-    checkpoint = read_checkpoint(path, tower="generator" if is_masked_lm else "")
+    checkpoint = read_checkpoint(local_path(model_dir), tower="generator" if is_masked_lm else "")
     if is_masked_lm:
         refuse_discriminator(checkpoint)
     checkpoint.check()
@@ -306,7 +304,7 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
       ValueError: if the model has fewer positions.
     """
     positions = checkpoint.config.longest_row
-    length = max_seq_length or int(recorded(folder, "max_seq_length") or 0)
+    length = max_seq_length or int(checkpoint.settings.get("max_seq_length", 0))
     if kind == "embeddings":
         length = length or embedding_of(checkpoint).max_seq_length
     if kind == "reranker":
@@ -324,14 +322,14 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns what the run says of requests, as options of the class that serves the kind."""
     options: dict[str, Any] = {}
+    settings = checkpoint.settings
     if kind in ("classifier", "multi_label", "tagger"):
         options["labels"] = checkpoint.labels or tuple(map(str, range(checkpoint.num_labels)))
     if kind in ("classifier", "multi_label", "regression"):
-        task = recorded(folder, "task_name")
-        second = glue_task(task).text_b if task else recorded(folder, "text_b_column")
-        options["texts"] = PAIR if second or checkpoint.is_multiple_choice else SINGLE
-        options["keep_tail"] = recorded(folder, "long_texts") == "tail"
-        if recorded(folder, "long_texts") == "windows":
+        is_pair = reads_pairs(settings) or checkpoint.is_multiple_choice
+        options["texts"] = PAIR if is_pair else SINGLE
+        options["keep_tail"] = settings.get("long_texts") == "tail"
+        if settings.get("long_texts") == "windows":
             logging.warning("%s", WINDOWS_LOST)
     if kind == "reranker":
         options["activation"] = stated_activation(pathlib.Path(folder)) or "sigmoid"
@@ -339,9 +337,9 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
         options["texts"] = PAIR
     if kind == "question_answering":
         for name in SQUAD_NUMBERS:
-            if value := recorded(folder, name):
+            if value := settings.get(name):
                 options[name] = int(value)
-        options["version_2"] = recorded(folder, "version_2_with_negative") == "true"
-        threshold = recorded(folder, "null_score_diff_threshold")
+        options["version_2"] = settings.get("version_2_with_negative") == "true"
+        threshold = settings.get("null_score_diff_threshold")
         options["null_score_diff_threshold"] = float(threshold or 0.0)
     return options

@@ -21,7 +21,7 @@ label that is not the task's.
 
 import logging
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,6 +96,17 @@ _TFDS_CLASSES = {
     "qqp": ("not_duplicate", "duplicate"),
     "wnli": ("not_entailment", "entailment"),
 }
+
+
+def reads_pairs(settings: Mapping[str, str]) -> bool:
+    """Returns whether a classifier was trained on pairs of texts.
+
+    Args:
+      settings: those of `run_record.INPUT_FIELDS` that were recorded.
+    """
+    if task := settings.get("task_name"):
+        return bool(glue_task(task).text_b)
+    return bool(settings.get("text_b_column")) or settings.get("pair") == "true"
 
 
 def glue_task(name: str) -> GlueTask:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bert_tf.config import ModelConfig
+from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 from bert_tf.text.byte_level import BYTE_OF_CHARACTER
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, read_vocab
 from bert_tf.text.vocab import MASK, Vocab
@@ -33,6 +34,19 @@ def content_of(vocab: AnyVocab) -> str:
     if isinstance(vocab, Vocab):
         return "\n".join(vocab.tokens)
     return json.dumps(dataclasses.asdict(vocab), sort_keys=True)
+
+
+def to_config(vocab: AnyVocab) -> Any:
+    """Returns a vocabulary as JSON has it: of WordPiece a list of pieces, else a dict of fields."""
+    return list(vocab.tokens) if isinstance(vocab, Vocab) else dataclasses.asdict(vocab)
+
+
+def vocab_from_config(config: Any) -> AnyVocab:
+    """Makes a vocabulary of what `to_config` gave."""
+    if isinstance(config, list):
+        return Vocab(tuple(config))
+    added = tuple(AddedToken(**token) for token in config["added_tokens"])
+    return BpeVocab(**{**config, "added_tokens": added})
 
 
 def find_vocabulary(folder: str | os.PathLike) -> pathlib.Path | None:

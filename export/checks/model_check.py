@@ -118,7 +118,9 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
     """
     source = model_dir or stored.card.get("source", "")
     options = stored.card.get("options", {})
-    if not model_dir and (not source or is_gone(source)):
+    if not source:
+        return "source      a model in Python, so not compared; --model_dir=... names a saved one"
+    if not model_dir and is_gone(source):
         return f"source      {source} is not here, so not compared; --model_dir=... says where"
     for name in ("index", "rerank"):
         if is_gone(options.get(name, "")):

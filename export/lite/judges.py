@@ -5,12 +5,12 @@ run's run.flags. A LiteRT model answers with probabilities; their logarithms ser
 """
 
 import glob
-import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.checkpoints.hub import record_of
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
 from bert_tf.run_record import recorded
@@ -106,8 +106,7 @@ def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "
     Raises:
       ValueError: if the examples cannot be read, or have no labels.
     """
-    path = pathlib.Path(model_dir).expanduser()
-    folder = str(path if path.is_dir() else path.parent)
+    folder = str(record_of(model_dir))
     tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
     own = file or recorded(folder, "eval_file" if split == "dev" else "train_file")
     if not file:

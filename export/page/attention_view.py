@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.attention import Sight
-from bert_tf.modeling.blocks import Block, PreNormBlock
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.layout import Padded
 from bert_tf.served.model import Served
 from bert_tf.text.kinds import piece_texts
 
@@ -37,12 +34,8 @@ def view_attention(served: Served, texts: Sequence[str]) -> AttentionView:
     batch = served.pack(*(tf.constant([text]) for text in texts))
     ids = batch["input_word_ids"][0].numpy().tolist()
     encoder = find_encoder(served.model)
-    states = encoder(batch, training=False)["encoder_outputs"][:-1]  # What each layer receives.
-    layout, config = Padded(batch["input_mask"]), encoder.config
-    layers = [
-        show_first(probabilities(block, inputs[0], Sight(layout, config, config.is_local(index))))
-        for index, (block, inputs) in enumerate(zip(encoder.encoder_layers, states, strict=True))
-    ]
+    attentions = encoder(batch, training=False, output_attentions=True)["attentions"]
+    layers = [show_first(probabilities[0].numpy()) for probabilities in attentions]
     names = piece_texts(served.vocab)
     pieces = [names[i] for i in ids[:MAX_PIECES]]
     return AttentionView(pieces, len(ids), np.stack(layers))
@@ -51,18 +44,6 @@ def view_attention(served: Served, texts: Sequence[str]) -> AttentionView:
 def find_encoder(model: Any) -> BertEncoder:
     """Returns the encoder of a model, which may be the model itself."""
     return model if isinstance(model, BertEncoder) else model.bert
-
-
-def probabilities(block: Block, inputs: tf.Tensor, sight: Sight) -> np.ndarray:
-    """Returns what the heads of a layer look at in a row [T, D] without padding: [N, T, T]."""
-    is_before = isinstance(block, PreNormBlock) and block.has_attention_norm
-    inputs = block.attention_norm(inputs) if is_before else inputs
-    layer = block.self_attention
-    heads = (1, len(inputs), layer.num_heads, -1)
-    query, key = (tf.reshape(part(inputs), heads) for part in (layer.query, layer.key))
-    query, key = sight.positions.rotate(query, key, sight.places)
-    scores = tf.einsum("BTNH,BSNH->BNTS", query, key) * query.shape[-1] ** -0.5
-    return tf.nn.softmax(scores + sight.whole_bias())[0].numpy()
 
 
 def show_first(looks: np.ndarray) -> np.ndarray:

@@ -153,7 +153,7 @@ def test_labels_are_names_or_places(values, labels, expected):
         ([0.0, math.nan], ("bad", "good"), r"y\[1\] is nan"),
         ([0.5], ("bad", "good"), "label_kind='number'"),
         ([["good"]], ("bad", "good"), "label_kind='several'"),
-        (np.eye(2), ("bad", "good"), "label_kind='several'"),
+        (np.ones([2, 2]), ("bad", "good"), "label_kind='several'"),
         ("good", ("bad", "good"), "y is the string"),
     ],
 )

@@ -11,6 +11,7 @@ from bert_tf.optimization.schedules import (
     LinearWarmupLinearDecay,
     LinearWarmupPolynomialDecay,
     LinearWarmupTrapezoid,
+    WarmupFactor,
     build_schedule,
 )
 from tests.reference import optimizers as reference
@@ -24,6 +25,15 @@ def test_warm_up_then_decay_from_step_zero(step, rate):
     schedule = LinearWarmupLinearDecay(1.0, num_train_steps=100, num_warmup_steps=10)
     assert abs(float(schedule(step)) - rate) < 1e-6
     assert abs(float(schedule(step)) - reference.linear_schedule(1.0, step, 100, 10)) < 1e-6
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (4, 0), (1, 0), (37, 3)])
+def test_the_factor_is_the_schedule_to_the_bit(steps, warmup):
+    schedule, factor = LinearWarmupLinearDecay(5e-5, steps, warmup), WarmupFactor()
+    factor.set_steps(9, 5)  # Another run before.
+    factor.set_steps(steps, warmup)
+    for step in range(steps + 3):
+        assert float(np.float32(5e-5) * factor(step).numpy()) == float(schedule(step))
 
 
 def test_without_warm_up():

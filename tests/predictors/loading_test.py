@@ -242,12 +242,12 @@ def test_a_keras_file_cannot_do_what_its_head_cannot(tmp_path):
     made = make_checkpoint("classifier", seed=5, **{**SHAPE, "num_hidden_layers": 1})
     write_checkpoint(made, tmp_path / "m", "bert_tf")
     BertClassifier.from_pretrained(tmp_path / "m").save(tmp_path / "classes.keras")
-    with pytest.raises(ValueError, match="as regression; it can as classifier, multi_label.$"):
+    with pytest.raises(ValueError, match="regression"):
         bert_tf.load(tmp_path / "classes.keras", "regression")
     folder = make_model(tmp_path, "fill_mask")
     model = bert_tf.BertPretrainer.from_pretrained(folder, use_next_sentence=False)
     model.save(tmp_path / "masks.keras")
-    with pytest.raises(ValueError, match="as next_sentence; it can as fill_mask.$"):
+    with pytest.raises(ValueError, match="next_sentence"):
         bert_tf.load(tmp_path / "masks.keras", "next_sentence")
 
 

@@ -57,6 +57,51 @@ def test_of_several_labels_those_above_a_half_are_named():
     assert predictor.classify(["x"]) == [{"labels": ["c", "a"], "scores": [0.875, 0.6]}]
 
 
+def test_a_threshold_chooses_the_labels():
+    row = {"labels": np.array([b"c"]), "probabilities": np.array([0.6, 0.25, 0.875])}
+    predictor = Predictor(MadeUpModel("multi_label", lambda text: row, labels=["a", "b", "c"]))
+    assert predictor.classify(["x"], threshold=0.2)[0]["labels"] == ["c", "a", "b"]
+    assert predictor.classify(["x"], threshold=0.7) == [{"labels": ["c"], "scores": [0.875]}]
+    assert predictor.classify(["x"], threshold=1) == [{"labels": [], "scores": []}]
+    with pytest.raises(ValueError, match="threshold is -1"):
+        predictor.classify(["x"], threshold=-1)
+    one = Predictor(MadeUpModel("classifier", good_or_bad, labels=["bad", "good"]))
+    with pytest.raises(ValueError, match="threshold=0.3"):
+        one.classify(["x"], threshold=0.3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model_class"),
+    [
+        ("classifier", "BertClassifier"),
+        ("tagger", "BertTokenClassifier"),
+        ("question_answering", "BertSpanLabeler"),
+        ("embeddings", "BertEmbedder"),
+    ],
+)
+def test_who_wants_to_train_a_predictor_learns_the_class(kind, model_class):
+    predictor = Predictor(MadeUpModel(kind, length))
+    for name in ("fit", "compile", "save"):
+        with pytest.raises(AttributeError, match=rf"bert_tf\.{model_class}\."):
+            getattr(predictor, name)
+    assert not hasattr(predictor, "fit") and not hasattr(predictor, "other")
+
+
+def test_no_texts_have_no_answers():
+    def never(*texts):
+        raise AssertionError
+
+    calls = {
+        "multi_label": lambda one: [*one.classify([]), *one.probabilities([])],
+        "regression": lambda one: one.score([]),
+        "tagger": lambda one: [*one.tag([]), *one.find_entities([])],
+        "question_answering": lambda one: one.answer([], []),
+        "fill_mask": lambda one: one.fill_mask([]),
+    }
+    for kind, call in calls.items():
+        assert call(Predictor(MadeUpModel(kind, never))) == []
+
+
 def test_pairs_and_choices():
     predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
     assert predictor.score([("aaa", "b"), ("", "")]) == [-7.0, 0.0]

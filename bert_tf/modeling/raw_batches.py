@@ -1,0 +1,97 @@
+"""Generators and `PyDataset`s whose batches are texts, as Keras' loop takes them.
+
+Keras fixes the shapes by the first batches, so all are padded to one length. Layers that skip
+padding do not compute it.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+
+Pack = Callable[[Any], Any]
+
+
+class PackedBatches(keras.utils.PyDataset):
+    """Another `PyDataset`, whose batches are packed. Threads do the work, not processes.
+
+    Args:
+      data: the other one.
+      pack: makes what Keras trains on of a batch.
+    """
+
+    def __init__(self, data: keras.utils.PyDataset, pack: Pack) -> None:
+        super().__init__(workers=data.workers, max_queue_size=data.max_queue_size)
+        self._data, self._pack = data, pack
+
+    def __getitem__(self, index: int) -> Any:
+        return self._pack(self._data[index])
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._data.num_batches
+
+    def on_epoch_begin(self) -> None:
+        self._data.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._data.on_epoch_end()
+
+
+def is_stream(x: Any) -> bool:
+    """Returns whether input comes in batches, from Python."""
+    return isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__")
+
+
+def first_batch(data: Any) -> tuple[Any, Any]:
+    """Returns the first batch, and the data with all batches.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    if isinstance(data, keras.utils.PyDataset):
+        return data[0], data
+    try:
+        first = next(data)
+    except StopIteration:
+        raise ValueError("The generator is empty; expected batches of (texts, labels).") from None
+    # Keras knows generators by their type.
+    return first, (batch for batch in itertools.chain([first], data))
+
+
+def parts_of(batch: Any) -> tuple[Any, Any, Any]:
+    """Returns inputs, labels and weights of a batch; a list is a column of inputs alone."""
+    if isinstance(batch, tuple):
+        return keras.utils.unpack_x_y_sample_weight(batch)
+    return batch, None, None
+
+
+def packed(data: Any, pack: Pack) -> Any:
+    """Returns the data with packed batches."""
+    if isinstance(data, keras.utils.PyDataset):
+        return PackedBatches(data, pack)
+    return (pack(batch) for batch in data)
+
+
+def inputs_in(data: Any, steps: int | None) -> Iterator[Any]:
+    """Yields the inputs of each batch, without labels.
+
+    Args:
+      data: as Keras' `predict` takes it.
+      steps: batches; None: all.
+
+    Raises:
+      ValueError: if a `PyDataset` has no end.
+    """
+    batches: Iterable[Any] = data
+    if isinstance(data, keras.utils.PyDataset):
+        count = steps or data.num_batches
+        if count is None:
+            raise ValueError("The PyDataset is infinite: give steps.")
+        batches = (data[index] for index in range(count))
+    for batch in itertools.islice(batches, steps):
+        yield parts_of(batch)[0]

@@ -1,0 +1,102 @@
+"""Writes a model that is in memory: a folder to share, or SavedModels to serve.
+
+The methods `save_pretrained` and `export` of the models call this module, which does what
+`convert_checkpoint` and `export.saved_model` do with a run.
+"""
+
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
+from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.model_card import write_model_card
+from bert_tf.served.models import load
+
+WITH_CARD = ("huggingface", "sentence_transformers")
+# What a class can do without: no head of a task reads the pooler where a form has none.
+SPARE_HEADS = ("pooler",)
+
+
+def save_pretrained(model: Any, folder: str | os.PathLike, form: str = "") -> None:
+    """Writes a model into a new folder; see `FromPretrained.save_pretrained`.
+
+    Args:
+      model: a model of this package.
+      folder: it must not exist, or be empty.
+      form: of `WRITERS`; "": sentence-transformers' for an embedder, else Hugging Face's.
+
+    Raises:
+      ValueError: if the folder is not empty, or the form cannot hold the model.
+    """
+    if form not in ("", *WRITERS):
+        raise ValueError(f"form is {form!r}, expected one of {', '.join(WRITERS)}.")
+    checkpoint = model.to_checkpoint("both" if form == "google" else "")
+    form = form or ("sentence_transformers" if checkpoint.embedding else "huggingface")
+    name = type(model).__name__
+    other_roads = (
+        f'save_pretrained({os.fspath(folder)!r}, form="bert_tf") and save("mine.keras") can, and '
+        "all programs read both."
+    )
+    try:
+        lost = [head for head in left_out(checkpoint, form) if head not in SPARE_HEADS]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error} {other_roads}") from None
+    if lost:
+        raise ValueError(
+            f"{name}: {form} has no counterpart of its heads {', '.join(lost)}; {other_roads}"
+        )
+    place = local_path(folder)
+    complete = _write_card if form in WITH_CARD else None
+    activation = checkpoint.settings.get("activation")
+    if activation and form == "huggingface":
+        length = int(checkpoint.settings.get("max_seq_length", checkpoint.config.longest_row))
+        write_cross_encoder(CrossEncoder(checkpoint, activation, length), place, complete)
+    else:
+        write_checkpoint(checkpoint, place, form, complete)
+
+
+def _write_card(folder: pathlib.Path, written: Checkpoint) -> None:
+    write_model_card(folder, written, str(folder))
+
+
+def export(
+    model: Any, folder: str | os.PathLike, version: int = 0, kind: str = "", **options: Any
+) -> list[pathlib.Path]:
+    """Writes a model as `export.saved_model` does; see `FromPretrained.export`.
+
+    Args:
+      model: a model of this package, with a tokenizer.
+      folder: of the model; each export is a new version in it.
+      version: number of the version; 0: the next free one.
+      kind: of `served.models.CLASSES`; "": determined by the heads.
+      options: of `served.models.load`: max_seq_length, precision, top_k and others.
+
+    Returns:
+      The folders of the versions: of the model that takes texts, and of the one that takes ids.
+
+    Raises:
+      ValueError: if the model has no tokenizer or not the head of the kind, or the version exists.
+    """
+    from export.saving.version_folders import check_new, next_version
+    from export.saving.writing import save
+
+    checkpoint = model.to_checkpoint()
+    if checkpoint.vocab is None:
+        raise ValueError(
+            f"{type(model).__name__}.export: the model has no tokenizer, so it cannot be served on "
+            "texts. Set model.preprocessor = bert_tf.BertPreprocessor(...), or give Keras' own "
+            "arguments for a model of ids: export(folder, input_signature=...)."
+        )
+    place = pathlib.Path(folder).expanduser()
+    version = version or next_version(place)
+    check_new(place, version)
+    with tempfile.TemporaryDirectory() as name:
+        source = pathlib.Path(name, "model")
+        write_checkpoint(checkpoint, source, "bert_tf")
+        served = load(str(source), kind, **options)
+    kept = {name: value for name, value in options.items() if name != "texts"}
+    return save(served, place, version, "", kept)

@@ -1,10 +1,12 @@
 """Multiple choice: one score for each choice (BERT section 4.4, SWAG)."""
 
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import is_empty, read_column, read_label_ids, read_numbers, read_texts
 from bert_tf.metrics.classification import softmax
@@ -137,6 +139,10 @@ class BertMultipleChoice(FineTuned):
             own = read_numbers(weights, len(contexts), "sample_weight")
             made.rows.labels["example_weights"] = own
         return made
+
+    def to_checkpoint(self, tower: str = "") -> Checkpoint:
+        """Returns the model as a checkpoint whose classifier scores choices."""
+        return dataclasses.replace(super().to_checkpoint(tower), is_multiple_choice=True)
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         inputs = {name: batch[name] for name in INPUTS}

@@ -19,6 +19,7 @@ from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.data.rows import length_buckets
 from bert_tf.fine_tuning.beginning import begin, check_head
+from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
@@ -108,7 +109,10 @@ class Run:
         labels = start.labels
         if start.num_labels > 1 and not labels and not self.configs.training.do_train:
             labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.
+        following = settings_to_choose(self.configs, self.program.default_lengths)
+        self.configs = self.program.configs = before_reading(following, self.configs)
         examples = self.program.read(tokenizer, labels)
+        self.configs = self.program.configs = after_reading(following, self.configs, examples)
         check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         training = choose_precision(self.configs.training, strategy)

@@ -20,6 +20,7 @@ from bert_tf.data.columns import (
 )
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.metrics.classification import sigmoid, softmax
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
@@ -174,10 +175,17 @@ class BertClassifier(Labelled):
             own = read_numbers(weights, len(firsts), "sample_weight")
             made.rows.labels["example_weights"] = own[made.owners]
         if made.num_cut and y is not None:
-            logging.warning(
-                "%s of %s texts are longer than max_seq_length=%d pieces: only their %s is kept.",
-                *(f"{made.num_cut:,}", f"{len(firsts):,}", length, self.long_texts),
+            message = cut_texts_message(
+                made.num_cut,
+                len(firsts),
+                made.longest,
+                length,
+                self.bert.config.longest_row,
+                "max_seq_length={} to from_pretrained",
+                self.long_texts,
+                read_all='long_texts="windows"',
             )
+            logging.warning("%s", message)
         return made
 
     def _read_labels(self, y: Any, count: int) -> np.ndarray:

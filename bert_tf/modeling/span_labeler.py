@@ -12,6 +12,7 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import check_count, is_missing, read_column, read_numbers, read_texts
 from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
@@ -69,7 +70,7 @@ class BertSpanLabeler(FineTuned):
 
     head_name = "squad"
     has_pieces = True
-    default_length = 384
+    default_length = SPAN_LENGTH
     others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.
 
     def __init__(

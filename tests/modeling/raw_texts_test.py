@@ -14,6 +14,7 @@ import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning.program import DEFAULT_OPTIMIZER
+from bert_tf.fine_tuning_defaults import default_learning_rate
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.modeling.preprocessor import BertPreprocessor
 from bert_tf.modeling.raw_training import count_steps, split_off
@@ -98,7 +99,7 @@ def test_the_optimizer_is_that_of_the_programs(folder):
         assert config[name] == getattr(defaults, names.get(name, name))
     assert type(model.optimizer).__name__ == "AdamW"
     schedule = model.optimizer._learning_rate.get_config()
-    assert schedule["learning_rate"] == defaults.learning_rate
+    assert schedule["learning_rate"] == default_learning_rate(model.config.hidden_size)
     assert schedule["num_warmup_steps"] == 100 * OptimizerConfig().warmup_proportion
 
 

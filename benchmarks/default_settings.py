@@ -7,10 +7,16 @@ Each row is a set; the columns are the scores, in percent, of `fit` and of `run_
 a setting, and of `fit` with each rate and number of epochs given. Training rows are drawn with a
 fixed seed from the sets of `finetuning_tasks`, as many as TASKS says. Results are kept in
 --output_dir, so a second call measures only what is missing. `sst2:100` takes 100 rows to train on.
+
+`long` is a set of texts of 190 to 250 words, from Wikipedia or from novels, which their first 130
+words do not tell: these are from Wikipedia in all of them. `--settings=fit,fit-128` compares the
+default length with 128 tokens.
 """
 
 import csv
+import itertools
 import json
+import lzma
 import pathlib
 import subprocess
 import sys
@@ -31,7 +37,8 @@ SETS = flags.DEFINE_list("sets", ["sst2", "banking77", "clinc150", "mnli", "stsb
 SETTINGS = flags.DEFINE_list(
     "settings",
     ["fit", "run_classifier", "5e-5x3", "5e-5x10", "1e-4x3", "1e-4x10", "2e-4x3", "2e-4x10"],
-    "fit and run_classifier: the defaults of each; RATExEPOCHS: set by hand.",
+    "fit and run_classifier: the defaults of each; fit-LENGTH: of fit with this length; "
+    "RATExEPOCHS: set by hand.",
 )
 SEED = flags.DEFINE_integer("seed", 1, "Of the head, the order and dropout.")
 
@@ -49,6 +56,7 @@ TASKS = {
     "clinc150": Size(1510, 1000),
     "mnli": Size(500, 1000),
     "stsb": Size(800, 1000),
+    "long": Size(600, 400),
 }
 
 
@@ -72,7 +80,10 @@ def read_set(name: str) -> dict[str, list[Row]]:
       name: of the set; with `:N`, N rows to train on.
     """
     task, _, count = name.partition(":")
-    recipe, size = RECIPES[task], TASKS[task]
+    size = TASKS[task]
+    if task == "long":
+        return {"train": make_long("00", size.train), "eval": make_long("02", size.evaluation)}
+    recipe = RECIPES[task]
     path = f"{DATA.value}/{recipe.files}"
     train = recipe.read(path.replace("*", recipe.train))
     evaluation = recipe.read(path.replace("*", recipe.evaluation))
@@ -82,8 +93,31 @@ def read_set(name: str) -> dict[str, list[Row]]:
     }
 
 
+def paragraphs(corpus: str, words: range, count: int) -> list[list[str]]:
+    """Returns the words of the first paragraphs of some size in a corpus."""
+    with lzma.open(f"{DATA.value}/corpus/{corpus}.jsonl.xz", "rt", encoding="utf8") as file:
+        documents = (json.loads(line)["text"] for line in file)
+        every = (part.split() for text in documents for part in text.split("\n"))
+        return [*itertools.islice((part for part in every if len(part) in words), count)]
+
+
+def make_long(shard: str, count: int) -> list[Row]:
+    """Returns texts of equal beginnings, with the corpus that the rest is from."""
+    starts = paragraphs(f"wikipedia/wiki-{shard}", range(130, 1000), count)
+    rows = []
+    for label, corpus in (
+        ("wikipedia", f"wikipedia/wiki-{shard}"),
+        ("books", f"books/books-{shard}"),
+    ):
+        for part in paragraphs(corpus, range(60, 120), count // 2):
+            text = " ".join([*starts[len(rows)][:130], *part])
+            rows.append({"text": text, "pair": None, "label": label})
+    return rows
+
+
 def is_regression(name: str) -> bool:
-    return RECIPES[name.partition(":")[0]].score == "correlation"
+    task = name.partition(":")[0]
+    return task in RECIPES and RECIPES[task].score == "correlation"
 
 
 def as_split(rows: list[Row], is_number: bool) -> Split:
@@ -93,8 +127,14 @@ def as_split(rows: list[Row], is_number: bool) -> Split:
     return Split(texts, [float(row["label"]) if is_number else row["label"] for row in rows])
 
 
-def score_fit(name: str, **settings: Any) -> dict[str, float]:
-    """Trains with `fit`; returns the score in percent and the seconds."""
+def score_fit(name: str, length: int = 0, **settings: Any) -> dict[str, float]:
+    """Trains with `fit`; returns the score in percent and the seconds.
+
+    Args:
+      name: of the set.
+      length: most tokens of a text; 0: the default.
+      settings: arguments of `fit`.
+    """
     import keras
 
     import bert_tf
@@ -106,7 +146,11 @@ def score_fit(name: str, **settings: Any) -> dict[str, float]:
         head = {"labels": sorted({*train.labels, *evaluation.labels})}
     keras.utils.set_random_seed(SEED.value)
     model = bert_tf.BertClassifier.from_pretrained(
-        MINILM.value, new_head=True, may_miss=["bert/pooler/"], **head
+        MINILM.value,
+        new_head=True,
+        may_miss=["bert/pooler/"],
+        max_seq_length=length,
+        **head,
     )
     start = time.perf_counter()
     history = model.fit(train.texts, train.labels, verbose=0, **settings)
@@ -164,8 +208,8 @@ def measure(name: str, setting: str) -> float:
     if key not in results:
         if setting == "run_classifier":
             found = score_program(name)
-        elif setting == "fit":
-            found = score_fit(name)
+        elif setting.startswith("fit"):
+            found = score_fit(name, int(setting.partition("-")[2] or 0))
         else:
             rate, epochs = setting.split("x")
             found = score_fit(name, learning_rate=float(rate), epochs=int(epochs))

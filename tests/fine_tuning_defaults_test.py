@@ -241,10 +241,13 @@ def test_flags_win(folder):
 
 
 def test_a_run_that_goes_on_keeps_what_it_recorded(folder):
-    """Such as a run made before defaults followed the data."""
-    before = {"max_seq_length": 128, "learning_rate": 5e-5, "num_train_epochs": 3.0}
-    assert prepare(**values_of(folder, "old", **before)) == before
-    assert prepare(**values_of(folder, "old")) == before
+    """Such as a run made before defaults followed the data, whose values were the flags' own."""
+    old = {"max_seq_length": 128, "learning_rate": 5e-5, "num_train_epochs": 3.0}
+    assert prepare(**values_of(folder, "old", **old)) == old
+    assert prepare(**values_of(folder, "old")) == old
+    before = {"max_seq_length": 16, "learning_rate": 3e-3, "num_train_epochs": 2.0}
+    assert prepare(**values_of(folder, "other", **before)) == before
+    assert prepare(**values_of(folder, "other")) == before
     # The runs of several seeds keep what the first recorded.
     path = folder / "seeds/seed-1"
     prepare(**values_of(folder, "seeds/seed-1", random_seed=1, **before))

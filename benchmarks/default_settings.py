@@ -56,7 +56,7 @@ TASKS = {
     "clinc150": Size(1510, 1000),
     "mnli": Size(500, 1000),
     "stsb": Size(800, 1000),
-    "long": Size(600, 400),
+    "long": Size(600, 200),
 }
 
 
@@ -82,7 +82,10 @@ def read_set(name: str) -> dict[str, list[Row]]:
     task, _, count = name.partition(":")
     size = TASKS[task]
     if task == "long":
-        return {"train": make_long("00", size.train), "eval": make_long("02", size.evaluation)}
+        return {
+            "train": make_long("00", int(count or size.train)),
+            "eval": make_long("02", size.evaluation),
+        }
     recipe = RECIPES[task]
     path = f"{DATA.value}/{recipe.files}"
     train = recipe.read(path.replace("*", recipe.train))
@@ -104,14 +107,15 @@ def paragraphs(corpus: str, words: range, count: int) -> list[list[str]]:
 def make_long(shard: str, count: int) -> list[Row]:
     """Returns texts of equal beginnings, with the corpus that the rest is from."""
     starts = paragraphs(f"wikipedia/wiki-{shard}", range(130, 1000), count)
+    ends = {
+        "wikipedia": paragraphs(f"wikipedia/wiki-{shard}", range(60, 120), count // 2),
+        "books": paragraphs(f"books/books-{shard}", range(60, 120), count // 2),
+    }
     rows = []
-    for label, corpus in (
-        ("wikipedia", f"wikipedia/wiki-{shard}"),
-        ("books", f"books/books-{shard}"),
-    ):
-        for part in paragraphs(corpus, range(60, 120), count // 2):
-            text = " ".join([*starts[len(rows)][:130], *part])
-            rows.append({"text": text, "pair": None, "label": label})
+    for index, start in enumerate(starts):
+        label = ("wikipedia", "books")[index % 2]
+        words = [*start[:130], *ends[label][index // 2]]
+        rows.append({"text": " ".join(words), "pair": None, "label": label})
     return rows
 
 

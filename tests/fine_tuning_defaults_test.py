@@ -26,7 +26,7 @@ from tests.fine_tune import WORDS, fine_tune, log_of, texts, write_table
 from tests.tiny_model import write_tiny_model
 
 FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
-# 5e-5 * (768 / 32) ** 1.5 = 5e-5 * 117.6 is above the highest rate.
+# 5e-5 * (768 / 32) ** 2 = 5e-5 * 576 is above the highest rate.
 TINY_RATE = 1e-3
 
 
@@ -77,12 +77,12 @@ def prepare(*arguments, program="run_classifier", **values) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("width", "rate"),
     [
-        (32, 1e-3),  # 5.9e-3, above the highest
-        (128, 7.3e-4),  # 5e-5 * 6 ** 1.5 = 5e-5 * 14.697
-        (256, 2.6e-4),  # 5e-5 * 3 ** 1.5 = 5e-5 * 5.196
-        (384, 1.4e-4),  # 5e-5 * 2 ** 1.5 = 5e-5 * 2.828
+        (128, 1e-3),  # 5e-5 * 6 ** 2 = 1.8e-3, above the highest
+        (256, 4.5e-4),  # 5e-5 * 3 ** 2
+        (312, 3e-4),  # 5e-5 * 2.4615 ** 2 = 5e-5 * 6.059
+        (384, 2e-4),  # 5e-5 * 2 ** 2
         (768, 5e-5),
-        (1024, 3.2e-5),  # 5e-5 * 0.75 ** 1.5 = 5e-5 * 0.6495
+        (1024, 2.8e-5),  # 5e-5 * 0.75 ** 2 = 5e-5 * 0.5625
     ],
 )
 def test_rate_falls_with_the_width(width, rate):
@@ -148,6 +148,21 @@ def test_warning_of_cut_texts_names_what_helps(
     assert not any(part in message for part in unexpected)
 
 
+@pytest.mark.parametrize(
+    ("num_examples", "num_classes", "epochs"),
+    [
+        (1200, 0, 12),
+        (1200, 3, 13),  # 11.547 * (1 + log10(1.5) / 2) = 11.547 * 1.088
+        (3000, 150, 15),  # 7.303 * (1 + log10(75) / 2) = 7.303 * 1.9375
+        (10_000, 20, 6),  # 4 * 1.5
+        (40_000, 200, 4),  # 2 * 2
+        (400_000, 200, 3),
+    ],
+)
+def test_epochs_grow_with_the_classes(num_examples, num_classes, epochs):
+    assert default_epochs(num_examples, num_classes) == epochs
+
+
 # fit ------------------------------------------------------------------------------------------
 
 
@@ -169,13 +184,14 @@ def fit(model, count: int, monkeypatch, length: int = 5, **options):
 def test_fit_follows_model_and_data(folder, monkeypatch):
     model = start_model(folder)
     given = fit(model, 400, monkeypatch)
-    assert (given["epochs"], given["steps_per_epoch"]) == (20, 13)
+    # 20 for two classes, 20 * (1 + log10(1.5) / 2) = 21.8 for three.
+    assert (given["epochs"], given["steps_per_epoch"]) == (22, 13)
     schedule = model.optimizer._learning_rate
-    assert schedule.learning_rate == TINY_RATE and schedule.num_train_steps == 260
+    assert schedule.learning_rate == TINY_RATE and schedule.num_train_steps == 286
     # Another fit with more examples, longer ones.
     given = fit(model, 1200, monkeypatch, length=140)
-    assert (given["epochs"], given["steps_per_epoch"]) == (12, 75)  # Batches of 16.
-    assert model.optimizer._learning_rate.num_train_steps == 900
+    assert (given["epochs"], given["steps_per_epoch"]) == (13, 75)  # Batches of 16.
+    assert model.optimizer._learning_rate.num_train_steps == 975
 
 
 def test_arguments_of_fit_win(folder, monkeypatch):
@@ -197,7 +213,7 @@ def test_arrays_of_ids_have_the_same_epochs(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(keras.Model, "fit", called := mock.Mock())
         model.fit(inputs, np.zeros(384, int))
-    assert called.call_args.kwargs["epochs"] == 21  # 400 / 19.6 = 20.4
+    assert called.call_args.kwargs["epochs"] == 23  # 400 / 19.6 * 1.088 = 22.2
 
 
 def test_models_read_all_positions_up_to_512(folder, tmp_path):
@@ -283,8 +299,8 @@ def test_other_programs_follow_too(folder, program):
 
 
 CHOICE = '{"context": "film", "choices": ["good", "bad"], "label": 1}\n'
-SQUAD = """{"version": "1.1", "data": [{"title": "a", "paragraphs": [{"context": "the film was good",
-"qas": [{"id": "1", "question": "was", "answers": [{"text": "film", "answer_start": 4}]}]}]}]}"""
+SQUAD = """{"version": "1.1", "data": [{"title": "a", "paragraphs": [
+{"context": "the film was good", "qas": [{"id": "1", "question": "was", "answers": [{"text": "film", "answer_start": 4}]}]}]}]}"""
 
 
 def test_programs_warn_of_cut_texts_with_the_flag_that_helps(folder, caplog):

@@ -66,8 +66,17 @@ def before_reading(choice: Choice, configs: Configs) -> Configs:
     return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=most))
 
 
-def after_reading(choice: Choice, configs: Configs, examples: Examples) -> Configs:
-    """Returns the configuration with the settings chosen for these examples, which are logged."""
+def after_reading(
+    choice: Choice, configs: Configs, examples: Examples, num_classes: int
+) -> Configs:
+    """Returns the configuration with the settings chosen for these examples, which are logged.
+
+    Args:
+      choice: the settings to choose.
+      configs: of the run.
+      examples: as they were read.
+      num_classes: of texts; 0: there are none.
+    """
     data, optimizer, tuning = configs.data, configs.optimizer, configs.tuning
     chosen = []
     if "max_seq_length" in choice.names:
@@ -86,7 +95,7 @@ def after_reading(choice: Choice, configs: Configs, examples: Examples) -> Confi
         chosen.append(f"--learning_rate={rate:g} (hidden_size {width})")
     if configs.training.do_train and "num_train_epochs" in choice.names:
         num_rows = len(examples.train.rows)
-        epochs = default_epochs(num_rows)
+        epochs = default_epochs(num_rows, num_classes)
         tuning = dataclasses.replace(tuning, num_train_epochs=float(epochs))
         chosen.append(f"--num_train_epochs={epochs} ({num_rows:,} examples)")
     if chosen:

@@ -112,7 +112,11 @@ class Run:
         following = settings_to_choose(self.configs, self.program.default_lengths)
         self.configs = self.program.configs = before_reading(following, self.configs)
         examples = self.program.read(tokenizer, labels)
-        self.configs = self.program.configs = after_reading(following, self.configs, examples)
+        # The labels of a tagger are those of words, of which each text has many examples.
+        num_classes = len(examples.labels) if self.program.head == "classifier" else 0
+        self.configs = self.program.configs = after_reading(
+            following, self.configs, examples, num_classes
+        )
         check_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         training = choose_precision(self.configs.training, strategy)

@@ -297,6 +297,10 @@ class BertClassifier(Labelled):
         return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
 
     @property
+    def num_text_classes(self) -> int:  # type: ignore[override]
+        return self.num_labels
+
+    @property
     def default_metrics(self) -> Any:
         if self.label_kind == "number":
             return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]

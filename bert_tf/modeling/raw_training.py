@@ -217,7 +217,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
             size = batch_size or BATCH_SIZE
             steps = options["steps_per_epoch"] or count_steps(data, size, held_out)
             if epochs is None:
-                epochs = 1 if steps_per_epoch else default_epochs(num_rows or steps * size)
+                num_rows = num_rows or steps * size
+                epochs = 1 if steps_per_epoch else default_epochs(num_rows, self.num_text_classes)
             if learning_rate is None:
                 learning_rate = default_learning_rate(self.bert.config.hidden_size)
             logging.info(
@@ -424,6 +425,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
         kept = (place, slice(length)) if self.has_pieces else place
         return tf.nest.map_structure(operator.itemgetter(kept), outputs)
 
+    # Classes of whole texts; 0: there are none.
+    num_text_classes = 0
     # Whether the outputs have an axis of pieces.
     has_pieces = False
     # Whether a tuple is a column of examples; of other models it may be one of columns.

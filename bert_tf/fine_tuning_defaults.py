@@ -16,7 +16,7 @@ import math
 BASE_WIDTH = 768
 BASE_RATE = 5e-5  # of an encoder as wide as BERT-Base
 RATE_POWER = 2.0
-MOST_RATE = 1e-3
+MOST_RATE = 5e-4
 # Epochs for two classes are EPOCH_FACTOR / sqrt(number of examples), within these limits.
 EPOCH_FACTOR = 400
 LEAST_EPOCHS = 3

@@ -15,7 +15,7 @@ from tests.shared_data import ROOT
 LAYERS = """
 printable bounded_files files processes hosts flagfiles around_import extras fetching
 keras_classes startup_lines
-config fine_tuning_config
+config fine_tuning_config fine_tuning_defaults
 config_flags
 text metrics
 checkpoints run_record run_identity

@@ -12,6 +12,7 @@ from bert_tf.fine_tuning.labelled_texts import LabelledTexts
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.run_record import recorded
 from bert_tf.tasks.classification import (
@@ -43,6 +44,7 @@ class Classifier(Program):
 
     head = "classifier"
     needs_pooler = True
+    default_lengths = LEAST_LENGTH, MOST_LENGTH
     panels = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",
@@ -100,6 +102,18 @@ class Classifier(Program):
                 is_labelled=is_labelled,
             )
             log_lengths(made, length)
+            if made.num_cut:
+                message = cut_texts_message(
+                    made.num_cut,
+                    len(examples),
+                    made.longest,
+                    length,
+                    self.configs.model.longest_row,
+                    "--max_seq_length={}",
+                    given.long_texts,
+                    read_all="--long_texts=windows",
+                )
+                logging.warning("%s: %s", split, message)
             return made
 
         made = {split: make(split) for split in splits}

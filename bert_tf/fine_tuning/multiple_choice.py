@@ -11,6 +11,7 @@ from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
 from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.multiple_choice import ChoiceExamples, MultipleChoiceTask, make_examples
@@ -24,6 +25,7 @@ class MultipleChoice(Program):
 
     head = "classifier"
     needs_pooler = True
+    default_lengths = LEAST_LENGTH, MOST_LENGTH
     panels = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
@@ -33,10 +35,18 @@ class MultipleChoice(Program):
         def make(use: str, file: str) -> ChoiceExamples:
             examples = self.inputs[use]
             made = make_examples(examples, tokenizer, length)
-            logging.info(
-                "%s: %d examples of %d choices; %d texts cut to %d pieces.",
-                *(use, len(examples), len(examples[0].choices), made.num_cut, length),
-            )
+            num_choices = len(examples[0].choices)
+            logging.info("%s: %d examples of %d choices.", use, len(examples), num_choices)
+            if made.num_cut:
+                message = cut_texts_message(
+                    made.num_cut,
+                    len(examples) * num_choices,
+                    made.longest,
+                    length,
+                    self.configs.model.longest_row,
+                    "--max_seq_length={}",
+                )
+                logging.warning("%s: %s", use, message)
             return made
 
         return Examples.of_files(read_inputs(self.files, make))

@@ -29,6 +29,8 @@ if typing.TYPE_CHECKING:
 # epochs say how long a run is.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
 WITHOUT_EFFECT = ("max_eval_steps", "peak_flops", "train_minutes", "cooldown_proportion")
+# Settings that follow the model and the data where no flag gives them; see `fine_tuning.defaults`.
+FOLLOWING = ("max_seq_length", "learning_rate", "num_train_epochs")
 NAMES_DATA = ("data_dir", "eval_file", "predict_file")
 # With bias correction. Without it the first hundred steps are up to six times as long, as those of
 # google-research/bert: configs/google_fine_tuning.flags. Both are compared in docs/results.md.
@@ -83,6 +85,8 @@ class Program(abc.ABC):
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
       needs_pooler: whether the head's input is the pooler's output.
       panels: titles of the curves by metric.
+      default_lengths: least and most tokens of a sequence by default; None: this program's learning
+        rate, epochs and lengths do not follow the data, see `fine_tuning.defaults`.
       needs_head: whether weights without the head must be trained first.
       kept_heads: other heads of the initial weights that are of use.
       results_start: prefix of the keys in eval_results.txt.
@@ -91,6 +95,7 @@ class Program(abc.ABC):
     head: str
     needs_pooler: bool
     panels: dict[str, str]
+    default_lengths: tuple[int, int] | None = None
     needs_head = True
     kept_heads: tuple[str, ...] = ()
     results_start = "eval_"
@@ -208,9 +213,9 @@ def source_of(training: TrainingConfig, seed_folder: str = "") -> str:
 def read_configs(task_config: type[Config]) -> Configs:
     """Makes the configuration from the flags.
 
-    Unless a flag says otherwise, a run continues with the optimizer that it recorded; without
-    training, all settings of the task are those that the run of the weights recorded. Those of the
-    data are not if the command names data of its own.
+    Unless a flag says otherwise, a run continues with the optimizer and the settings of FOLLOWING
+    that it recorded; without training, all settings of the task are those that the run of the
+    weights recorded. Those of the data are not if the command names data of its own.
 
     Raises:
       ValueError: if there is nothing to do, or no run directory.
@@ -220,7 +225,8 @@ def read_configs(task_config: type[Config]) -> Configs:
     seed = config_flags.from_flags(DataConfig).random_seed
     several = f"seed-{seed}" if tuning.num_seeds > 1 else ""
     if training.do_train:
-        source, names = str(pathlib.Path(training.output_dir, several)), ["optimizer"]
+        source = str(first_record(pathlib.Path(training.output_dir, several)))
+        names = ["optimizer", *FOLLOWING]
     else:
         source = source_of(training, several)
         names = task_config.names()
@@ -240,6 +246,18 @@ def read_configs(task_config: type[Config]) -> Configs:
     if not (training.do_train or training.do_eval or configs.tuning.do_predict):
         raise ValueError("At least one of --do_train, --do_eval, --do_predict must be true.")
     return configs
+
+
+def first_record(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the run directory whose settings a run continues with.
+
+    Args:
+      folder: of the run. For one of several seeds it is the first of these that has a record.
+    """
+    candidates = [folder]
+    if folder.name.startswith("seed-"):
+        candidates += sorted(folder.parent.glob("seed-*"))
+    return next((path for path in candidates if (path / "run.flags").exists()), folder)
 
 
 def has_own_weights(training: TrainingConfig, folder: pathlib.Path) -> bool:

@@ -20,6 +20,7 @@ from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.data.rows import length_buckets
 from bert_tf.fine_tuning.beginning import begin, fit_head
+from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
@@ -110,8 +111,15 @@ class Run:
         labels = start.labels
         if start.num_labels > 1 and not labels and not self.configs.training.do_train:
             labels = tuple(map(str, range(start.num_labels)))  # Somebody's head without names.
+        following = settings_to_choose(self.configs, self.program.default_lengths)
+        self.configs = self.program.configs = before_reading(following, self.configs)
         examples = self.program.read(tokenizer, labels)
         tokenizer.typed.log()
+        # The labels of a tagger are those of words, of which each text has many examples.
+        num_classes = len(examples.labels) if self.program.head == "classifier" else 0
+        self.configs = self.program.configs = after_reading(
+            following, self.configs, examples, num_classes
+        )
         start = self.start = fit_head(start, examples.labels, self.configs.training)
         num_rows = len(examples.train.rows) if examples.train else 0
         training = choose_precision(self.configs.training, strategy)

@@ -12,6 +12,7 @@ from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
 from bert_tf.tasks.joint_squad import JointSquadTask
@@ -26,6 +27,7 @@ class Squad(Program):
 
     head = "squad"
     needs_pooler = False
+    default_lengths = SPAN_LENGTH, SPAN_LENGTH  # Questions and windows need their room.
     panels = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",

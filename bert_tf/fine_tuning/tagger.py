@@ -9,6 +9,7 @@ from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning.inputs import TaggedInputs, read_inputs
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.modeling.models import BertTokenClassifier
 from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
@@ -29,6 +30,7 @@ class Tagger(Program):
 
     head = "tagger"
     needs_pooler = False
+    default_lengths = LEAST_LENGTH, MOST_LENGTH
     panels = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",

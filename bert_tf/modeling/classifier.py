@@ -22,6 +22,7 @@ from bert_tf.data.columns import (
 from bert_tf.data.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.data.rows import Rows
 from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.metrics.classification import (
     check_threshold,
     labels_above,
@@ -194,10 +195,17 @@ class BertClassifier(Labelled):
             own = read_numbers(weights, len(firsts), "sample_weight")
             made.rows.labels["example_weights"] = own[made.owners]
         if made.num_cut and y is not None:
-            logging.warning(
-                "%s of %s texts are longer than max_seq_length=%d pieces: only their %s is kept.",
-                *(f"{made.num_cut:,}", f"{len(firsts):,}", length, self.long_texts),
+            message = cut_texts_message(
+                made.num_cut,
+                len(firsts),
+                made.longest,
+                length,
+                self.bert.config.longest_row,
+                "max_seq_length={} to from_pretrained",
+                self.long_texts,
+                read_all='long_texts="windows"',
             )
+            logging.warning("%s", message)
         return made
 
     def _read_labels(self, y: Any, count: int) -> np.ndarray:
@@ -309,6 +317,10 @@ class BertClassifier(Labelled):
         if not self._has_own_loss:
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
         return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
+
+    @property
+    def num_text_classes(self) -> int:  # type: ignore[override]
+        return self.num_labels
 
     @property
     def default_metrics(self) -> Any:

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.heads import HeadTransform, label_head
@@ -42,6 +43,7 @@ class FineTuned(RawTraining, keras.Model):
     """
 
     head_name = ""
+    default_length = MOST_LENGTH
 
     def __init__(
         self,

@@ -4,11 +4,13 @@ import dataclasses
 from typing import Any
 
 import keras
+from absl import logging
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.data.columns import is_empty, read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.metrics.classification import softmax
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, class_losses, weigh
@@ -135,6 +137,16 @@ class BertMultipleChoice(FineTuned):
             self.tokenizer,
             self.max_seq_length,
         )
+        if made.num_cut and y is not None:
+            message = cut_texts_message(
+                made.num_cut,
+                len(contexts) * len(choices[0]),
+                made.longest,
+                self.max_seq_length,
+                self.bert.config.longest_row,
+                "max_seq_length={} to from_pretrained",
+            )
+            logging.warning("%s", message)
         if weights is not None:
             own = read_numbers(weights, len(contexts), "sample_weight")
             made.rows.labels["example_weights"] = own

@@ -23,6 +23,12 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.data.columns import read_column
 from bert_tf.data.row_batches import epoch_batches, evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets, longest_first
+from bert_tf.fine_tuning_defaults import (
+    BATCH_SIZE,
+    default_batch_size,
+    default_epochs,
+    default_learning_rate,
+)
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.raw_batches import first_batch, inputs_in, is_stream, packed, parts_of
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
@@ -31,7 +37,6 @@ from bert_tf.optimization.schedules import WarmupFactor
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.typed_tokens import log_typed_tokens
 
-BATCH_SIZE = 32  # Keras' own default, and run_classifier's.
 # The defaults of the fine-tuning programs.
 OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), OptimizerConfig().warmup_proportion
 BALANCED = "balanced"  # A class_weight: each class counts the same.
@@ -115,12 +120,15 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
         Args:
           num_train_steps: steps of the whole `fit`.
-          learning_rate: peak; None: 5e-5.
+          learning_rate: peak; None: the one for the width of the encoder, see
+            `bert_tf.fine_tuning_defaults`.
 
         Callbacks such as `ReduceLROnPlateau` read and set the peak. A model that was compiled so
         before is not traced again.
         """
-        rate = OPTIMIZER.learning_rate if learning_rate is None else learning_rate
+        rate = learning_rate
+        if rate is None:
+            rate = default_learning_rate(self.bert.config.hidden_size)
         config = dataclasses.replace(
             OPTIMIZER,
             learning_rate=rate,
@@ -160,7 +168,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         x: Any = None,
         y: Any = None,
         batch_size: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         verbose: Any = "auto",
         callbacks: Any = None,
         validation_split: float = 0.0,
@@ -180,21 +188,25 @@ class RawTraining(WithPreprocessor, abc.ABC):
         Args:
           x, y: raw input and labels as for `read_examples` of the class, a `tf.data` dataset of
             them if it takes one, or anything that Keras takes.
-          learning_rate: peak rate if the model has not been compiled.
+          batch_size: examples per step; None: 32, or fewer for long texts if the model has not been
+            compiled, see `bert_tf.fine_tuning_defaults`.
+          epochs: passes over the examples; None: 1 for a compiled model or with steps_per_epoch, as
+            in Keras, else a number that falls as the number of examples grows.
+          learning_rate: peak rate if the model has not been compiled; None: see `compile_for`.
 
         Raises:
           ValueError: for errors in the input, before anything is traced.
         """
         options: dict[str, Any] = {
-            "epochs": epochs,
             "verbose": verbose,
             "callbacks": callbacks,
             "initial_epoch": initial_epoch,
             "validation_freq": validation_freq,
             "shuffle": False,  # Rows come in an order of their own.
         }
+        takes_defaults = not self.compiled or self.is_compiled_by_default  # type: ignore[attr-defined]
+        num_rows = 0  # not known
         if self.is_raw(x):
-            size = batch_size or BATCH_SIZE
             if validation_split and validation_data is None:
                 whole = list(x) if self.is_one_column and isinstance(x, tuple) else x
                 x, y, sample_weight, validation_data = split_off(
@@ -207,8 +219,12 @@ class RawTraining(WithPreprocessor, abc.ABC):
             log_typed_tokens(x, self.tokenizer.vocab)
             self.prepare_head(examples)
             seed = int(np.random.randint(2**31)) if shuffle else None
+            if batch_size is None and takes_defaults:
+                batch_size = default_batch_size(int(examples.rows.lengths.max(initial=0)))
+            size = batch_size or BATCH_SIZE
             data, steps = self.training_data(examples, size, seed, initial_epoch)
             options["steps_per_epoch"] = steps_per_epoch or steps
+            num_rows = len(examples.rows)
         else:
             if isinstance(x, tf.data.Dataset):
                 split = validation_split or None
@@ -225,10 +241,18 @@ class RawTraining(WithPreprocessor, abc.ABC):
             size = validation_batch_size or batch_size or BATCH_SIZE
             options["validation_data"] = self.evaluation_data(validation_data, size)
             options |= {"validation_steps": validation_steps, "validation_batch_size": size}
-        if not self.compiled or self.is_compiled_by_default:  # type: ignore[attr-defined]
+        if takes_defaults:
             held_out = options.get("validation_split", 0.0)
             size = batch_size or BATCH_SIZE
             steps = options["steps_per_epoch"] or count_steps(data, size, held_out)
+            if epochs is None:
+                num_rows = num_rows or steps * size
+                epochs = 1 if steps_per_epoch else default_epochs(num_rows, self.num_text_classes)
+            if learning_rate is None:
+                learning_rate = default_learning_rate(self.bert.config.hidden_size)
+            logging.info(
+                "fit: learning_rate=%g, epochs=%d, batch_size=%d.", learning_rate, epochs, size
+            )
             self.compile_for(max(1, (epochs - initial_epoch) * steps), learning_rate)
         elif learning_rate is not None:
             raise ValueError(
@@ -236,6 +260,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
                 f"rate of the optimizer instead."
             )
         check_rate_is_settable(self.optimizer, callbacks)
+        options["epochs"] = 1 if epochs is None else epochs
         return super().fit(data, **options)  # type: ignore[misc]
 
     def evaluate(
@@ -556,6 +581,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
         kept = (place, slice(length)) if self.has_pieces else place
         return tf.nest.map_structure(operator.itemgetter(kept), outputs)
 
+    # Classes of whole texts; 0: there are none.
+    num_text_classes = 0
     # Whether the outputs have an axis of pieces.
     has_pieces = False
     # Whether a tuple is a column of examples; of other models it may be one of columns.

@@ -19,6 +19,7 @@ from bert_tf.data.columns import (
     read_texts,
 )
 from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
+from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.fine_tuned import FineTuned
 from bert_tf.modeling.losses import WeightedSum, span_losses, weigh
@@ -74,7 +75,7 @@ class BertSpanLabeler(FineTuned):
 
     head_name = "squad"
     has_pieces = True
-    default_length = 384
+    default_length = SPAN_LENGTH
     reads_pooler = False
     others_reading: tuple[str, ...] = ("span_head", "beam_size")  # Of the joint head's runs.
 

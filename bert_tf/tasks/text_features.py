@@ -21,6 +21,7 @@ class TextExamples(NamedTuple):
     labels: np.ndarray  # int32 [E], float32 [E] or float32 [E, C]; see `label_array`
     num_cut: int  # examples that lost pieces
     is_labelled: bool = True
+    longest: int = 0  # pieces of the longest example before it was cut, special ones included
 
 
 def make_examples(
@@ -45,16 +46,18 @@ def make_examples(
       weights: float32 [C], weight of each class in the loss; None: 1.
       is_labelled: whether the labels mean something.
     """
-    texts, owners, num_cut, vocab = [], [], 0, tokenizer.vocab
+    texts, owners, num_cut, longest, vocab = [], [], 0, 0, tokenizer.vocab
     for index, example in enumerate(examples):
         first, second = tokenizer.encode(example.text_a), tokenizer.encode(example.text_b)
+        num_special = num_special_tokens(bool(second), vocab.num_separators)
+        size = len(first) + len(second) + num_special
+        longest = max(longest, size)
         if long_texts == "windows":
             packed = pack_windows(vocab, first, second, max_seq_length)
         else:
             is_tail = long_texts == "tail"
             packed = [pack(vocab, first, second, max_seq_length, is_tail)]
-            num_special = num_special_tokens(bool(second), vocab.num_separators)
-            num_cut += len(first) + len(second) + num_special > len(packed[0].ids)
+            num_cut += size > len(packed[0].ids)
         texts += packed
         owners += [index] * len(packed)
     row_labels = labels[owners]
@@ -62,4 +65,12 @@ def make_examples(
     if weights is not None:
         columns["example_weights"] = weights[row_labels].astype(np.float32)
     rows = Rows(texts, columns, pad_id=vocab.pad_id)
-    return TextExamples(examples, rows, np.array(owners), labels, num_cut, is_labelled)
+    return TextExamples(
+        examples,
+        rows,
+        np.array(owners),
+        labels,
+        num_cut,
+        is_labelled,
+        longest,
+    )

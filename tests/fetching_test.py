@@ -48,8 +48,13 @@ def test_a_signal_ends_a_download(number):
 
 
 def test_a_process_without_handlers_is_left_alone():
+    # A library that a test loaded may have set one.
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     before = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before)
-    with fetching.fetching():
-        inside = signal.set_wakeup_fd(before)
-        assert inside == before
+    try:
+        with fetching.fetching():
+            inside = signal.set_wakeup_fd(before)
+            assert inside == before
+    finally:
+        signal.signal(signal.SIGTERM, handler)

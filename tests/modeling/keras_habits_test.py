@@ -297,8 +297,8 @@ def test_balanced_classes_have_equal_sums(folder):
 
 
 def test_a_number_of_labels_alone_makes_a_new_head(folder, caplog):
-    caplog.set_level("INFO")
-    model = BertClassifier.from_pretrained(folder, num_labels=3)
+    with caplog.at_level("INFO", logger="absl"):
+        model = BertClassifier.from_pretrained(folder, num_labels=3)
     assert model.num_labels == 3 and model.labels is None
     assert "cls/classifier/output_weights" in caplog.text
 

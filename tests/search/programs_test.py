@@ -87,14 +87,15 @@ def test_tables_of_documents(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
     assert "1 rows with neither title nor text are left out, the first is" in caplog.text
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "[1]", '{"a": 1}', "true"])
+@pytest.mark.parametrize("value", ["Infinity", "[1]", '{"a": 1}', "true"])
 def test_an_id_that_is_no_name(tmp_path: pathlib.Path, value: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"_id": "x", "text": "a"}}\n{{"_id": {value}, "text": "b"}}\n')
     with pytest.raises(ValueError, match="a.jsonl line 2"):
         list(read_documents(str(path)))
-    path.write_text('{"_id": 7, "text": "a"}\n{"_id": null, "text": "b"}\n')
-    assert [one.id for one in read_documents(str(path))] == ["7", f"{path}:2"]
+    for missing in ("null", "NaN"):
+        path.write_text(f'{{"_id": 7, "text": "a"}}\n{{"_id": {missing}, "text": "b"}}\n')
+        assert [one.id for one in read_documents(str(path))] == ["7", f"{path}:2"]
 
 
 def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:

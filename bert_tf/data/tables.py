@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import COMPRESSED, open_decompressed, plain_ending
 from bert_tf.data.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.data.tfds_corpus import list_dataset_parts
 from bert_tf.extras import install_hint
@@ -41,10 +41,9 @@ from bert_tf.files import not_utf8
 from bert_tf.fine_tuning_config import TableConfig
 
 Row = dict[str, Any]
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
-_JSON = (".jsonl", ".json")
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+JSON = (".jsonl", ".json")
 EXCEL = (".xlsx", ".xlsm")
-_COMPRESSED = (".gz", ".xz", ".bz2")
 _OTHER_DELIMITERS = ";\t|,"  # looked for in a header without the usual one
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # Excel's own first line
 _OTHER_FORMATS = {
@@ -226,7 +225,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
     which it has them; else that of the ending, unless the first line then is a single cell, but
     several with another.
     """
-    usual = _DELIMITERS[table_ending(path)]
+    usual = DELIMITERS[table_ending(path)]
     first = next(_read_lines(path), "").strip("\r\n")
     if match := _SEPARATOR_LINE.fullmatch(first):
         return match[1], True
@@ -264,7 +263,7 @@ def read_cells(
         yield from _excel(path)
         return
     if delimiter is None:
-        delimiter = _DELIMITERS.get(table_ending(path))
+        delimiter = DELIMITERS.get(table_ending(path))
         if delimiter is None:
             raise ValueError(f"{path} is JSON; expected a table of cells, .csv or .tsv.")
     if is_quoted is None:
@@ -361,21 +360,18 @@ def _plain(value: Any, feature: Any, where: str) -> Any:
 
 def is_json(path: str) -> bool:
     """Returns whether a table's name says that it is JSON."""
-    return not path.startswith("tfds:") and table_ending(path) in _JSON
+    return not path.startswith("tfds:") and table_ending(path) in JSON
 
 
 def table_ending(path: str) -> str:
     """Returns the ending of a table's name, that of a compression apart."""
-    name = pathlib.Path(path)
-    if name.suffix.lower() in _COMPRESSED:
-        name = name.with_suffix("")
-    ending = name.suffix.lower()
-    known = (*_DELIMITERS, *_JSON, *EXCEL)
+    ending = plain_ending(path)
+    known = (*DELIMITERS, *JSON, *EXCEL)
     if ending not in known:
         advice = _OTHER_FORMATS.get(ending, "rename the file after what it holds")
         raise ValueError(
             f"{path}: a table's name ends in {' '.join(known)}, and then perhaps in "
-            f"{' '.join(_COMPRESSED)}; {advice}."
+            f"{' '.join(COMPRESSED)}; {advice}."
         )
     return ending
 

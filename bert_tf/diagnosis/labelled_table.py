@@ -9,7 +9,7 @@ import json
 import pathlib
 from typing import NamedTuple
 
-from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed
+from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
 from bert_tf.data.tables import read_rows
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.corpus import SHOWN, shorten
@@ -17,7 +17,6 @@ from bert_tf.diagnosis.findings import Diagnosis, percent
 
 HEAD_BYTES = 1 << 18
 HEAD_LINES = 5  # of a .txt, that must have the same number of tabs
-COMPRESSED = (".gz", ".xz", ".bz2")
 FEW_EXAMPLES = 5  # of a class
 MOST_CLASSES = 30  # that are listed
 
@@ -38,8 +37,7 @@ class Columns(NamedTuple):
 
 def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
     """Tells whether a file is a table of examples rather than text for pre-training."""
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    ending = name.suffix.lower()
+    ending = plain_ending(path)
     if not path.is_file() or ending not in (".csv", ".tsv", ".txt", ".json", ".jsonl"):
         return False
     if ending in (".csv", ".tsv"):

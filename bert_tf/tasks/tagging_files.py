@@ -29,7 +29,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.data.columns import is_integer_text
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import open_decompressed, plain_ending
 from bert_tf.data.labels import LabelNames, unify_spellings
 from bert_tf.data.tables import RowError, RowErrors
 from bert_tf.data.text_lines import read_whole_lines
@@ -48,7 +48,6 @@ PREDICTED = "Predicted"  # key of the tag that is written into MISC
 _FORM, _UPOS = CONLLU_COLUMNS.index("form"), CONLLU_COLUMNS.index("upos")
 _DOCSTART = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
-_CONLLU_NAME = re.compile(r"\.conllu(\.(gz|xz|bz2))?$", re.IGNORECASE)
 _OTHER_ID = re.compile("[0-9]+[-.][0-9]+")  # 2-3 or 8.1
 _ID = re.compile("[0-9]+([-.][0-9]+)?")
 _HEAD = re.compile("[0-9]+|_")
@@ -379,7 +378,7 @@ def _problem(columns: list[str], form: _Form, count: int) -> str:
 def _find_form(
     path: str, texts: Sequence[str], word_column: int, tag_column: int | str | None
 ) -> _Form:
-    is_conllu = bool(_CONLLU_NAME.search(path)) or _looks_like_conllu(texts)
+    is_conllu = plain_ending(path) == ".conllu" or _looks_like_conllu(texts)
     number, separator, columns = _first_word(path, texts, is_conllu)
     where = f"{path}, line {number}"
     if is_conllu:

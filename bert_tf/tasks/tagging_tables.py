@@ -26,8 +26,11 @@ from typing import Any, NamedTuple
 
 from bert_tf.data.cells import as_list
 from bert_tf.data.columns import is_missing
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import open_decompressed, plain_ending
 from bert_tf.data.tables import (
+    DELIMITERS,
+    EXCEL,
+    JSON,
     Row,
     RowError,
     RowErrors,
@@ -49,9 +52,6 @@ SENTENCE_COLUMNS = (
 )
 WORD_COLUMNS = ("word", "token", "words", "tokens")
 TAG_COLUMNS = ("tag", "ner_tag", "ner", "label", "tags", "ner_tags", "labels")
-_TABLE_NAME = re.compile(r"\.(csv|tsv|txt)(\.(gz|xz|bz2))?$", re.IGNORECASE)
-_EXCEL_NAME = re.compile(r"\.xls[xm]$", re.IGNORECASE)
-_JSON_NAME = re.compile(r"\.jsonl?(\.(gz|xz|bz2))?$", re.IGNORECASE)
 _START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset", "stop")
 _LABEL = ("label", "type", "tag", "entity", "entity_group")
@@ -80,15 +80,17 @@ class TableSentence(NamedTuple):
 
 def is_tagged_table(path: str) -> bool:
     """Returns whether a file of words and tags is JSON, or a table with a header."""
-    if _EXCEL_NAME.search(path) or is_json_text(path):
+    ending = plain_ending(path)
+    if ending in EXCEL or is_json_text(path):
         return True
-    return bool(_TABLE_NAME.search(path)) and _has_known_columns(path)
+    return ending in DELIMITERS and _has_known_columns(path)
 
 
 def is_json_text(path: str) -> bool:
     """Returns whether a file holds JSON, by its name or its first line."""
-    if _JSON_NAME.search(path) or _EXCEL_NAME.search(path):
-        return not _EXCEL_NAME.search(path)
+    ending = plain_ending(path)
+    if ending in (*JSON, *EXCEL):
+        return ending in JSON
     try:
         with open_decompressed(path) as file:
             head = file.read(1 << 10)

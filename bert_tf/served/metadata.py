@@ -8,6 +8,7 @@ from typing import Any
 from bert_tf.bounded_files import parse_json
 
 Metadata = dict[str, Any]
+CARD_NAME = "bert_tf.json"
 
 # Outputs of the functions of texts and their ranks, by kind; other kinds are not checked.
 TEXT_OUTPUTS = {

@@ -10,10 +10,16 @@ from typing import Any
 from bert_tf.bounded_files import read_bytes
 from bert_tf.data.checksums import file_crc
 from bert_tf.files import read_json, write_json
-from bert_tf.served.metadata import TEXT_OUTPUTS, Metadata, check_outputs, parse_metadata
+from bert_tf.served.metadata import (
+    CARD_NAME,
+    TEXT_OUTPUTS,
+    Metadata,
+    check_outputs,
+    parse_metadata,
+)
 
-CARD_NAME = "bert_tf.json"  # in assets.extra
-CHECKSUMS = "assets.extra/checksums.json"
+EXTRA = "assets.extra"
+CHECKSUMS = f"{EXTRA}/checksums.json"
 MODEL_NAME = "saved_model.pb"
 
 
@@ -36,9 +42,9 @@ def read_card(folder: pathlib.Path) -> Metadata:
     Raises:
       ValueError: if it has none, or one that no export wrote.
     """
-    path = folder / "assets.extra" / CARD_NAME
+    path = folder / EXTRA / CARD_NAME
     if not path.is_file():
-        raise ValueError(f"{folder} has no assets.extra/{CARD_NAME}; export it again.")
+        raise ValueError(f"{folder} has no {EXTRA}/{CARD_NAME}; export it again.")
     return parse_metadata(read_bytes(path), path)
 
 

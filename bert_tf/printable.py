@@ -47,6 +47,11 @@ def message(text: str) -> str:
     return _FOREIGN_BREAK.sub(r"\\n", escaped_lines(text.strip("\n")))
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message; the name of its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def json_line(value: Any) -> str:
     """Returns JSON on one line that a terminal shows as it is, and that parses to the same value.
 

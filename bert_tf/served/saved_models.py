@@ -10,6 +10,7 @@ from typing import Any
 from bert_tf.bounded_files import read_bytes
 from bert_tf.data.checksums import file_crc
 from bert_tf.files import read_json, write_json
+from bert_tf.printable import first_line
 from bert_tf.served.metadata import (
     CARD_NAME,
     TEXT_OUTPUTS,
@@ -107,8 +108,7 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
     except MemoryError:
         raise
     except Exception as error:  # TensorFlow has no class of errors for what a file may hold.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{folder} cannot be loaded: {reason}") from None
+        raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from None
     if inputs == set(IDS):
         raise ValueError(f"{folder} takes ids; give the text model beside it.")
     expected = {*metadata["inputs"], *metadata.get("numbers", {})}
@@ -134,5 +134,4 @@ def call_signature(signature: Callable[..., Any], inputs: dict[str, Any]) -> dic
     except tf.errors.ResourceExhaustedError:
         raise
     except (tf.errors.OpError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"The model cannot answer: {reason}") from None
+        raise ValueError(f"The model cannot answer: {first_line(error)}") from None

@@ -32,6 +32,7 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf.data.corpus_format import COMPRESSED, open_decompressed, plain_ending
 from bert_tf.data.text_lines import MAX_LINE_BYTES, numbered_lines
@@ -94,10 +95,16 @@ class RowError(ValueError):
 
 
 class RowErrors:
-    """Collects the errors of rows: each row is read in a `with` block of this object."""
+    """Collects the errors of rows: each row is read in a `with` block of this object.
+
+    Attributes:
+      errors: one for each wrong row.
+      num_skipped: unlabelled rows that the reader leaves out.
+    """
 
     def __init__(self) -> None:
         self.errors: list[RowError] = []
+        self.num_skipped = 0
 
     def __enter__(self) -> "RowErrors":
         return self
@@ -121,19 +128,26 @@ class RowErrors:
         """Raises one ValueError for all rows that are wrong.
 
         Args:
-          num_good: number of rows without an error.
+          num_good: number of rows without an error, except those that are left out.
         """
         if not self.errors:
             return
         if len(self.errors) == 1:
             raise self.errors[0]
         count = len(self.errors)
+        num_rows = count + num_good + self.num_skipped
         shown = "; ".join(error.problem for error in self.errors[:MAX_SHOWN_ERRORS])
         more = f"; and {count - MAX_SHOWN_ERRORS:,} more" if count > MAX_SHOWN_ERRORS else ""
         remedies = " ".join(dict.fromkeys(error.remedy for error in self.errors if error.remedy))
         raise ValueError(
-            f"{count:,} of {count + num_good:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
+            f"{count:,} of {num_rows:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
         )
+
+    def finish(self, source: str, num_good: int) -> None:
+        """Logs how many rows of a source are left out; raises as `raise_any` does."""
+        self.raise_any(num_good)
+        if self.num_skipped:
+            logging.info("%s: %d unlabelled rows are left out.", source, self.num_skipped)
 
 
 def read_rows(

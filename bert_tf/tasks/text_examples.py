@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from bert_tf.data.cells import looks_like_list, read_list
 from bert_tf.data.columns import is_missing
@@ -103,7 +102,6 @@ def read_text_examples(
     skips = is_needed and reading is not None and reading.skip_unlabelled
     examples: list[TextExample] = []
     errors = RowErrors()
-    num_skipped = 0
     for table in list_tables(path, "the path of the examples"):
         columns: list[str] | None = None
         has_label = False
@@ -122,16 +120,14 @@ def read_text_examples(
                         raise
                     label = None
                 if is_needed and skips and _is_unlabelled(label, label_kind):
-                    num_skipped += 1
+                    errors.num_skipped += 1
                     continue
                 if is_needed:
                     _check_label(label, label_kind, where)
                 examples.append(TextExample(text_a, text_b, label, str(len(examples)), where))
         if must_label and columns and row and not has_label:
             raise ValueError(_missing_column(row, label_column, "--label_column", table))
-    errors.raise_any(len(examples) + num_skipped)
-    if num_skipped:
-        logging.info("%s: %d rows without a label are left out.", path, num_skipped)
+    errors.finish(path, len(examples))
     if not examples:
         raise ValueError(f"{path} has no row; expected rows of texts after the header.")
     if is_needed and label_kind == "several" and not label_separator:

@@ -14,6 +14,7 @@ all releases read. The weights of pre-training heads are left out. Reference: se
 """
 
 import dataclasses
+import itertools
 import pathlib
 from typing import Any
 
@@ -108,21 +109,13 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             weights |= found
     sizes_path = sizes_file(transformer)
     sizes = read_json(sizes_path) if sizes_path.is_file() else {}
-    prompts = json_field(values, "prompts", dict, config_path, nullable=True) or {}
+    prompts, default_prompt = _read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
     similarity = "cosine" if similarity is None else similarity
     if similarity not in SIMILARITIES:
         raise ValueError(
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
             f"{list(SIMILARITIES)}."
-        )
-    named = {str(key): value for key, value in prompts.items() if value is not None}
-    if other := [key for key, value in named.items() if not isinstance(value, str)]:
-        raise ValueError(f"{config_path}: prompts has {named[other[0]]!r} for {other[0]}, no text.")
-    default = json_field(values, "default_prompt_name", str, config_path, nullable=True)
-    if default is not None and default not in named:
-        raise ValueError(
-            f"{config_path}: default_prompt_name is {default!r}, but prompts has {list(named)}."
         )
     embedding = EmbeddingConfig(
         pooling=pooling,
@@ -131,8 +124,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
         max_seq_length=_max_seq_length(
             transformer, sizes, sizes_path, checkpoint.config.longest_row
         ),
-        prompts=named,
-        default_prompt=default,
+        prompts=prompts,
+        default_prompt=default_prompt,
         include_prompt=include_prompt,
         similarity=similarity,
         lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path, nullable=True)
@@ -142,6 +135,21 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     return dataclasses.replace(
         checkpoint, embedding=embedding, weights={**checkpoint.weights, **weights}
     )
+
+
+def _read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, str], str | None]:
+    """Returns the prompts by name, and the name of the default one."""
+    given = json_field(values, "prompts", dict, path, nullable=True) or {}
+    prompts = {str(name): text for name, text in given.items() if text is not None}
+    for name, text in prompts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: prompts has {text!r} for {name}, expected a text.")
+    default = json_field(values, "default_prompt_name", str, path, nullable=True)
+    if default is not None and default not in prompts:
+        raise ValueError(
+            f"{path}: default_prompt_name is {default!r}, but prompts has {list(prompts)}."
+        )
+    return prompts, default
 
 
 def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str, ...]:
@@ -201,7 +209,7 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
     try:
         ordered = sorted(listed, key=lambda module: module["idx"])
         modules = [(module["type"], module["path"]) for module in ordered]
-        for name in (name for module in modules for name in module):
+        for name in itertools.chain.from_iterable(modules):
             if not isinstance(name, str):
                 raise TypeError(f"a type or path is {name!r}, not a string")
     except (ValueError, KeyError, TypeError) as error:

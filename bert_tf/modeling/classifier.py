@@ -237,7 +237,7 @@ class BertClassifier(Labelled):
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
         elif self.label_kind == "class":
-            if len(y.shape) == 2 and y.shape[-1] == self.num_labels > 1:
+            if self._is_one_hot(y.shape):
                 y = one_hot_ids(y)
             elif len(y.shape) > 1 and y.shape[-1] != 1:
                 raise ValueError(
@@ -346,10 +346,13 @@ class BertClassifier(Labelled):
     def label_ids(self, y: Any) -> Any:
         """Returns the indices of one-hot labels [N, C]; others as they are."""
         shape = np.shape(y)
-        is_one_hot = len(shape) == 2 and shape[1] == self.num_labels > 1
-        if self.label_kind != "class" or not is_one_hot:
+        if self.label_kind != "class" or not self._is_one_hot(shape):
             return y
         return read_label_ids(np.asarray(y), ("",) * self.num_labels, shape[0])
+
+    def _is_one_hot(self, shape: Sequence[int]) -> bool:
+        """Returns whether labels of a shape are one-hot rows [N, C]."""
+        return len(shape) == 2 and shape[-1] == self.num_labels > 1
 
     def prepare_head(self, examples: TextExamples) -> None:
         """Starts a head of numbers at their mean: from 0 short runs do not reach it.
@@ -377,8 +380,8 @@ class BertClassifier(Labelled):
         if len(columns) > 2 or any(column.shape.rank != 1 for column in columns):
             raise ValueError(
                 f"Received a dataset with elements {spec}; expected batches: texts and labels of "
-                f"shape [B], "
-                "pairs as ((first texts, second texts), labels). data.batch(32) makes them."
+                "shape [B], pairs as ((first texts, second texts), labels). data.batch(32) makes "
+                "them."
             )
         has_names = getattr(y_spec, "dtype", None) == tf.string
         if has_names and (self.label_kind != "class" or not self.labels):
@@ -386,10 +389,9 @@ class BertClassifier(Labelled):
                 "The labels of the dataset are names; expected numbers, or a model made with "
                 "labels=[...]."
             )
+        y_shape = getattr(y_spec, "shape", tf.TensorShape(None))
         is_one_hot = (
-            self.label_kind == "class"
-            and getattr(y_spec, "shape", tf.TensorShape(None)).rank == 2
-            and y_spec.shape[-1] == self.num_labels > 1
+            self.label_kind == "class" and y_shape.rank is not None and self._is_one_hot(y_shape)
         )
         # As in lists: where all names are numbers, a number is a name.
         numbers = numbers_of(self.labels or ("",)) if self.label_kind == "class" else None

@@ -16,17 +16,17 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
+from bert_tf.checkpoints.embedding import FILE_NAME as EMBEDDER
 from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.files import json_field, read_json, write_json
-from bert_tf.run_record import recorded
+from bert_tf.run_record import RUN_NAME, recorded
 from bert_tf.text.kinds import VOCABULARY_FILES
 
 RECORD = "run.json"
 LABELS = "labels.txt"
 CONFIGURATION = "bert_config.json"
 GENERATOR = "generator_config.json"
-FLAGS = "run.flags"
 # Fields of bert_config.json that only training uses: a run may be resumed with other values.
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # Flags in run.flags that decide what the scores of a classifier mean.
@@ -147,8 +147,8 @@ TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
     **dict.fromkeys((LABELS, *VOCABULARY_FILES), _of_bytes),
     CONFIGURATION: _of_configuration,
     GENERATOR: _of_configuration,
-    "embedder.json": _of_embedding,
-    FLAGS: _of_flags,
+    EMBEDDER: _of_embedding,
+    RUN_NAME: _of_flags,
 }
 
 
@@ -174,8 +174,8 @@ def check_files(
         return
     changed: list[str] = []
     strangers: dict[str, list[str]] = {}
-    if not (folder / FLAGS).exists():  # A model that was copied without its run.
-        without = (*without, FLAGS)
+    if not (folder / RUN_NAME).exists():  # A model that was copied without its run.
+        without = (*without, RUN_NAME)
     for name, digest in file_digests(folder, without).items():
         stated = {holder: one.sha256[name] for holder, one in holders.items() if name in one.sha256}
         others = [holder for holder, one in stated.items() if one != digest]

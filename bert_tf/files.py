@@ -64,10 +64,10 @@ def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> p
 
 @contextlib.contextmanager
 def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yields a hidden folder beside a new one, renamed to it when the block ends well.
+    """Yields a hidden folder, which is renamed to the new folder when the block ends well.
 
-    If the block raises, or the process is killed, the new folder does not appear. What a killed
-    process left is deleted by the next one that writes the same folder.
+    If the block raises, or the process is killed, the new folder does not appear. Remains
+    of a killed process are deleted by the next one that writes the same folder.
 
     Args:
       folder: its path; the hidden one has the same name, in another folder.

@@ -61,7 +61,7 @@ def read_tf_config() -> tuple[list[str], int]:
 
 
 def read_secret() -> bytes:
-    """Returns the secret that the workers of a run share; empty if there is none.
+    """Returns the secret that the workers of a run share; empty without one.
 
     Raises:
       ValueError: if it is too short.

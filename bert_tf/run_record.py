@@ -150,7 +150,7 @@ def input_settings(place: pathlib.Path) -> dict[str, str]:
 
 
 def write_inputs(folder: pathlib.Path, settings: dict[str, str]) -> None:
-    """Writes the settings of the inputs beside weights that are not a run's."""
+    """Writes the settings of the inputs into the folder of weights without a run."""
     if settings:
         lines = [f"--{name}={value}\n" for name, value in sorted(settings.items())]
         (folder / INPUTS_NAME).write_text("".join(lines), encoding="utf8")
@@ -194,7 +194,7 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
         file.write(flagfile(model, *map(_with_absolute_paths, others)))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    if not before:  # Written once: its digest stays the same, whatever release goes on.
+    if not before:  # Written once, so that its digest is the same for all releases.
         vocab.write(folder / vocab.file_name)
 
 

@@ -121,7 +121,7 @@ class ExportedModel:
             raise ValueError(
                 f"{self._folder} takes {' and '.join(self.names)}; received {len(texts)} of them."
             )
-        lists = self._card.get("lists", [])  # Of a reranker's documents, a line each.
+        lists = self._card.get("lists", [])  # A reranker's documents, one a line.
         inputs = {
             name: tf.constant([text.split("\n") if name in lists else text])
             for name, text in zip(self.names, texts, strict=True)

@@ -123,7 +123,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
 
 
 def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
-    """Reads a checkpoint whose files lie in a folder; see `read_checkpoint`."""
+    """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
     readers = {
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
@@ -174,7 +174,7 @@ def write_checkpoint(
     """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
 
     Args:
-      checkpoint: what is written.
+      checkpoint: the model to write.
       folder: the new folder.
       form: the format.
       complete: called with a folder of the same name, which becomes the new one when this returns,

@@ -92,7 +92,7 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
 
 
 def record_of(path: str | os.PathLike) -> pathlib.Path:
-    """Returns what has the record of a model: the folder of its weights, or its Keras file."""
+    """Returns the place of a model's record: the folder of its weights, or its Keras file."""
     place = local_path(path, with_weights=False)
     return place if place.is_dir() or is_keras_file(place) else place.parent
 

@@ -2,8 +2,8 @@
 
     mine.keras    a zip of config.json (classes, arguments, vocabulary) and model.weights.h5
 
-The model is ours, or one of Keras' functional models around it. Settings of the inputs are named as
-the flags of programs, so that they are asked for as those of a run are.
+The model is one of this package, or a functional model of Keras around it. Settings of the inputs
+have the names of the programs' flags, so that they are read like those of a run.
 """
 
 import functools

@@ -390,7 +390,7 @@ def _with_added(
         if tokens[index] != token or vocab.ids.get(token, index) != index:
             raise ValueError(
                 f"{source}: the added token {token!r} has the id {index}, but {tokens[index]!r} "
-                "has it, too; expected one id each."
+                "also has it; expected one id each."
             )
         if token not in SPECIAL_TOKENS:
             words.append(token)

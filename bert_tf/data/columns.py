@@ -314,7 +314,7 @@ def _label_place(value: Any, known: LabelNames, numbers: Mapping[float, int]) ->
         return None
     if numbers:
         return numbers.get(value)
-    is_place = value in range(len(known.names))  # 1.0, too: pandas' integers beside a missing one.
+    is_place = value in range(len(known.names))  # Also 1.0: pandas' integers next to a missing one.
     return int(value) if is_place else None
 
 

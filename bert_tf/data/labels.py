@@ -41,7 +41,7 @@ def spelling_key(kind: str) -> Callable[[str], str]:
 def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
     """Returns one name for each label, in the order of their first spelling.
 
-    A label with one spelling keeps it if all the others have one, too. Otherwise all of them get
+    If each label has one spelling only, all keep it. Otherwise all of them get
     the plainest spelling: 1 instead of 1.0, true instead of True.
     """
     spellings = tuple(dict.fromkeys(names))

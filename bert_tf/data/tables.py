@@ -84,8 +84,8 @@ class RowError(ValueError):
     """An error of one row; others may be read, and reported together with it.
 
     Args:
-      problem: says the file, the line and what is wrong.
-      remedy: says what to do; the same for all rows with this problem.
+      problem: names the file, the line and the fault.
+      remedy: the advice, which is the same for all rows with this problem.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -161,7 +161,7 @@ def read_rows(
 
     Args:
       table: a file, or tfds:NAME.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
       wanted: names of columns that the header should have, which tell its delimiter.
       errors: collects rows of a wrong width, which are left out; None: the first is raised.
     """
@@ -202,8 +202,8 @@ def read_table(
       path: a file; see above.
       columns: names of the columns of a file without a header; None: the first line names them.
         The first column may be nameless, as in what pandas writes.
-      delimiter: instead of what the ending, or else the header, says.
-      is_quoted: with a delimiter, whether texts may stand in quotes; None: unless it is a tab.
+      delimiter: in place of the one that the ending or the header shows.
+      is_quoted: with a delimiter, whether texts may be in quotes; None: unless it is a tab.
       wanted, errors: see `read_rows`.
 
     Yields:
@@ -249,7 +249,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
         rows = _csv(path, delimiter) if is_quoted else _tsv(path)
         try:
             headers[delimiter] = [cell.strip() for cell in next(rows, (1, []))[1]]
-        except ValueError:  # Quotes that are none with this delimiter.
+        except ValueError:  # A quote is not closed with this delimiter.
             headers[delimiter] = []
     chosen = usual
     if not (wanted and {*wanted} <= {*headers[usual]}):
@@ -261,7 +261,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
 
 
 def _is_quoted(path: str, delimiter: str) -> bool:
-    """Returns whether a text may stand in quotes: not in a .tsv, as GLUE's."""
+    """Returns whether a text may be in quotes: not in a .tsv, as GLUE's."""
     return not (delimiter == "\t" and table_ending(path) in (".tsv", ".txt"))
 
 
@@ -323,7 +323,7 @@ def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> Row
     """Returns the error of a row whose cells are not as many as the columns."""
     return RowError(
         f"{where} has {len(cells)} columns, expected {len(columns)}: {', '.join(columns)}",
-        "In a .csv a text that holds a comma stands in quotes; in a .tsv no text may hold a tab. "
+        "In a .csv a text with a comma must be in quotes; in a .tsv no text may have a tab. "
         "--delimiter names another sign between the cells.",
     )
 
@@ -442,7 +442,7 @@ def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
         ) from None
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # Of the zip file, the XML in it, or openpyxl itself.
+    except Exception as error:  # Faults of the zip file, of its XML, and of openpyxl itself.
         raise ValueError(f"{path} cannot be read as an Excel file: {error}.") from None
     width = 0
     with contextlib.closing(book):

@@ -26,7 +26,7 @@ class Columns(NamedTuple):
 
     Args:
       text: the first text.
-      text_b: the second text; "": there is none.
+      text_b: the second text; "" for single texts.
       label: the label.
     """
 

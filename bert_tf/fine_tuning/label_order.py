@@ -9,7 +9,7 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import HEADS, LABEL_HEADS, Checkpoint
 from bert_tf.data.labels import kind_of_spelling, spelling_key
 
-# Formats that record the names of labels; without names there, nobody knows their order.
+# Formats that record the names of labels; without names there, their order is unknown.
 NAMING_FORMS = ("huggingface", "keras_hub")
 
 

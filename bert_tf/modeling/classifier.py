@@ -74,9 +74,9 @@ class BertClassifier(Labelled):
         all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
         the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
         count every window.
-      pair: whether the model reads pairs of texts; `fit` sets it from what it is trained on.
-      activation: of a cross-encoder, what makes a score of its logit: `sigmoid` or `identity`;
-        "": the model is none.
+      pair: whether the model reads pairs of texts; `fit` sets it by its training data.
+      activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
+        `identity`; "" for other models.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 

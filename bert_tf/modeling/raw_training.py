@@ -144,7 +144,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         self._traced_for = self._what_is_traced()
 
     def _what_is_traced(self) -> tuple[Any, ...]:
-        """Returns what the graph of a training step depends on, besides shapes."""
+        """Returns the values, other than shapes, on which the graph of a training step depends."""
         paths = tuple(variable.path for variable in self.trainable_variables)
         encoder = self.bert
         return paths, self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute
@@ -411,12 +411,12 @@ class RawTraining(WithPreprocessor, abc.ABC):
         return [row for batch in batches for row in batch]
 
     def _ids_of(self, y: Any) -> Any:
-        """Returns labels beside ids as the model's own loss takes them."""
+        """Returns labels of inputs that are ids, as the model's own loss takes them."""
         takes_ids = self._has_own_loss or not self.compiled  # type: ignore[attr-defined]
         return self.label_ids(y) if takes_ids and y is not None else y
 
     def label_ids(self, y: Any) -> Any:
-        """Returns labels that stand beside ids, in the form of the loss."""
+        """Returns labels of inputs that are ids, in the form of the loss."""
         return y
 
     def _stream_of(

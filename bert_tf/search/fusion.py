@@ -48,7 +48,7 @@ def weighted_fusion(
     little as one that the run does not hold, however well it fits.
 
     Args:
-      runs: best with the same documents in each: what a run does not hold gets nothing from it.
+      runs: best with the same documents in each: a run adds nothing to documents that it lacks.
       weights: one a run; () for 1 each.
       minima: the lowest possible score of each run: 0 for BM25, -1 for cosines. None for scores
         without a limit, as dot products: the lowest one found for the query. () for 0 each. A

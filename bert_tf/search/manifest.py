@@ -117,7 +117,7 @@ def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
     """Returns the path of the model of an index: the one given, else where it was at the build.
 
     Raises:
-      ValueError: if the index does not say, or is none.
+      ValueError: if the index does not record its model, or cannot be read.
     """
     source = model or Manifest.read(pathlib.Path(folder)).source
     if not source:

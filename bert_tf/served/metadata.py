@@ -103,7 +103,7 @@ def check_outputs(
     ranks: dict[str, dict[str, int]],
     source: str | os.PathLike,
 ) -> None:
-    """Checks that a model computes what its metadata announce.
+    """Checks that a model has the outputs that its metadata announce.
 
     Args:
       metadata: of `check_metadata`.

@@ -41,7 +41,7 @@ def read_card(folder: pathlib.Path) -> Metadata:
     """Reads what a SavedModel says of itself in bert_tf.json.
 
     Raises:
-      ValueError: if it has none, or one that no export wrote.
+      ValueError: if it is missing, or no export wrote it.
     """
     path = folder / EXTRA / CARD_NAME
     if not path.is_file():
@@ -73,7 +73,7 @@ def check_files(folder: pathlib.Path) -> None:
     for name, expected in read_json(path).items():
         file = folder / name
         if not file.is_file():
-            raise ValueError(f"{folder} lacks {name}, of which {CHECKSUMS} knows; export it again.")
+            raise ValueError(f"{folder} lacks {name}, which {CHECKSUMS} names; export it again.")
         if file_crc(file) != expected:
             raise ValueError(
                 f"{file} is damaged or was changed: its checksum differs from {CHECKSUMS}. Export "
@@ -107,7 +107,7 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
         }
     except MemoryError:
         raise
-    except Exception as error:  # TensorFlow has no class of errors for what a file may hold.
+    except Exception as error:  # TensorFlow has no class of errors for damaged files.
         raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from None
     if inputs == set(IDS):
         raise ValueError(f"{folder} takes ids; give the text model beside it.")

@@ -80,7 +80,7 @@ def read_embedding_examples(
       flag: names them in messages.
       query_column, positive_column: names of columns; "": found by `COLUMNS`.
       must_have: whether rows without these columns are refused; else theirs are found, too.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if columns, texts or numbers are missing or others than
@@ -188,7 +188,7 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
 
 
 def _is_unlabelled(row: dict[str, Any], names: dict[str, list[str]]) -> bool:
-    """Returns whether a row that should have a score has none."""
+    """Returns whether a row lacks the score that it should have."""
     return any(is_missing(row[name]) or row[name] == "" for name in names["score"])
 
 

@@ -45,7 +45,7 @@ def read_ranking(
     Args:
       path: files and globs, separated by commas.
       must_label: whether labels are needed.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if a row is of another form, a text is empty, a number is
@@ -64,7 +64,7 @@ def read_ranking(
                     continue
                 query = _text(row.get("query"), "query", where)
                 documents, labels, scores = _documents(row, where, must_label)
-                # Pairs of one query are one list; lists stay what they are.
+                # Pairs of one query become one list; lists stay apart.
                 key = query if "document" in row else where
                 before = held.setdefault(key, (where, [query], [], []))
                 if bool(before[3]) != bool(scores) and len(before[1]) > 1:

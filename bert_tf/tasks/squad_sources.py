@@ -4,7 +4,7 @@
     {"id": ..., "context": ..., "question": ..., "answers": {"text": [...], "answer_start": [...]}}
                                                                               a question a row
 
-Rows stand in "data", in one list, or one a line (JSONL). Without an answer both lists are empty,
+Rows are in "data", in one list, or one a line (JSONL). Without an answer both lists are empty,
 and a row that does not say `is_impossible` then is.
 """
 

@@ -53,7 +53,7 @@ def read_swag(
       must_label: whether a label that is not the place of a choice, such as -1, is an error; if
         not, the row is unlabelled.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if a file cannot be read as a table, a column is missing,

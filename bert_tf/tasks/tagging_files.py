@@ -109,7 +109,7 @@ def read_tagged(
         deprel or feats, and -1 is UPOS. If it holds "_" for each word of a file, that has no tags.
         In JSON and tables a name, and any number means: found by name. None: tags are not looked
         at.
-      reading: what the user says of tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
       is_needed: whether a sentence without tags is an error, unless `reading` skips it.
 
     Raises:
@@ -140,7 +140,7 @@ def _with_tags_only(
     """Returns the sentences with tags.
 
     Raises:
-      ValueError: if some have none and are not to be skipped, or all have none.
+      ValueError: if some lack tags and are not to be skipped, or all lack them.
     """
     tagged = [sentence for sentence in sentences if sentence.tags is not None]
     bare = [sentence for sentence in sentences if sentence.tags is None]
@@ -150,7 +150,7 @@ def _with_tags_only(
     if bare:
         raise ValueError(
             f"{bare[0].source}: a sentence without tags, as {len(bare):,} of {len(sentences):,} "
-            "are; expected a column of tags beside the words (CoNLL-U: one that is not all _), or "
+            "are; expected a column of tags (CoNLL-U: one that is not all _), or "
             "tags or spans in each object of JSON (--tag_column names their key). "
             "--skip_unlabelled leaves sentences without tags out."
         )

@@ -126,7 +126,7 @@ def read_tagged_table(
       path: the file.
       tag_column: name of the column or key of the tags; a number: found by name; None: tags are
         not looked at.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if the file cannot be read or rows have another form.
@@ -416,7 +416,7 @@ def with_predictions(
     Args:
       path: the file.
       tags: of each sentence that `read_tagged_table` finds.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
     """
     sentences = iter(read_tagged_table(path, None, reading))
     sentence = next(sentences, None)

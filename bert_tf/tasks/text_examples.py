@@ -17,12 +17,12 @@ from bert_tf.data.labels import SEPARATOR, LabelNames, unify_spellings
 from bert_tf.data.tables import RowError, RowErrors, list_tables, read_rows, split_names
 from bert_tf.fine_tuning_config import TableConfig
 
-OTHER_SEPARATORS = ",;"  # what others write between labels, and names of classes hold, too
+OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
 MAX_SHOWN = 10
 MAX_COUNTS = 20
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LARGEST = float(np.finfo(np.float32).max)
-# What a column of decisions says of its label; -1 is an example that nobody has judged.
+# The decisions in a column of 0 and 1; -1 is an example without a judgment.
 _DECISIONS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _UNJUDGED = ("-1", "-1.0", "")
 
@@ -88,7 +88,7 @@ def read_text_examples(
       label_kind: class, number or several; "": not known, see `LabelReading`.
       label_separator: see `LabelReading`.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines of all rows that are wrong, if a file cannot be read as a
@@ -136,7 +136,7 @@ def read_text_examples(
 
 
 def _is_unlabelled(label: str | None, kind: str) -> bool:
-    """Returns whether a row has no label; of several labels none is a label, too."""
+    """Returns whether a row has no label; an empty set of several labels is a label."""
     if kind == "number" and label and label.lower() == "nan":
         return True
     return label is None or label == "" and kind != "several"
@@ -186,7 +186,7 @@ def decision_names(column: str, kind: str, examples: Iterable[TextExample]) -> t
     Args:
       column: --label_column.
       kind: --label_kind.
-      examples: what was read; a column may have a comma in its name.
+      examples: of the tables; a column may have a comma in its name.
     """
     names = tuple(split_names(column)) if kind == "several" else ()
     if len(names) < 2:
@@ -273,14 +273,14 @@ def _listed(cell: str, kind: str, where: str) -> Any:
     is_object = re.fullmatch(r"\{.*:.*\}", cell.strip(), re.DOTALL)
     if is_object or looks_like_list(cell) and (kind == "several" or re.search("[,'\"]", cell)):
         raise RowError(
-            f"{where}: label {cell!r:.80} stands in brackets, but is not a list of quoted names",
+            f"{where}: label {cell!r:.80} is in brackets, but is not a list of quoted names",
             "Write joy|love, ['joy', 'love'], or a list in JSONL.",
         )
     return cell
 
 
 def _decisions(row: dict[str, Any], columns: Sequence[str], where: str) -> str | None:
-    """Returns the labels whose columns say 1; None if nobody has judged the example.
+    """Returns the labels whose columns say 1; None for an example without a judgment.
 
     Raises:
       RowError: if a column says neither 0 nor 1.

@@ -25,7 +25,7 @@ class TypedTokens:
         self.counts: dict[str, int] = {}
 
     def add(self, text: str) -> None:
-        """Counts a text; an empty one is none."""
+        """Counts a text, unless it is empty."""
         if not text:
             return
         self.num_texts += 1

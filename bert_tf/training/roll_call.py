@@ -14,8 +14,8 @@ open. They prevent these hangs and anonymous failures:
 Worker 0 tells all others which worker is lost; each ends with one line and status
 `LOST_WORKER_STATUS`.
 
-Where the environment holds a secret (`hosts.SECRET_VARIABLE`), only workers that have it, too, can
-take part, and every message is signed.
+Where the environment holds a secret (`hosts.SECRET_VARIABLE`), only workers with the same secret
+can take part, and every message is signed.
 """
 
 import asyncio
@@ -235,7 +235,7 @@ class Crew:
         return None
 
     def _warn_of(self, link: Link) -> None:
-        """Logs who connected without the secret: it may be a worker that was started wrongly."""
+        """Logs a connection without the secret: perhaps a worker that was started wrongly."""
         address = (link.writer.get_extra_info("peername") or ["unknown"])[0]
         logging.log_first_n(
             logging.WARNING,
@@ -276,7 +276,7 @@ class Crew:
                 link = self._links[0] = Link(*await asyncio.wait_for(connect, HELLO_SECONDS))
                 if not self._secret or await self._introduce(link):
                     link.send(index=index, values=dict(values))
-                    # Its patience may have begun after ours.
+                    # The other worker may have begun to wait later.
                     verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
                     match verdict:
                         case {"fault": ""}:

@@ -1,6 +1,6 @@
 """Signs the messages of the roll call with a secret that all workers of a run share.
 
-Who connects proves that it has the secret without sending it: each side draws a random number, and
+A client proves that it has the secret without sending it: each side draws a random number, and
 the key of the connection is made from both and the secret. A signature covers the direction and the
 number of a message, so none can be sent back, repeated or left out. Messages are not encrypted.
 """

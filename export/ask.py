@@ -84,7 +84,8 @@ class ExportedModel:
             raise ValueError(
                 f"{folder} has no saved_model.pb; give a folder such as serving/sst2/1."
             )
-        self._folder, self._card = found, read_card(found)
+        self._folder = found
+        self._card = read_card(found)
         self.names: list[str] = self._card["inputs"]
         self.labels: list[str] = self._card["labels"]
         self._signature = load_signatures(found, self._card)["serving_default"]

@@ -167,7 +167,8 @@ def read_rows(
     """
     if table.startswith("tfds:"):
         return read_tfds_table(table.removeprefix("tfds:"))
-    columns, delimiter = None, None
+    columns = None
+    delimiter = None
     if reading and not is_json(table):
         columns = split_names(reading.column_names) or None
         if table_ending(table) not in EXCEL:

@@ -117,7 +117,9 @@ class BertClassifier(Labelled):
             raise ValueError(
                 f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
             )
-        self.long_texts, self.pair, self.activation = long_texts, pair, activation
+        self.long_texts = long_texts
+        self.pair = pair
+        self.activation = activation
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:

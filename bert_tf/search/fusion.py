@@ -68,10 +68,11 @@ def weighted_fusion(
     def points(scores: Mapping[str, float], number: int) -> dict[str, float]:
         if not scores:
             return {}
-        lowest, highest = min(scores.values()), max(scores.values())
         minimum = minima[number]
-        least = lowest if minimum is None else min(minimum, lowest)
-        width = highest - least
+        least = min(scores.values())
+        if minimum is not None:
+            least = min(minimum, least)
+        width = max(scores.values()) - least
         if width == 0:  # Equal scores of a run without a limit are all the highest.
             return dict.fromkeys(scores, 1.0 if minimum is None else 0.0)
         return {name: (score - least) / width for name, score in scores.items()}

@@ -114,7 +114,8 @@ def check_outputs(
     Raises:
       ValueError: if an output is missing or has another rank, or there is another number of labels.
     """
-    kind, labels = metadata["kind"], metadata["labels"]
+    kind = metadata["kind"]
+    labels = metadata["labels"]
     for name, rank in ranks.get(kind, {}).items():
         if name not in shapes:
             raise ValueError(

@@ -212,7 +212,9 @@ def _write_tables(
             f"{', '.join(names)}: files of several forms cannot be written into one; tag them one "
             "by one."
         )
-    counts = [len(row.words) for name in names for row in read_tagged_table(name, None, reading)]
+    counts: list[int] = []
+    for name in names:
+        counts += [len(row.words) for row in read_tagged_table(name, None, reading)]
     if counts != list(map(len, tags)):
         raise ValueError(
             f"{', '.join(names)} has {len(counts)} sentences with {sum(counts)} words, but there "

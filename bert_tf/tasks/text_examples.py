@@ -155,7 +155,7 @@ def _check_label(label: str | None, kind: str, where: str) -> None:
 
 def _check_separator(examples: Sequence[TextExample]) -> None:
     """Raises ValueError if labels seem to be separated by another sign than SEPARATOR."""
-    names = {name for example in examples for name in _split(example.label)}
+    names = _names_in(examples)
     for sign in OTHER_SEPARATORS:
         for example in examples:
             for name in _split(example.label):
@@ -166,6 +166,13 @@ def _check_separator(examples: Sequence[TextExample]) -> None:
                         f"--label_separator='{sign}' if these are several, and "
                         f"--label_separator='{SEPARATOR}' if it is one."
                     )
+
+
+def _names_in(examples: Iterable[TextExample]) -> set[str]:
+    names: set[str] = set()
+    for example in examples:
+        names.update(_split(example.label))
+    return names
 
 
 def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
@@ -191,8 +198,7 @@ def decision_names(column: str, kind: str, examples: Iterable[TextExample]) -> t
     names = tuple(split_names(column)) if kind == "several" else ()
     if len(names) < 2:
         return ()
-    known = {name for example in examples for name in _split(example.label)}
-    return names if known <= {*names} else ()
+    return names if _names_in(examples) <= {*names} else ()
 
 
 def _missing_column(row: dict[str, Any], column: str, flag: str, where: str) -> str:
@@ -355,21 +361,21 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
 
 
 def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
-    """Returns the place of each example's label among `labels`: int32 [n]; -1: unlabelled.
+    """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled.
 
     Raises:
       ValueError: naming the first label that is not among them, its line, and how many there are.
     """
     known = LabelNames(labels)
     _check_known([(example, (example.label,)) for example in examples], known)
-    places = [None if example.label is None else known.find(example.label) for example in examples]
-    return np.array([-1 if place is None else place for place in places], np.int32)
+    indices = [-1 if example.label is None else known.find(example.label) for example in examples]
+    return np.array(indices, np.int32)
 
 
 def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
     """Returns 1 where an example has a label, which are separated by "|", else 0: float32 [n, C].
 
-    Unlabelled examples have no row to be told apart by: theirs is 0, as that of "", no label.
+    The row of an unlabelled example is 0, like that of an example with no label.
 
     Raises:
       ValueError: see `label_ids`.
@@ -377,11 +383,10 @@ def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.nda
     known = LabelNames(labels)
     names = [_split(example.label) for example in examples]
     _check_known(list(zip(examples, names, strict=True)), known)
-    places = {name: known.find(name) for of_row in names for name in of_row}
     rows = np.zeros((len(examples), len(labels)), np.float32)
-    for index, of_row in enumerate(names):
+    for row, of_row in zip(rows, names, strict=True):
         for name in of_row:
-            rows[index, places[name]] = 1
+            row[known.find(name)] = 1
     return rows
 
 

@@ -21,7 +21,7 @@ from bert_tf.data.columns import (
 )
 from bert_tf.data.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.data.rows import Rows
-from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
 from bert_tf.metrics.classification import (
     check_threshold,
     labels_above,
@@ -31,7 +31,6 @@ from bert_tf.metrics.classification import (
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.modeling.raw_training import (
-    BALANCED,
     BATCH_SIZE,
     INPUTS,
     KerasBatch,

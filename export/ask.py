@@ -137,16 +137,6 @@ class ExportedModel:
         return answer
 
 
-def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Returns the labels of a model, and its outputs for one request by name.
-
-    Raises:
-      ValueError: if there is no SavedModel of texts, or it takes more or fewer of them.
-    """
-    model = ExportedModel(folder)
-    return model.labels, model.answer(texts)
-
-
 def readable(labels: Sequence[str], answer: dict[str, Any]) -> list[str]:
     """Returns an answer in lines for people: classes and entities, or each output by name."""
     if "entities" in answer:

@@ -145,8 +145,8 @@ def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
 
 def _not_recognised(path: pathlib.Path) -> str:
     if not path.is_dir():
-        what = f"{path} does not exist" if not path.exists() else f"{path} is not recognised"
-        return f"{what}; expected {EXPECTED}, or a name on a hub, as hf://org/name."
+        problem = "is not recognised" if path.exists() else "does not exist"
+        return f"{path} {problem}; expected {EXPECTED}, or a name on a hub, as hf://org/name."
     names = sorted(p.name for p in path.iterdir())
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:
@@ -211,8 +211,7 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
         if name not in written.weights or value.tobytes() != written.weights[name].tobytes():
             raise ValueError(
                 f"{form} cannot hold this model: {name} is lost when it is read back; its heads "
-                f"are "
-                f"{', '.join(checkpoint.heads)}."
+                f"are {', '.join(checkpoint.heads)}."
             )
     expected = None if "embedding" in heads else checkpoint.embedding
     if expected and form == "sentence_transformers":  # It states no length that rows cannot have.

@@ -432,11 +432,11 @@ def _check_known(
     rows: Sequence[tuple[TextExample, Sequence[str | None]]], known: LabelNames
 ) -> None:
     """Raises ValueError if a label of a row is unknown."""
-    unknown = [
-        (example, bad[0])
-        for example, names in rows
-        if (bad := [name for name in names if name is not None and known.find(name) is None])
-    ]
+    unknown: list[tuple[TextExample, str]] = []
+    for example, names in rows:
+        bad = [name for name in names if name is not None and known.find(name) is None]
+        if bad:
+            unknown.append((example, bad[0]))
     if unknown:
         example, name = unknown[0]
         count = len(known.names)

@@ -176,6 +176,11 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
     return as_object(bounded_files.parse_json(bounded_files.read_bytes(path), path), path)
 
 
+def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a file as `read_json` does; {} if it does not exist."""
+    return read_json(path) if pathlib.Path(path).exists() else {}
+
+
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
     """Reads data that are one JSON object, of any size, from a pipe as well.
 

@@ -27,7 +27,7 @@ from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, DenseStep, Embeddi
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
 from bert_tf.checkpoints.tokenizer_files import model_max_length
-from bert_tf.files import json_field, read_json, write_json
+from bert_tf.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
@@ -84,7 +84,7 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     notes = (*checkpoint.notes, *_tokenizer_notes(transformer, checkpoint.vocab))
     checkpoint = dataclasses.replace(checkpoint, source=str(path), notes=notes)
     config_path = path / CONFIG
-    values = read_json(config_path) if config_path.is_file() else {}
+    values = read_optional_json(config_path)
     if values.get("model_type") in OTHER_MODELS:
         return checkpoint
     types = [kind for kind, _ in modules]
@@ -108,7 +108,7 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             dense.append(step)
             weights |= found
     sizes_path = sizes_file(transformer)
-    sizes = read_json(sizes_path) if sizes_path.is_file() else {}
+    sizes = read_optional_json(sizes_path)
     prompts, default_prompt = _read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
     similarity = "cosine" if similarity is None else similarity
@@ -161,7 +161,7 @@ def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str,
         "tokens in sentence-transformers: the embeddings of such texts differ."
     )
     path = folder / "tokenizer.json"
-    model = json_field(read_json(path), "model", dict, path) if path.is_file() else None
+    model = json_field(read_optional_json(path), "model", dict, path)
     limit = json_field(model or {}, "max_input_chars_per_word", int, path)
     limit = HUGGING_FACE_LIMIT if limit is None else limit
     if limit == MAX_WORD_CHARACTERS:
@@ -185,7 +185,7 @@ def splade_length(path: pathlib.Path, longest_row: int) -> int:
     if not pooling:
         return 0
     file = _inside(path, pooling[0]) / "config.json"
-    values = read_json(file) if file.is_file() else {}
+    values = read_optional_json(file)
     for key, expected in (("pooling_strategy", "max"), ("activation_function", "relu")):
         if (found := values.get(key, expected)) != expected:
             raise ValueError(
@@ -194,7 +194,7 @@ def splade_length(path: pathlib.Path, longest_row: int) -> int:
             )
     transformer = _inside(path, modules[0][1])
     sizes_path = sizes_file(transformer)
-    sizes = read_json(sizes_path) if sizes_path.is_file() else {}
+    sizes = read_optional_json(sizes_path)
     return _max_seq_length(transformer, sizes, sizes_path, longest_row)
 
 

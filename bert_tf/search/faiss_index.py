@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_tf.data.checksums import file_crc
 from bert_tf.extras import install_hint
-from bert_tf.files import atomic_write, read_json, write_json
+from bert_tf.files import atomic_write, read_optional_json, write_json
 from bert_tf.search.index import RESCORED, Index
 
 KINDS = ("flat", "ivf_pq", "hnsw")
@@ -142,7 +142,7 @@ def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, An
       ValueError: if the file differs from its record, or was made of another index.
     """
     about = path.with_suffix(".json")
-    values = read_json(about) if about.is_file() else {}
+    values = read_optional_json(about)
     # Before FAISS reads it: a damaged file can make it take any amount of memory.
     if values.get("crc32c") != file_crc(path):
         raise ValueError(f"{path} is damaged or was not finished; make it again.")

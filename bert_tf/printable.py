@@ -48,8 +48,8 @@ def message(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message; the name of its type if it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Returns the first line of an error's message without a period, or the name of its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def json_line(value: Any) -> str:

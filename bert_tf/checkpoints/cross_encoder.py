@@ -122,12 +122,12 @@ def write_cross_encoder(
         "max_seq_length": str(model.max_seq_length),
     }
     checkpoint = dataclasses.replace(model.checkpoint, settings=settings)
-    theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
-    both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
+    activation = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
+    both = {"sentence_transformers": {"activation_fn": activation, "version": VERSION}}
 
     def state_settings(inner: pathlib.Path, written: Checkpoint) -> None:
         for name, values in (
-            ("config.json", {**both, LEGACY_KEY: theirs}),
+            ("config.json", {**both, LEGACY_KEY: activation}),
             ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
         ):
             write_json(inner / name, {**read_json(inner / name), **values})

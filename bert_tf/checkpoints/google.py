@@ -308,9 +308,8 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
     if checkpoint.vocab is not None:
         checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
-    write_label_kind(
-        folder, MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.label_kind
-    )
+    kind = MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.label_kind
+    write_label_kind(folder, kind)
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
     tensors = {name: tf.constant(value) for name, value in weights.items()}

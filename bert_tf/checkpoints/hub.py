@@ -218,11 +218,11 @@ def _explain(rest: str, name: str, error: Exception) -> NoReturn:
     elif isinstance(error, errors.RevisionNotFoundError):
         reason = f"has no such branch, tag or commit; {url}/tree/main lists them"
     elif isinstance(error, errors.HFValidationError):
-        reason = f"is not a valid model name: {first_line(error).rstrip('.')}"
+        reason = f"is not a valid model name: {first_line(error)}"
     elif isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
         reason = f"cannot be stored in {constants.HF_HUB_CACHE}: {error.strerror}"
     elif "onsistency check failed" in str(error):
-        reason = f"arrived damaged: {first_line(error).rstrip('.')}; try again"
+        reason = f"arrived damaged: {first_line(error)}; try again"
     else:
         is_offline = constants.HF_HUB_OFFLINE
         cause = "HF_HUB_OFFLINE is set" if is_offline else f"{constants.ENDPOINT} does not answer"
@@ -287,5 +287,5 @@ def _explain_kaggle(handle: str, error: Exception) -> NoReturn:
             f"download it from {url}; unpack it here and give its folder instead of the name"
         )
     else:
-        reason = f"cannot be downloaded: {first_line(error).rstrip('.')}"
+        reason = f"cannot be downloaded: {first_line(error)}"
     raise ValueError(f"kaggle://{handle} {reason}.") from None

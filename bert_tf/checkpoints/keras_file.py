@@ -27,15 +27,18 @@ def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a readable Keras model: {first_line(error)}") from None
     layers = [model, *model._flatten_layers(include_self=False)]
-    ours: Any = next((layer for layer in layers if hasattr(layer, "to_checkpoint")), None)
-    if ours is None:
+    found: Any = next((layer for layer in layers if hasattr(layer, "to_checkpoint")), None)
+    if found is None:
         raise ValueError(
             f"{path} holds no model of bert_tf; save one of its models, or a functional model "
             "around it."
         )
-    checkpoint = ours.to_checkpoint(tower)
-    checkpoint = dataclasses.replace(checkpoint, source=str(path), form="keras")
-    checkpoint = dataclasses.replace(checkpoint, settings=read_settings(path))
+    checkpoint = dataclasses.replace(
+        found.to_checkpoint(tower),
+        source=str(path),
+        form="keras",
+        settings=read_settings(path),
+    )
     if tokenizer := read_tokenizer(path):
         vocab, do_lower_case = tokenizer
         # A preprocessor may have another casing than the encoder's configuration.

@@ -54,7 +54,7 @@ class CountingTokenizer:
     """A tokenizer that counts the special tokens written in the texts that it reads.
 
     Args:
-      tokenizer: does the work.
+      tokenizer: the tokenizer that reads them.
 
     Attributes:
       typed: the counts.

@@ -96,7 +96,7 @@ class Crew:
       hosts: "name:port" of all workers.
       index: index of this one.
       values: settings that all must share, by name.
-      secret: that all must share; empty: whoever can connect may take part.
+      secret: that all workers must share; "" admits every client.
 
     Raises:
       ValueError: if a worker does not start in time, or has other values or another secret.
@@ -239,7 +239,7 @@ class Crew:
         address = (link.writer.get_extra_info("peername") or ["unknown"])[0]
         logging.log_first_n(
             logging.WARNING,
-            "A client at %s does not have the %s of this run; it is sent away.",
+            "A client at %s does not have the %s of this run; it is refused.",
             MOST_WARNINGS,
             address,
             SECRET_VARIABLE,
@@ -377,7 +377,9 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
         return
     secret = read_secret()
     if not secret and not index:
-        logging.info("No %s: whoever can connect to worker 0 is trusted.", SECRET_VARIABLE)
+        logging.info(
+            "No %s: every client that reaches worker 0 is trusted.", SECRET_VARIABLE
+        )
     crew = Crew(hosts, index, values, secret)
     try:
         yield

@@ -377,9 +377,7 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
         return
     secret = read_secret()
     if not secret and not index:
-        logging.info(
-            "No %s: every client that reaches worker 0 is trusted.", SECRET_VARIABLE
-        )
+        logging.info("No %s: every client that reaches worker 0 is trusted.", SECRET_VARIABLE)
     crew = Crew(hosts, index, values, secret)
     try:
         yield

@@ -62,8 +62,7 @@ class LabelNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
-        self.kind = kind_of_spelling(filter(None, self.names))
-        self._key = spelling_key(self.kind)
+        self._key = spelling_key(kind_of_spelling(filter(None, self.names)))
         self._indices: dict[str, int] = {}
         self._indices_of_keys: dict[str, int] = {}
         for index, name in enumerate(self.names):

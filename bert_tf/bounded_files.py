@@ -16,7 +16,7 @@ MAX_BYTES = 64 << 20
 # Parsed, each value takes about 100 bytes; the largest tokenizer in use has two million.
 MAX_JSON_VALUES = 4_000_000
 MAX_LINES = 4_000_000  # of a vocabulary
-# Of an archive: how many times as large its content may be. Vocabularies shrink to a fifth.
+# The content of an archive may be this many times as large. Vocabularies shrink to a fifth.
 MAX_RATIO = 20
 FREE_MEMBER_BYTES = 1 << 20  # which a member may have however well it is compressed
 FREE_ARCHIVE_BYTES = 64 << 20
@@ -65,13 +65,13 @@ def read_bytes(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
     return b"".join(parts)
 
 
-def read_text(path: str | os.PathLike, most: int = MAX_BYTES, errors: str = "strict") -> str:
+def read_text(path: str | os.PathLike, errors: str = "strict") -> str:
     """Reads a UTF-8 file; see `read_bytes` and `bytes.decode`.
 
     Raises:
       ValueError: see `read_bytes`, or if it is not UTF-8.
     """
-    return read_bytes(path, most).decode("utf8", errors=errors)
+    return read_bytes(path).decode("utf8", errors=errors)
 
 
 def check_lines(content: bytes, source: str | os.PathLike) -> None:
@@ -100,18 +100,15 @@ def parse_json(content: bytes, source: str | os.PathLike) -> Any:
         raise ValueError(f"{source} is not JSON: {error}.") from None
 
 
-def read_member(
-    archive: zipfile.ZipFile, name: str, source: str | os.PathLike, most: int = MAX_BYTES
-) -> bytes:
-    """Reads a member of a zip file of at most `most` bytes.
+def read_member(archive: zipfile.ZipFile, name: str, source: str | os.PathLike) -> bytes:
+    """Reads a member of a zip file of at most `MAX_BYTES` bytes.
 
-    Its size is limited while it is read, by what is compressed in the file, too.
+    A member that is compressed too well is refused as well; sizes are checked while it is read.
 
     Args:
       archive: the open file.
       name: of the member.
       source: the archive's path, for messages.
-      most: bytes.
 
     Raises:
       ValueError: if it is larger, or compressed by a method without a limit of memory.
@@ -120,7 +117,7 @@ def read_member(
     info = archive.getinfo(name)
     _check_method(info, source)
     packed = min(info.compress_size, pathlib.Path(source).stat().st_size)
-    limit = min(most, FREE_MEMBER_BYTES + MAX_RATIO * packed)
+    limit = min(MAX_BYTES, FREE_MEMBER_BYTES + MAX_RATIO * packed)
     if info.file_size > limit:
         raise ValueError(f"{source}: {name} has {info.file_size} bytes; expected at most {limit}.")
     with archive.open(info) as member:

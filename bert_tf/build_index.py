@@ -149,7 +149,9 @@ def write(model: str, folder: str) -> None:
         logging.info(
             "int8 finds %.4f of the %d nearest documents that exact search finds (%d documents as "
             "queries).",
-            *(index.int8_recall(), min(RECALL_K, len(index)), min(RECALL_QUERIES, len(index))),
+            index.int8_recall(),
+            min(RECALL_K, len(index)),
+            min(RECALL_QUERIES, len(index)),
         )
 
 

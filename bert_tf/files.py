@@ -64,10 +64,10 @@ def place_for(folder: str | os.PathLike, remedy: str = "name a new folder") -> p
 
 @contextlib.contextmanager
 def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yields a hidden folder beside a new one, renamed to it when the block ends well.
+    """Yields a hidden folder, which is renamed to the new folder when the block ends well.
 
-    If the block raises, or the process is killed, the new folder does not appear. What a killed
-    process left is deleted by the next one that writes the same folder.
+    If the block raises, or the process is killed, the new folder does not appear. Remains
+    of a killed process are deleted by the next one that writes the same folder.
 
     Args:
       folder: its path; the hidden one has the same name, in another folder.
@@ -174,6 +174,11 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
       ValueError: if it is not JSON, not an object, too large, or not a regular file.
     """
     return as_object(bounded_files.parse_json(bounded_files.read_bytes(path), path), path)
+
+
+def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a file as `read_json` does; {} if it does not exist."""
+    return read_json(path) if pathlib.Path(path).exists() else {}
 
 
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:

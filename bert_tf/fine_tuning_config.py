@@ -8,8 +8,7 @@ from bert_tf.config import Config, TeacherConfig, changeable, option
 
 of_data = functools.partial(option, of_data=True)
 
-
-BALANCED = "balanced"  # Of --class_weights: the inverse of the classes' frequency.
+BALANCED = "balanced"  # Class weights: the inverse of the classes' frequency.
 
 
 def comma_numbers(text: str, flag: str) -> list[float]:

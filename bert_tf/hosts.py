@@ -60,13 +60,13 @@ def read_tf_config() -> tuple[list[str], int]:
     return hosts, index
 
 
-def read_secret(environment: Mapping[str, str] = os.environ) -> bytes:
-    """Returns the secret that the workers of a run share; empty if there is none.
+def read_secret() -> bytes:
+    """Returns the secret that the workers of a run share; empty without one.
 
     Raises:
       ValueError: if it is too short.
     """
-    secret = environment.get(SECRET_VARIABLE, "").strip()  # Files of secrets end with a newline.
+    secret = os.environ.get(SECRET_VARIABLE, "").strip()  # Files of secrets end with a newline.
     if 0 < len(secret) < LEAST_SECRET:
         raise ValueError(
             f"{SECRET_VARIABLE} has {len(secret)} characters, expected at least {LEAST_SECRET} "

@@ -183,12 +183,15 @@ def _metadata(
     results: dict[str, float],
     base: str | None,
 ) -> Any:
-    """Returns what the hub searches by."""
+    """Returns the metadata by which the hub searches."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    name, task, library = folder.name, PURPOSES[kind].pipeline, "transformers"
+    name = folder.name
+    task = PURPOSES[kind].pipeline
+    library = "transformers"
     if is_sentence_transformers(folder):
-        task, library = "sentence-similarity", "sentence-transformers"
+        task = "sentence-similarity"
+        library = "sentence-transformers"
     known = {key: value for key, value in results.items() if key in METRICS}
     dataset = _dataset(flags)
     evaluated = [
@@ -302,7 +305,8 @@ def _training(flags: dict[str, str]) -> str:
 
 def _usage(folder: pathlib.Path, checkpoint: Checkpoint, kind: str, run: str) -> str:
     """Returns how to load it in each framework that can."""
-    name, purpose = folder.name, PURPOSES[kind]
+    name = folder.name
+    purpose = PURPOSES[kind]
     is_pair = len(recorded_options(checkpoint, kind, run).get("texts", ())) == 2
     example = purpose.example.format(PAIR if is_pair else TEXT)
     mask = "[MASK]"

@@ -1,7 +1,7 @@
 """Escapes text from files, servers and other machines before a terminal shows it.
 
 Terminals obey control characters: names of tensors, labels, file names and messages of servers can
-clear the screen, hide text, or imitate a line of ours. Whatever a program prints goes through
+clear the screen, hide text, or imitate a line of this program. All output of a program goes through
 `show`, `print_error` or `LogFormatter`, so the code that makes a message need not think of it.
 Letters of all languages stay as they are.
 """
@@ -20,7 +20,7 @@ from typing import Any
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# A line of ours that goes on is indented; another one would look like a message of its own.
+# Our messages indent further lines; a line without indentation would look like another message.
 _FOREIGN_BREAK = re.compile(r"\n(?![ \t])")
 
 
@@ -45,6 +45,11 @@ def message(text: str) -> str:
     others are escaped.
     """
     return _FOREIGN_BREAK.sub(r"\\n", escaped_lines(text.strip("\n")))
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message without a period, or the name of its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def json_line(value: Any) -> str:
@@ -73,7 +78,7 @@ def print_notice(text: str) -> None:
 
 
 class LogFormatter(logging.Formatter):
-    """Escapes what a log line gets as its arguments, and the line itself."""
+    """Escapes the arguments of a log line, and the line itself."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(message)s", "%H:%M:%S")

@@ -17,7 +17,7 @@ from bert_tf.model_card import write_model_card
 from bert_tf.served.models import load
 
 WITH_CARD = ("huggingface", "sentence_transformers")
-# What a class can do without: no head of a task reads the pooler where a form has none.
+# Formats without a pooler may lose it: the heads of the tasks do not read it there.
 SPARE_HEADS = ("pooler",)
 
 

@@ -16,20 +16,20 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
+from bert_tf.checkpoints.embedding import FILE_NAME as EMBEDDER
 from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.config import ModelConfig, TrainingConfig
 from bert_tf.files import json_field, read_json, write_json
-from bert_tf.run_record import recorded
+from bert_tf.run_record import RUN_NAME, recorded
 from bert_tf.text.kinds import VOCABULARY_FILES
 
 RECORD = "run.json"
 LABELS = "labels.txt"
 CONFIGURATION = "bert_config.json"
 GENERATOR = "generator_config.json"
-FLAGS = "run.flags"
 # Fields of bert_config.json that only training uses: a run may be resumed with other values.
 TRAINING_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-# Flags in run.flags that decide what the scores of a classifier mean.
+# Flags in run.flags that decide the meaning of a classifier's scores.
 MEANING_FLAGS = ("task_name", "label_kind")
 RUN_ID = re.compile("[0-9a-f]{32}")
 
@@ -67,10 +67,10 @@ class RunIdentity:
 
     @classmethod
     def from_values(cls, run_id: object, sha256: object) -> Self:
-        """Makes the identity from what a file holds.
+        """Makes the identity from the values in a file.
 
         Raises:
-          ValueError: if this is no identity.
+          ValueError: if the values have another form.
         """
         if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
             raise ValueError(f"run_id is {run_id!r:.60}, expected 32 hexadecimal digits.")
@@ -89,7 +89,7 @@ def new_identity(folder: pathlib.Path, run_id: str = "") -> RunIdentity:
 
 
 def rewritten_files(training: TrainingConfig) -> tuple[str, ...]:
-    """Returns the tied files that a pre-training which goes on writes again from its flags."""
+    """Returns the tied files that a resumed pre-training writes again from its flags."""
     if training.do_train and not training.init_checkpoint:
         return CONFIGURATION, GENERATOR
     return ()
@@ -114,7 +114,7 @@ def _of_values(values: object) -> str:
 
 
 def _of_configuration(path: pathlib.Path) -> str | None:
-    """Digests what a configuration means: later releases may add fields with defaults."""
+    """Digests the values other than defaults: later releases may add fields with defaults."""
     if not path.is_file():
         return None
     defaults = ModelConfig().to_dict()
@@ -129,7 +129,7 @@ def _of_configuration(path: pathlib.Path) -> str | None:
 
 
 def _of_embedding(path: pathlib.Path) -> str | None:
-    """Digests what embedder.json means, as `_of_configuration` does."""
+    """Digests the values of embedder.json other than defaults."""
     embedding = read_embedding(path.parent)
     if embedding is None:
         return None
@@ -139,7 +139,7 @@ def _of_embedding(path: pathlib.Path) -> str | None:
 
 
 def _of_flags(path: pathlib.Path) -> str | None:
-    """Digests the flags that decide what scores mean; the others may change on resuming."""
+    """Digests the flags that decide the meaning of scores; others may change on resuming."""
     return _of_values({name: recorded(str(path.parent), name) for name in MEANING_FLAGS})
 
 
@@ -147,8 +147,8 @@ TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
     **dict.fromkeys((LABELS, *VOCABULARY_FILES), _of_bytes),
     CONFIGURATION: _of_configuration,
     GENERATOR: _of_configuration,
-    "embedder.json": _of_embedding,
-    FLAGS: _of_flags,
+    EMBEDDER: _of_embedding,
+    RUN_NAME: _of_flags,
 }
 
 
@@ -174,8 +174,8 @@ def check_files(
         return
     changed: list[str] = []
     strangers: dict[str, list[str]] = {}
-    if not (folder / FLAGS).exists():  # A model that was copied without its run.
-        without = (*without, FLAGS)
+    if not (folder / RUN_NAME).exists():  # A model that was copied without its run.
+        without = (*without, RUN_NAME)
     for name, digest in file_digests(folder, without).items():
         stated = {holder: one.sha256[name] for holder, one in holders.items() if name in one.sha256}
         others = [holder for holder, one in stated.items() if one != digest]

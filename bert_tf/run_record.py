@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
+from bert_tf.bounded_files import read_text
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.checkpoints.keras_archive import is_keras_file, read_settings
 from bert_tf.config import Config, ModelConfig
@@ -18,14 +19,15 @@ from bert_tf.text.kinds import find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 
 # The record of a run, and the part of it that goes with its weights into other formats.
-RUN_NAME, INPUTS_NAME = "run.flags", "inputs.flags"
+RUN_NAME = "run.flags"
+INPUTS_NAME = "inputs.flags"
 INPUT_FIELDS = (
     *("max_seq_length", "task_name", "text_b_column", "pair", "long_texts", "label_kind"),
     *("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "span_head"),
     *("version_2_with_negative", "null_score_diff_threshold", "beam_size"),
     *("activation", "ranking_loss"),
 )
-CHOICE_LINE = "# ChoiceConfig\n"  # Runs of multiple choice score pairs.
+CHOICE_LINE = "# ChoiceConfig"
 
 
 @contextlib.contextmanager
@@ -77,7 +79,7 @@ def check_same_run(output_dir: str, *configs: Config) -> None:
     Raises:
       ValueError: with every field that differs and both its values.
     """
-    path = pathlib.Path(output_dir, "run.flags")
+    path = pathlib.Path(output_dir, RUN_NAME)
     if not path.exists():
         return
     before = read_flagfile(path)
@@ -132,9 +134,14 @@ def read_record(place: pathlib.Path) -> dict[str, str]:
     for path in (place / RUN_NAME, place / INPUTS_NAME):
         if path.is_file():
             values = read_flagfile(path)
-            is_choice = CHOICE_LINE in path.read_text(encoding="utf8", errors="replace")
-            return {**values, "pair": "true"} if is_choice else values
+            # Multiple choice scores pairs.
+            return {**values, "pair": "true"} if is_choice_record(path) else values
     return {}
+
+
+def is_choice_record(path: pathlib.Path) -> bool:
+    """Returns whether a run.flags was written by run_multiple_choice."""
+    return CHOICE_LINE in read_text(path, errors="replace").splitlines()
 
 
 def input_settings(place: pathlib.Path) -> dict[str, str]:
@@ -143,7 +150,7 @@ def input_settings(place: pathlib.Path) -> dict[str, str]:
 
 
 def write_inputs(folder: pathlib.Path, settings: dict[str, str]) -> None:
-    """Writes the settings of the inputs beside weights that are not a run's."""
+    """Writes the settings of the inputs into the folder of weights without a run."""
     if settings:
         lines = [f"--{name}={value}\n" for name, value in sorted(settings.items())]
         (folder / INPUTS_NAME).write_text("".join(lines), encoding="utf8")
@@ -179,15 +186,15 @@ def write_run_record(output_dir: str, vocab: AnyVocab, model: ModelConfig, *othe
             f"{before}, the vocabulary with which this run began, differs from that of the input. "
             f"Give --vocab_file={before}, or another --output_dir."
         )
-    if (folder / "run.flags").exists() and not has_checkpoints(folder):
+    if (folder / RUN_NAME).exists() and not has_checkpoints(folder):
         logging.warning(
             "An earlier run in %s left no checkpoint: training starts again at step 1.", folder
         )
-    with atomic_write(folder / "run.flags") as file:
+    with atomic_write(folder / RUN_NAME) as file:
         file.write(flagfile(model, *map(_with_absolute_paths, others)))
     with atomic_write(folder / "bert_config.json") as file:
         file.write(model.to_json())
-    if not before:  # Written once: its digest stays the same, whatever release goes on.
+    if not before:  # Written once, so that its digest is the same for all releases.
         vocab.write(folder / vocab.file_name)
 
 

@@ -84,7 +84,8 @@ class ExportedModel:
             raise ValueError(
                 f"{folder} has no saved_model.pb; give a folder such as serving/sst2/1."
             )
-        self._folder, self._card = found, read_card(found)
+        self._folder = found
+        self._card = read_card(found)
         self.names: list[str] = self._card["inputs"]
         self.labels: list[str] = self._card["labels"]
         self._signature = load_signatures(found, self._card)["serving_default"]
@@ -121,7 +122,7 @@ class ExportedModel:
             raise ValueError(
                 f"{self._folder} takes {' and '.join(self.names)}; received {len(texts)} of them."
             )
-        lists = self._card.get("lists", [])  # Of a reranker's documents, a line each.
+        lists = self._card.get("lists", [])  # A reranker's documents, one a line.
         inputs = {
             name: tf.constant([text.split("\n") if name in lists else text])
             for name, text in zip(self.names, texts, strict=True)
@@ -134,16 +135,6 @@ class ExportedModel:
         if self._card["kind"] == "tagger":
             answer["entities"] = find_entities(self.labels, outputs, [texts[0]])[0]
         return answer
-
-
-def ask(folder: pathlib.Path, texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Returns the labels of a model, and its outputs for one request by name.
-
-    Raises:
-      ValueError: if there is no SavedModel of texts, or it takes more or fewer of them.
-    """
-    model = ExportedModel(folder)
-    return model.labels, model.answer(texts)
 
 
 def readable(labels: Sequence[str], answer: dict[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.checkpoints.tokenizer_files import model_max_length
-from bert_tf.files import json_field, read_json, write_json
+from bert_tf.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.run_record import recorded
 
 ACTIVATIONS = {
@@ -78,7 +78,7 @@ def stated_activation(folder: pathlib.Path) -> str:
     if loss := recorded(str(folder), "ranking_loss"):
         return "sigmoid" if loss == "bce" else "identity"
     for path in (folder / CONFIG, folder / "config.json"):
-        values = read_json(path) if path.is_file() else {}
+        values = read_optional_json(path)
         inner = values
         if path.name != CONFIG:
             inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
@@ -122,12 +122,12 @@ def write_cross_encoder(
         "max_seq_length": str(model.max_seq_length),
     }
     checkpoint = dataclasses.replace(model.checkpoint, settings=settings)
-    theirs = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
-    both = {"sentence_transformers": {"activation_fn": theirs, "version": VERSION}}
+    activation = next(name for name, own in ACTIVATIONS.items() if own == model.activation)
+    both = {"sentence_transformers": {"activation_fn": activation, "version": VERSION}}
 
     def state_settings(inner: pathlib.Path, written: Checkpoint) -> None:
         for name, values in (
-            ("config.json", {**both, LEGACY_KEY: theirs}),
+            ("config.json", {**both, LEGACY_KEY: activation}),
             ("tokenizer_config.json", {"model_max_length": model.max_seq_length}),
         ):
             write_json(inner / name, {**read_json(inner / name), **values})

@@ -123,7 +123,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
 
 
 def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
-    """Reads a checkpoint whose files lie in a folder; see `read_checkpoint`."""
+    """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
     readers = {
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
@@ -145,8 +145,8 @@ def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
 
 def _not_recognised(path: pathlib.Path) -> str:
     if not path.is_dir():
-        what = f"{path} does not exist" if not path.exists() else f"{path} is not recognised"
-        return f"{what}; expected {EXPECTED}, or a name on a hub, as hf://org/name."
+        problem = "is not recognised" if path.exists() else "does not exist"
+        return f"{path} {problem}; expected {EXPECTED}, or a name on a hub, as hf://org/name."
     names = sorted(p.name for p in path.iterdir())
     other = [name for name in OTHER_FRAMEWORKS if name in names]
     if other:
@@ -174,7 +174,7 @@ def write_checkpoint(
     """Writes a BERT into a new folder, reads it back and compares: the folder is right or absent.
 
     Args:
-      checkpoint: what is written.
+      checkpoint: the model to write.
       folder: the new folder.
       form: the format.
       complete: called with a folder of the same name, which becomes the new one when this returns,
@@ -211,8 +211,7 @@ def _compare(checkpoint: Checkpoint, written: Checkpoint, form: str) -> None:
         if name not in written.weights or value.tobytes() != written.weights[name].tobytes():
             raise ValueError(
                 f"{form} cannot hold this model: {name} is lost when it is read back; its heads "
-                f"are "
-                f"{', '.join(checkpoint.heads)}."
+                f"are {', '.join(checkpoint.heads)}."
             )
     expected = None if "embedding" in heads else checkpoint.embedding
     if expected and form == "sentence_transformers":  # It states no length that rows cannot have.

@@ -41,11 +41,13 @@ from bert_tf.config import ModelConfig
 from bert_tf.files import json_field, read_json, read_lines, write_json
 from bert_tf.fine_tuning_config import LABEL_KINDS
 from bert_tf.run_identity import CONFIGURATION, LABELS
-from bert_tf.run_record import recorded
+from bert_tf.run_record import RUN_NAME, is_choice_record, recorded
 from bert_tf.text.bpe_vocab import BpeVocab
 
-CONFIG_NAME, BUNDLE_NAME = CONFIGURATION, "bert_model.ckpt"
-LABELS_NAME, LABEL_KIND_NAME = LABELS, "label_kind.txt"
+CONFIG_NAME = CONFIGURATION
+BUNDLE_NAME = "bert_model.ckpt"
+LABELS_NAME = LABELS
+LABEL_KIND_NAME = "label_kind.txt"
 MULTIPLE_CHOICE = "multiple_choice"  # in place of a kind of labels
 
 # What only training needs: moments, steps, states of seeds, a decoder.
@@ -228,10 +230,11 @@ def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
 
 
 def is_multiple_choice(folder: pathlib.Path) -> bool:
-    """True for the folder of a run of run_multiple_choice, or of what it trained."""
-    record, path = folder / "run.flags", folder / LABEL_KIND_NAME
+    """Returns whether a folder has a model of run_multiple_choice."""
+    record = folder / RUN_NAME
     if record.is_file():
-        return "# ChoiceConfig" in read_text(record, errors="replace").splitlines()
+        return is_choice_record(record)
+    path = folder / LABEL_KIND_NAME
     return path.is_file() and read_text(path).strip() == MULTIPLE_CHOICE
 
 
@@ -305,9 +308,8 @@ def _write(checkpoint: Checkpoint, weights: Weights, folder: pathlib.Path) -> No
     if checkpoint.vocab is not None:
         checkpoint.vocab.write(folder / checkpoint.vocab.file_name)
     write_labels(folder, checkpoint.labels)
-    write_label_kind(
-        folder, MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.label_kind
-    )
+    kind = MULTIPLE_CHOICE if checkpoint.is_multiple_choice else checkpoint.label_kind
+    write_label_kind(folder, kind)
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
     tensors = {name: tf.constant(value) for name, value in weights.items()}

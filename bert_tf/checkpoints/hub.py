@@ -26,6 +26,7 @@ from absl import logging
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.config_flags import flags_naming
 from bert_tf.fetching import fetching
+from bert_tf.printable import first_line
 
 # A pathlib.Path of such a name has one slash.
 _NAME = re.compile(r"(hf|kaggle|keras_hub):/{1,2}(.*)", re.DOTALL)
@@ -91,7 +92,7 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
 
 
 def record_of(path: str | os.PathLike) -> pathlib.Path:
-    """Returns what has the record of a model: the folder of its weights, or its Keras file."""
+    """Returns the place of a model's record: the folder of its weights, or its Keras file."""
     place = local_path(path, with_weights=False)
     return place if place.is_dir() or is_keras_file(place) else place.parent
 
@@ -217,11 +218,11 @@ def _explain(rest: str, name: str, error: Exception) -> NoReturn:
     elif isinstance(error, errors.RevisionNotFoundError):
         reason = f"has no such branch, tag or commit; {url}/tree/main lists them"
     elif isinstance(error, errors.HFValidationError):
-        reason = f"is not a valid model name: {_first_line(error)}"
+        reason = f"is not a valid model name: {first_line(error)}"
     elif isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
         reason = f"cannot be stored in {constants.HF_HUB_CACHE}: {error.strerror}"
     elif "onsistency check failed" in str(error):
-        reason = f"arrived damaged: {_first_line(error)}; try again"
+        reason = f"arrived damaged: {first_line(error)}; try again"
     else:
         is_offline = constants.HF_HUB_OFFLINE
         cause = "HF_HUB_OFFLINE is set" if is_offline else f"{constants.ENDPOINT} does not answer"
@@ -232,10 +233,6 @@ def _explain(rest: str, name: str, error: Exception) -> NoReturn:
             f"FOLDER`; copy them here and give their folder instead of the name"
         )
     raise ValueError(f"hf://{rest} {reason}.") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _handle_of(preset: str) -> str:
@@ -290,5 +287,5 @@ def _explain_kaggle(handle: str, error: Exception) -> NoReturn:
             f"download it from {url}; unpack it here and give its folder instead of the name"
         )
     else:
-        reason = f"cannot be downloaded: {_first_line(error)}"
+        reason = f"cannot be downloaded: {first_line(error)}"
     raise ValueError(f"kaggle://{handle} {reason}.") from None

@@ -2,8 +2,8 @@
 
     mine.keras    a zip of config.json (classes, arguments, vocabulary) and model.weights.h5
 
-The model is ours, or one of Keras' functional models around it. Settings of the inputs are named as
-the flags of programs, so that they are asked for as those of a run are.
+The model is one of this package, or a functional model of Keras around it. Settings of the inputs
+have the names of the programs' flags, so that they are read like those of a run.
 """
 
 import functools
@@ -19,7 +19,8 @@ from bert_tf.text.tokenization import AnyVocab
 
 ENDING = ".keras"
 CONFIG_NAME = "config.json"
-PACKAGE, PREPROCESSOR = "bert_tf>", "BertPreprocessor"
+PACKAGE = "bert_tf>"
+PREPROCESSOR = "BertPreprocessor"
 MULTIPLE_CHOICE = "BertMultipleChoice"
 # Arguments of classes that are settings of the inputs.
 ARGUMENTS = ("label_kind", "long_texts", "pair", "activation")
@@ -104,7 +105,8 @@ def saved_objects(values: Any) -> Iterator[SavedObject]:
             if isinstance(value, dict | list):
                 yield from saved_objects(value)
         return
-    name, arguments = str(values.get("registered_name")), values.get("config")
+    name = str(values.get("registered_name"))
+    arguments = values.get("config")
     if name.startswith(PACKAGE) and isinstance(arguments, dict):
         yield SavedObject(name.removeprefix(PACKAGE), arguments)
     for value in values.values():
@@ -117,7 +119,7 @@ def settings_of(name: str, arguments: dict[str, Any]) -> dict[str, str]:
 
     Args:
       name: name of the model's class.
-      arguments: what its `get_config` returns.
+      arguments: of its `get_config`.
     """
     settings = {key: arguments[key] for key in ARGUMENTS if arguments.get(key)}
     if name == MULTIPLE_CHOICE:

@@ -8,6 +8,7 @@ import keras
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.keras_archive import read_config, read_settings, read_tokenizer
+from bert_tf.printable import first_line
 
 
 def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
@@ -24,18 +25,20 @@ def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
     try:
         model = keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is not a readable Keras model: {reason}") from None
+        raise ValueError(f"{path} is not a readable Keras model: {first_line(error)}") from None
     layers = [model, *model._flatten_layers(include_self=False)]
-    ours: Any = next((layer for layer in layers if hasattr(layer, "to_checkpoint")), None)
-    if ours is None:
+    found: Any = next((layer for layer in layers if hasattr(layer, "to_checkpoint")), None)
+    if found is None:
         raise ValueError(
             f"{path} holds no model of bert_tf; save one of its models, or a functional model "
             "around it."
         )
-    checkpoint = ours.to_checkpoint(tower)
-    checkpoint = dataclasses.replace(checkpoint, source=str(path), form="keras")
-    checkpoint = dataclasses.replace(checkpoint, settings=read_settings(path))
+    checkpoint = dataclasses.replace(
+        found.to_checkpoint(tower),
+        source=str(path),
+        form="keras",
+        settings=read_settings(path),
+    )
     if tokenizer := read_tokenizer(path):
         vocab, do_lower_case = tokenizer
         # A preprocessor may have another casing than the encoder's configuration.

@@ -27,7 +27,7 @@ from bert_tf.checkpoints.checkpoint import (
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.electra import ELECTRA
-from bert_tf.checkpoints.families.family import with_their_names
+from bert_tf.checkpoints.families.family import with_file_keys
 from bert_tf.checkpoints.google import (
     CONFIG_NAME,
     google_refusal,
@@ -204,7 +204,7 @@ def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) ->
     try:
         return ModelConfig.from_json_object(ours, str(path / "config.json"))
     except ValueError as error:
-        raise ValueError(with_their_names(str(error), theirs)) from None
+        raise ValueError(with_file_keys(str(error), theirs)) from None
 
 
 def _read_h5(path: pathlib.Path) -> Weights:

@@ -1,4 +1,4 @@
-"""The identity of a run in its checkpoints, compared with the files beside them.
+"""The identity of a run in its checkpoints, compared with the files of its folder.
 
 A checkpoint holds a tensor whose name has the run's id and whose value has the digests of the run's
 files: `run/3f..` = {"labels.txt": "9a..", ..}. The id is in the name because names are in the index
@@ -26,7 +26,7 @@ def identity_tensors(identity: RunIdentity) -> dict[str, tf.Tensor]:
 
 
 def read_identity(prefix: str) -> RunIdentity | None:
-    """Returns the identity that a checkpoint holds; None if it is of no run, or of an old one.
+    """Returns the identity in a checkpoint; None without a run, or of an earlier release.
 
     Raises:
       ValueError: if the checkpoint cannot be read.
@@ -39,7 +39,7 @@ def read_identity(prefix: str) -> RunIdentity | None:
 
 
 def check_checkpoint(prefix: str, without: Collection[str] = ()) -> None:
-    """Checks that a checkpoint and the files beside it belong together.
+    """Checks that a checkpoint and the files in its folder belong together.
 
     Args:
       prefix: of any TensorFlow checkpoint.
@@ -65,7 +65,7 @@ def check_run_directory(folder: pathlib.Path, without: Collection[str] = ()) -> 
 def record_identity(folder: pathlib.Path) -> None:
     """Writes run.json once all files of a run are recorded.
 
-    A run that goes on keeps its id: that of its record, else that of its checkpoints.
+    A resumed run keeps its id: that of its record, else that of its checkpoints.
     """
     is_begun = has_checkpoints(folder)
     if is_begun and RunIdentity.read(folder):

@@ -14,6 +14,7 @@ all releases read. The weights of pre-training heads are left out. Reference: se
 """
 
 import dataclasses
+import itertools
 import pathlib
 from typing import Any
 
@@ -26,7 +27,7 @@ from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, DenseStep, Embeddi
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, read_weight_file, write_huggingface
 from bert_tf.checkpoints.tokenizer_files import model_max_length
-from bert_tf.files import json_field, read_json, write_json
+from bert_tf.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import MAX_WORD_CHARACTERS
@@ -83,7 +84,7 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     notes = (*checkpoint.notes, *_tokenizer_notes(transformer, checkpoint.vocab))
     checkpoint = dataclasses.replace(checkpoint, source=str(path), notes=notes)
     config_path = path / CONFIG
-    values = read_json(config_path) if config_path.is_file() else {}
+    values = read_optional_json(config_path)
     if values.get("model_type") in OTHER_MODELS:
         return checkpoint
     types = [kind for kind, _ in modules]
@@ -107,22 +108,14 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
             dense.append(step)
             weights |= found
     sizes_path = sizes_file(transformer)
-    sizes = read_json(sizes_path) if sizes_path.is_file() else {}
-    prompts = json_field(values, "prompts", dict, config_path, nullable=True) or {}
+    sizes = read_optional_json(sizes_path)
+    prompts, default_prompt = _read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
     similarity = "cosine" if similarity is None else similarity
     if similarity not in SIMILARITIES:
         raise ValueError(
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
             f"{list(SIMILARITIES)}."
-        )
-    named = {str(key): value for key, value in prompts.items() if value is not None}
-    if other := [key for key, value in named.items() if not isinstance(value, str)]:
-        raise ValueError(f"{config_path}: prompts has {named[other[0]]!r} for {other[0]}, no text.")
-    default = json_field(values, "default_prompt_name", str, config_path, nullable=True)
-    if default is not None and default not in named:
-        raise ValueError(
-            f"{config_path}: default_prompt_name is {default!r}, but prompts has {list(named)}."
         )
     embedding = EmbeddingConfig(
         pooling=pooling,
@@ -131,8 +124,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
         max_seq_length=_max_seq_length(
             transformer, sizes, sizes_path, checkpoint.config.longest_row
         ),
-        prompts=named,
-        default_prompt=default,
+        prompts=prompts,
+        default_prompt=default_prompt,
         include_prompt=include_prompt,
         similarity=similarity,
         lower_case_texts=json_field(sizes, "do_lower_case", bool, sizes_path, nullable=True)
@@ -144,6 +137,21 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     )
 
 
+def _read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, str], str | None]:
+    """Returns the prompts by name, and the name of the default one."""
+    given = json_field(values, "prompts", dict, path, nullable=True) or {}
+    prompts = {str(name): text for name, text in given.items() if text is not None}
+    for name, text in prompts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: prompts has {text!r} for {name}, expected a text.")
+    default = json_field(values, "default_prompt_name", str, path, nullable=True)
+    if default is not None and default not in prompts:
+        raise ValueError(
+            f"{path}: default_prompt_name is {default!r}, but prompts has {list(prompts)}."
+        )
+    return prompts, default
+
+
 def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str, ...]:
     """Returns which texts WordPiece splits otherwise here, so that their embeddings differ."""
     if not isinstance(vocab, Vocab):
@@ -153,7 +161,7 @@ def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str,
         "tokens in sentence-transformers: the embeddings of such texts differ."
     )
     path = folder / "tokenizer.json"
-    model = json_field(read_json(path), "model", dict, path) if path.is_file() else None
+    model = json_field(read_optional_json(path), "model", dict, path)
     limit = json_field(model or {}, "max_input_chars_per_word", int, path)
     limit = HUGGING_FACE_LIMIT if limit is None else limit
     if limit == MAX_WORD_CHARACTERS:
@@ -177,7 +185,7 @@ def splade_length(path: pathlib.Path, longest_row: int) -> int:
     if not pooling:
         return 0
     file = _inside(path, pooling[0]) / "config.json"
-    values = read_json(file) if file.is_file() else {}
+    values = read_optional_json(file)
     for key, expected in (("pooling_strategy", "max"), ("activation_function", "relu")):
         if (found := values.get(key, expected)) != expected:
             raise ValueError(
@@ -186,7 +194,7 @@ def splade_length(path: pathlib.Path, longest_row: int) -> int:
             )
     transformer = _inside(path, modules[0][1])
     sizes_path = sizes_file(transformer)
-    sizes = read_json(sizes_path) if sizes_path.is_file() else {}
+    sizes = read_optional_json(sizes_path)
     return _max_seq_length(transformer, sizes, sizes_path, longest_row)
 
 
@@ -201,7 +209,7 @@ def _modules(path: pathlib.Path) -> list[tuple[str, str]]:
     try:
         ordered = sorted(listed, key=lambda module: module["idx"])
         modules = [(module["type"], module["path"]) for module in ordered]
-        for name in (name for module in modules for name in module):
+        for name in itertools.chain.from_iterable(modules):
             if not isinstance(name, str):
                 raise TypeError(f"a type or path is {name!r}, not a string")
     except (ValueError, KeyError, TypeError) as error:

@@ -16,7 +16,7 @@ import re
 from typing import Any, TypeVar
 
 from bert_tf.config import UNLIMITED, ModelConfig
-from bert_tf.files import json_field, read_json, write_json
+from bert_tf.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.bpe_vocab import (
     MERGES_FILE,
     TOKENIZER_FILE,
@@ -151,7 +151,7 @@ def _has_byte_bpe(folder: pathlib.Path) -> bool:
     if any((folder / name).exists() for name in (VOCAB_FILE, MERGES_FILE)):
         return True
     path = folder / TOKENIZER_FILE
-    model = json_field(read_json(path), "model", dict, path) if path.exists() else None
+    model = json_field(read_optional_json(path), "model", dict, path)
     return (model or {}).get("type") == "BPE"
 
 
@@ -175,7 +175,7 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles
             f"them."
         )
     path = folder / "tokenizer_config.json"
-    values = read_json(path) if path.exists() else {}
+    values = read_optional_json(path)
     name = json_field(values, "tokenizer_class", str, path, nullable=True)
     if name and not BYTE_BPE_CLASSES.fullmatch(name):
         raise ValueError(f"{path}: tokenizer_class is {name}, but the vocabulary is byte BPE's.")
@@ -184,7 +184,7 @@ def _read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> TokenizerFiles
         _check_same(found[0], found[1], folder)
     vocab = found[0]
     added_path = folder / "added_tokens.json"
-    added = read_json(added_path) if added_path.exists() else {}
+    added = read_optional_json(added_path)
     unknown = [token for token, index in added.items() if vocab.ids.get(token) != index]
     if unknown:
         raise ValueError(
@@ -390,7 +390,7 @@ def _with_added(
         if tokens[index] != token or vocab.ids.get(token, index) != index:
             raise ValueError(
                 f"{source}: the added token {token!r} has the id {index}, but {tokens[index]!r} "
-                "has it, too; expected one id each."
+                "also has it; expected one id each."
             )
         if token not in SPECIAL_TOKENS:
             words.append(token)
@@ -476,7 +476,7 @@ def model_max_length(folder: pathlib.Path) -> int | None:
       ValueError: if it is not a number above 0.
     """
     path = folder / "tokenizer_config.json"
-    length = read_json(path).get("model_max_length") if path.is_file() else None
+    length = read_optional_json(path).get("model_max_length")
     if length is None:
         return None
     is_number = isinstance(length, int | float) and not isinstance(length, bool)
@@ -511,7 +511,7 @@ def read_keras_hub_tokenizer(folder: pathlib.Path, num_rows: int) -> TokenizerFi
     """
     vocab, notes = fill_up(Vocab.read(folder / KERAS_HUB_VOCAB), num_rows, str(folder))
     file = folder / TOKENIZER_FILE
-    values = (json_field(read_json(file), "config", dict, file) if file.exists() else None) or {}
+    values = json_field(read_optional_json(file), "config", dict, file) or {}
     stated = json_field(values, "lowercase", bool, file)
     if stated and not values.get("strip_accents"):
         notes += (

@@ -173,7 +173,7 @@ class _TensorFile:
         return {name: self._view(tensor) for name, tensor in tensors.items()}
 
     def read_state_dict(self) -> Any:
-        """Returns what the pickle of the state dict describes."""
+        """Returns the state dict, with descriptions in place of tensors."""
         raise NotImplementedError
 
     def read_storage(self, storage: _Storage) -> bytes:

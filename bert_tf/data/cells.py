@@ -1,4 +1,4 @@
-"""Reads lists that stand in a cell of a table as text, as pandas and NumPy write them.
+"""Reads lists that are written as text in a cell of a table, as pandas and NumPy write them.
 
 ['joy', 'love']    ["joy", "love"]    ['joy' 'love']    [0, 1, 1]    ('a', 'b')    {'a'}    []
 """

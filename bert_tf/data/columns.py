@@ -124,11 +124,11 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     if all(_is_alone(value) and (is_matrix or not isinstance(value[0], str)) for value in column):
         column = [value[0] for value in column]
     if len(labels) > 1 and all(_is_row_of_bits(value, len(labels)) for value in column):
-        return _one_hot_places(column, name)
+        return _one_hot_indices(column, name)
     known = LabelNames(labels)
-    numbers = {value: place for place, value in enumerate(numbers_of(labels) or ())}
-    places = [_label_place(value, known, numbers) for value in column]
-    unknown = [index for index, place in enumerate(places) if place is None]
+    numbers = {value: index for index, value in enumerate(numbers_of(labels) or ())}
+    indices = [_label_index(value, known, numbers) for value in column]
+    unknown = [row for row, index in enumerate(indices) if index is None]
     if unknown:
         value = column[unknown[0]]
         share = f"{len(unknown):,} of {count:,} are none"
@@ -144,7 +144,7 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
             f"{name}[{unknown[0]}] is {_shown(value)}, expected one of the labels {shown}{more}; "
             f"{share}.{kind}"
         )
-    return np.array(places, np.int32)
+    return np.array(indices, np.int32)
 
 
 def read_numbers(values: Any, count: int, name: str = "y") -> np.ndarray:
@@ -166,7 +166,7 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
     """Returns 1 where a row has a label, otherwise 0: float32 [count, C].
 
     Args:
-      values: of each row a list of names or places, which may be empty; or, of all rows, the text
+      values: of each row a list of names or indices, which may be empty; or, of all rows, the text
         of such a list, or names joined by "|", as in tables; or a matrix of 0 and 1.
       labels: the C known names.
       count: rows expected.
@@ -215,13 +215,13 @@ def is_empty(values: Any) -> bool:
     return True
 
 
-def _one_hot_places(rows: list[Any], name: str) -> np.ndarray:
-    """Returns the place of the 1 in each row of 0 and 1: int32 [N].
+def _one_hot_indices(rows: list[Any], name: str) -> np.ndarray:
+    """Returns the index of the 1 in each row of 0 and 1: int32 [N].
 
     Raises:
       ValueError: naming the first row that has not exactly one.
     """
-    places = []
+    found = []
     for index, row in enumerate(rows):
         bits = list(row)
         if sum(bits) != 1:
@@ -229,8 +229,8 @@ def _one_hot_places(rows: list[Any], name: str) -> np.ndarray:
                 f"{name}[{index}] is {_shown(row)}, expected one-hot: one 1 in each row. Several "
                 "labels per text need label_kind='several'."
             )
-        places.append(bits.index(1))
-    return np.array(places, np.int32)
+        found.append(bits.index(1))
+    return np.array(found, np.int32)
 
 
 def check_count(column: Sized, count: int, name: str) -> None:
@@ -296,26 +296,26 @@ def _labels_of(cell: str) -> list[Any]:
     return [name.strip() for name in cell.split(SEPARATOR)] if cell.strip() else []
 
 
-def _label_place(value: Any, known: LabelNames, numbers: Mapping[float, int]) -> int | None:
+def _label_index(value: Any, known: LabelNames, numbers: Mapping[float, int]) -> int | None:
     """Returns the index of one label; None if it is unknown.
 
     Args:
       value: as it was given.
       known: the labels.
-      numbers: the places of names that are numbers; empty unless all are.
+      numbers: the indices of names that are numbers; empty unless all are.
     """
     if isinstance(value, str):
         return known.find(value)
     if isinstance(value, bool):
-        place = known.find(str(value))
-        if place is not None:
-            return place
+        index = known.find(str(value))
+        if index is not None:
+            return index
     if not isinstance(value, int | float):
         return None
     if numbers:
         return numbers.get(value)
-    is_place = value in range(len(known.names))  # 1.0, too: pandas' integers beside a missing one.
-    return int(value) if is_place else None
+    is_index = value in range(len(known.names))  # Also 1.0: pandas' integers next to a missing one.
+    return int(value) if is_index else None
 
 
 def _shown(value: Any) -> str:

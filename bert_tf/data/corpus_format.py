@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ _MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\xfd7zXZ\x00": lzma.open,
     b"BZh": bz2.open,
 }
+COMPRESSED = (".gz", ".xz", ".bz2")  # endings of the names of compressed files
 JSON_OBJECT = re.compile(r'\{\s*"')  # how the first line of JSON Lines begins
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 # Of the first bytes of a text; a bell or a ^Z may get into it. Compressed data has about 9 %.
@@ -36,6 +38,17 @@ def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
             return
         with opener(file) as stream, io.BufferedReader(stream, 1 << 18) as buffered:
             yield buffered
+
+
+def without_compression(path: str | os.PathLike) -> pathlib.PurePath:
+    """Returns a file's path without the ending of its compression."""
+    name = pathlib.PurePath(path)
+    return name.with_suffix("") if name.suffix.lower() in COMPRESSED else name
+
+
+def plain_ending(path: str | os.PathLike) -> str:
+    """Returns the ending of a file's name in lower case; that of a compression does not count."""
+    return without_compression(path).suffix.lower()
 
 
 def detect_format(path: str, sample: bytes, is_cut: bool) -> str:

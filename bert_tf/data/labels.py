@@ -16,7 +16,10 @@ SEPARATOR = "|"  # between several labels of one example
 WHOLE = r"^([+-]?\d+)\.0+$"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _BOOLEANS = ("true", "false")
-EXACT, NUMBERS, BOOLEANS = "exact", "numbers", "booleans"  # kinds of spelling
+# Kinds of spelling.
+EXACT = "exact"
+NUMBERS = "numbers"
+BOOLEANS = "booleans"
 
 
 def kind_of_spelling(names: Iterable[str]) -> str:
@@ -41,7 +44,7 @@ def spelling_key(kind: str) -> Callable[[str], str]:
 def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
     """Returns one name for each label, in the order of their first spelling.
 
-    A label with one spelling keeps it if all the others have one, too. Otherwise all of them get
+    If each label has one spelling only, all keep it. Otherwise all of them get
     the plainest spelling: 1 instead of 1.0, true instead of True.
     """
     spellings = tuple(dict.fromkeys(names))
@@ -59,27 +62,26 @@ class LabelNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
-        self.kind = kind_of_spelling(filter(None, self.names))
-        self._key = spelling_key(self.kind)
-        self._places: dict[str, int] = {}
-        self._places_of_keys: dict[str, int] = {}
-        for place, name in enumerate(self.names):
+        self._key = spelling_key(kind_of_spelling(filter(None, self.names)))
+        self._indices: dict[str, int] = {}
+        self._indices_of_keys: dict[str, int] = {}
+        for index, name in enumerate(self.names):
             if name:
-                self._places[name] = place
+                self._indices[name] = index
                 # An older run may have True and true as two classes: then the exact name decides.
-                self._places_of_keys.setdefault(self._key(name), place)
+                self._indices_of_keys.setdefault(self._key(name), index)
 
     def find(self, spelling: str) -> int | None:
         """Returns the index of a label; None if it is unknown."""
-        place = self._places.get(spelling)
-        return self._places_of_keys.get(self._key(spelling)) if place is None else place
+        index = self._indices.get(spelling)
+        return self._indices_of_keys.get(self._key(spelling)) if index is None else index
 
     def name_of(self, spelling: str) -> str:
         """Returns a label as the task spells it; an unknown one as it is."""
-        place = self.find(spelling)
-        return spelling if place is None else self.names[place]
+        index = self.find(spelling)
+        return spelling if index is None else self.names[index]
 
     def are_same(self, others: Iterable[str]) -> bool:
         """Returns whether some labels are these, in any order and spelling."""
-        places = {self.find(name) for name in others}
-        return places == set(range(len(self.names)))
+        indices = {self.find(name) for name in others}
+        return indices == set(range(len(self.names)))

@@ -32,8 +32,9 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
+from absl import logging
 
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import COMPRESSED, open_decompressed, plain_ending
 from bert_tf.data.text_lines import MAX_LINE_BYTES, numbered_lines
 from bert_tf.data.tfds_corpus import list_dataset_parts
 from bert_tf.extras import install_hint
@@ -41,10 +42,9 @@ from bert_tf.files import not_utf8
 from bert_tf.fine_tuning_config import TableConfig
 
 Row = dict[str, Any]
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
-_JSON = (".jsonl", ".json")
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+JSON = (".jsonl", ".json")
 EXCEL = (".xlsx", ".xlsm")
-_COMPRESSED = (".gz", ".xz", ".bz2")
 _OTHER_DELIMITERS = ";\t|,"  # looked for in a header without the usual one
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # Excel's own first line
 _OTHER_FORMATS = {
@@ -84,8 +84,8 @@ class RowError(ValueError):
     """An error of one row; others may be read, and reported together with it.
 
     Args:
-      problem: says the file, the line and what is wrong.
-      remedy: says what to do; the same for all rows with this problem.
+      problem: names the file, the line and the fault.
+      remedy: the advice, which is the same for all rows with this problem.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -95,10 +95,16 @@ class RowError(ValueError):
 
 
 class RowErrors:
-    """Collects the errors of rows: each row is read in a `with` block of this object."""
+    """Collects the errors of rows: each row is read in a `with` block of this object.
+
+    Attributes:
+      errors: one for each wrong row.
+      num_skipped: unlabelled rows that the reader leaves out.
+    """
 
     def __init__(self) -> None:
         self.errors: list[RowError] = []
+        self.num_skipped = 0
 
     def __enter__(self) -> "RowErrors":
         return self
@@ -122,19 +128,26 @@ class RowErrors:
         """Raises one ValueError for all rows that are wrong.
 
         Args:
-          num_good: number of rows without an error.
+          num_good: number of rows without an error, except those that are left out.
         """
         if not self.errors:
             return
         if len(self.errors) == 1:
             raise self.errors[0]
         count = len(self.errors)
+        num_rows = count + num_good + self.num_skipped
         shown = "; ".join(error.problem for error in self.errors[:MAX_SHOWN_ERRORS])
         more = f"; and {count - MAX_SHOWN_ERRORS:,} more" if count > MAX_SHOWN_ERRORS else ""
         remedies = " ".join(dict.fromkeys(error.remedy for error in self.errors if error.remedy))
         raise ValueError(
-            f"{count:,} of {count + num_good:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
+            f"{count:,} of {num_rows:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
         )
+
+    def finish(self, source: str, num_good: int) -> None:
+        """Logs how many rows of a source are left out; raises as `raise_any` does."""
+        self.raise_any(num_good)
+        if self.num_skipped:
+            logging.info("%s: %d unlabelled rows are left out.", source, self.num_skipped)
 
 
 def read_rows(
@@ -148,13 +161,14 @@ def read_rows(
 
     Args:
       table: a file, or tfds:NAME.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
       wanted: names of columns that the header should have, which tell its delimiter.
       errors: collects rows of a wrong width, which are left out; None: the first is raised.
     """
     if table.startswith("tfds:"):
         return read_tfds_table(table.removeprefix("tfds:"))
-    columns, delimiter = None, None
+    columns = None
+    delimiter = None
     if reading and not is_json(table):
         columns = split_names(reading.column_names) or None
         if table_ending(table) not in EXCEL:
@@ -189,8 +203,8 @@ def read_table(
       path: a file; see above.
       columns: names of the columns of a file without a header; None: the first line names them.
         The first column may be nameless, as in what pandas writes.
-      delimiter: instead of what the ending, or else the header, says.
-      is_quoted: with a delimiter, whether texts may stand in quotes; None: unless it is a tab.
+      delimiter: in place of the one that the ending or the header shows.
+      is_quoted: with a delimiter, whether texts may be in quotes; None: unless it is a tab.
       wanted, errors: see `read_rows`.
 
     Yields:
@@ -226,7 +240,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
     which it has them; else that of the ending, unless the first line then is a single cell, but
     several with another.
     """
-    usual = _DELIMITERS[table_ending(path)]
+    usual = DELIMITERS[table_ending(path)]
     first = next(_read_lines(path), "").strip("\r\n")
     if match := _SEPARATOR_LINE.fullmatch(first):
         return match[1], True
@@ -236,7 +250,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
         rows = _csv(path, delimiter) if is_quoted else _tsv(path)
         try:
             headers[delimiter] = [cell.strip() for cell in next(rows, (1, []))[1]]
-        except ValueError:  # Quotes that are none with this delimiter.
+        except ValueError:  # A quote is not closed with this delimiter.
             headers[delimiter] = []
     chosen = usual
     if not (wanted and {*wanted} <= {*headers[usual]}):
@@ -248,7 +262,7 @@ def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:
 
 
 def _is_quoted(path: str, delimiter: str) -> bool:
-    """Returns whether a text may stand in quotes: not in a .tsv, as GLUE's."""
+    """Returns whether a text may be in quotes: not in a .tsv, as GLUE's."""
     return not (delimiter == "\t" and table_ending(path) in (".tsv", ".txt"))
 
 
@@ -264,7 +278,7 @@ def read_cells(
         yield from _excel(path)
         return
     if delimiter is None:
-        delimiter = _DELIMITERS.get(table_ending(path))
+        delimiter = DELIMITERS.get(table_ending(path))
         if delimiter is None:
             raise ValueError(f"{path} is JSON; expected a table of cells, .csv or .tsv.")
     if is_quoted is None:
@@ -310,7 +324,7 @@ def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> Row
     """Returns the error of a row whose cells are not as many as the columns."""
     return RowError(
         f"{where} has {len(cells)} columns, expected {len(columns)}: {', '.join(columns)}",
-        "In a .csv a text that holds a comma stands in quotes; in a .tsv no text may hold a tab. "
+        "In a .csv a text with a comma must be in quotes; in a .tsv no text may have a tab. "
         "--delimiter names another sign between the cells.",
     )
 
@@ -361,21 +375,18 @@ def _plain(value: Any, feature: Any, where: str) -> Any:
 
 def is_json(path: str) -> bool:
     """Returns whether a table's name says that it is JSON."""
-    return not path.startswith("tfds:") and table_ending(path) in _JSON
+    return not path.startswith("tfds:") and table_ending(path) in JSON
 
 
 def table_ending(path: str) -> str:
     """Returns the ending of a table's name, that of a compression apart."""
-    name = pathlib.Path(path)
-    if name.suffix.lower() in _COMPRESSED:
-        name = name.with_suffix("")
-    ending = name.suffix.lower()
-    known = (*_DELIMITERS, *_JSON, *EXCEL)
+    ending = plain_ending(path)
+    known = (*DELIMITERS, *JSON, *EXCEL)
     if ending not in known:
         advice = _OTHER_FORMATS.get(ending, "rename the file after what it holds")
         raise ValueError(
             f"{path}: a table's name ends in {' '.join(known)}, and then perhaps in "
-            f"{' '.join(_COMPRESSED)}; {advice}."
+            f"{' '.join(COMPRESSED)}; {advice}."
         )
     return ending
 
@@ -432,7 +443,7 @@ def _excel(path: str) -> Iterator[tuple[str, list[str]]]:
         ) from None
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # Of the zip file, the XML in it, or openpyxl itself.
+    except Exception as error:  # Faults of the zip file, of its XML, and of openpyxl itself.
         raise ValueError(f"{path} cannot be read as an Excel file: {error}.") from None
     width = 0
     with contextlib.closing(book):

@@ -9,15 +9,14 @@ import json
 import pathlib
 from typing import NamedTuple
 
-from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed
-from bert_tf.data.tables import read_rows
+from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
+from bert_tf.data.tables import Row, read_rows
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.corpus import SHOWN, shorten
 from bert_tf.diagnosis.findings import Diagnosis, percent
 
 HEAD_BYTES = 1 << 18
 HEAD_LINES = 5  # of a .txt, that must have the same number of tabs
-COMPRESSED = (".gz", ".xz", ".bz2")
 FEW_EXAMPLES = 5  # of a class
 MOST_CLASSES = 30  # that are listed
 
@@ -27,7 +26,7 @@ class Columns(NamedTuple):
 
     Args:
       text: the first text.
-      text_b: the second text; "": there is none.
+      text_b: the second text; "" for single texts.
       label: the label.
     """
 
@@ -38,8 +37,7 @@ class Columns(NamedTuple):
 
 def is_labelled_table(path: pathlib.Path, columns: Columns) -> bool:
     """Tells whether a file is a table of examples rather than text for pre-training."""
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    ending = name.suffix.lower()
+    ending = plain_ending(path)
     if not path.is_file() or ending not in (".csv", ".tsv", ".txt", ".json", ".jsonl"):
         return False
     if ending in (".csv", ".tsv"):
@@ -71,25 +69,11 @@ def _first_keys(line: str) -> set[str]:
 def diagnose_table(path: str, columns: Columns) -> Diagnosis:
     """Looks at a table of labelled examples."""
     found = Diagnosis(path, "labelled table")
-    labels: collections.Counter[str] = collections.Counter()
-    labels_of_text: dict[str, set[str]] = {}
-    names: dict[str, None] = {}
-    unlabelled: list[str] = []
-    num_rows = num_copies = 0
+    table = _Table()
     problem = ""
     try:
         for where, row in read_rows(path):
-            num_rows += 1
-            names |= dict.fromkeys(row)
-            label = row.get(columns.label)
-            if label is None or label == "":
-                unlabelled.append(where)
-            else:
-                labels[str(label)] += 1
-            if columns.text in row:
-                text = "\t".join(str(row.get(name)) for name in columns[:2] if name)
-                num_copies += text in labels_of_text
-                labels_of_text.setdefault(text, set()).add(str(label))
+            table.add(where, row, columns)
     except ValueError as error:
         problem = str(error)
     found.judge(
@@ -100,20 +84,47 @@ def diagnose_table(path: str, columns: Columns) -> Diagnosis:
         measured=problem,
         expected="none",
     )
-    found.facts = {"rows": f"{num_rows:,}", "columns": ", ".join(names), **_label_facts(labels)}
-    missing = [name for name in columns if name and name not in names]
+    names = ", ".join(table.columns)
+    found.facts = {"rows": f"{table.num_rows:,}", "columns": names, **_label_facts(table.labels)}
+    missing = [name for name in columns if name and name not in table.columns]
     found.judge(
         thresholds.ANY,
-        bool(missing and names),
+        bool(missing and table.columns),
         "Columns that the table does not have",
         "Name its columns with --text_column, --text_b_column and --label_column.",
         measured=f"no column {', '.join(missing)}",
-        expected=f"some of {', '.join(names)}",
+        expected=f"some of {names}",
     )
-    if not missing and num_rows:
-        _judge_rows(found, labels, unlabelled, num_rows)
-        _judge_texts(found, labels_of_text, num_copies, num_rows)
+    if not missing and table.num_rows:
+        _judge_rows(found, table)
+        _judge_texts(found, table)
     return found
+
+
+class _Table:
+    """Counts of the rows of a table."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.columns: dict[str, None] = {}  # in the order in which they occur
+        self.labels: collections.Counter[str] = collections.Counter()
+        self.unlabelled: list[str] = []  # "FILE line N"
+        self.num_copies = 0
+        self.labels_of_text: dict[str, set[str]] = {}
+
+    def add(self, where: str, row: Row, columns: Columns) -> None:
+        """Counts a row."""
+        self.num_rows += 1
+        self.columns |= dict.fromkeys(row)
+        label = row.get(columns.label)
+        if label is None or label == "":
+            self.unlabelled.append(where)
+        else:
+            self.labels[str(label)] += 1
+        if columns.text in row:
+            text = "\t".join(str(row.get(name)) for name in columns[:2] if name)
+            self.num_copies += text in self.labels_of_text
+            self.labels_of_text.setdefault(text, set()).add(str(label))
 
 
 def _label_facts(labels: collections.Counter[str]) -> dict[str, str]:
@@ -123,17 +134,18 @@ def _label_facts(labels: collections.Counter[str]) -> dict[str, str]:
     return {"labels": f"{len(labels):,} ({', '.join(shown)})" if shown else "none"}
 
 
-def _judge_rows(
-    found: Diagnosis, labels: collections.Counter[str], unlabelled: list[str], num_rows: int
-) -> None:
+def _judge_rows(found: Diagnosis, table: _Table) -> None:
+    labels = table.labels
+    count = len(table.unlabelled)
+    share = count / table.num_rows
     found.judge(
         thresholds.UNLABELLED,
-        len(unlabelled) / num_rows,
+        share,
         "Rows without a label",
-        "Label them, or leave them out of what is trained or evaluated on.",
-        measured=f"{percent(len(unlabelled) / num_rows)} ({len(unlabelled):,} of {num_rows:,})",
+        "Label them, or leave them out of the files to train or to evaluate on.",
+        measured=f"{percent(share)} ({count:,} of {table.num_rows:,})",
         expected="none",
-        details=tuple(unlabelled[:SHOWN]),
+        details=tuple(table.unlabelled[:SHOWN]),
     )
     found.judge(
         thresholds.ANY,
@@ -144,7 +156,7 @@ def _judge_rows(
         expected="two classes or more",
     )
     rare = [label for label, count in labels.items() if count < FEW_EXAMPLES]
-    is_classes = len(labels) <= num_rows / FEW_EXAMPLES  # else they are numbers or texts
+    is_classes = len(labels) <= table.num_rows / FEW_EXAMPLES  # else they are numbers or texts
     found.judge(
         thresholds.RARE_CLASSES,
         len(rare) if is_classes else 0,
@@ -156,22 +168,21 @@ def _judge_rows(
     )
 
 
-def _judge_texts(
-    found: Diagnosis, labels_of_text: dict[str, set[str]], num_copies: int, num_rows: int
-) -> None:
+def _judge_texts(found: Diagnosis, table: _Table) -> None:
+    share = table.num_copies / table.num_rows
     found.judge(
         thresholds.DUPLICATE_DOCUMENTS,
-        num_copies / num_rows,
+        share,
         "Texts that occur more than once",
         "Leave out the copies, above all those that training and evaluation share.",
-        measured=f"{percent(num_copies / num_rows)} ({num_copies:,} of {num_rows:,})",
+        measured=f"{percent(share)} ({table.num_copies:,} of {table.num_rows:,})",
     )
-    disputed = [text for text, labels in labels_of_text.items() if len(labels) > 1]
+    disputed = [text for text, labels in table.labels_of_text.items() if len(labels) > 1]
     found.judge(
         thresholds.DISPUTED,
-        len(disputed) / max(1, len(labels_of_text)),
+        len(disputed) / max(1, len(table.labels_of_text)),
         "The same text with different labels",
         "Decide on one label each.",
-        measured=f"{len(disputed):,} of {len(labels_of_text):,} texts",
+        measured=f"{len(disputed):,} of {len(table.labels_of_text):,} texts",
         details=tuple(map(shorten, disputed[:SHOWN])),
     )

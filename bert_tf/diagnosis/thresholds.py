@@ -35,7 +35,7 @@ PIECES_PER_WORD = Bounds(1.6, 2.2, is_share=False)
 # A labelled table.
 UNLABELLED = Bounds(1e-9, 0.10)
 RARE_CLASSES = Bounds(1, NEVER, is_share=False)
-DISPUTED = Bounds(0.005, 0.10)  # of the texts; labellers who disagree leave a few in most sets
+DISPUTED = Bounds(0.005, 0.10)  # of the texts; most sets have a few on which labellers disagree
 
 # Examples. Google's own have 11 to 18 % of padding on Wikipedia with --short_seq_prob=0.1.
 PADDING = Bounds(0.30, 0.60)

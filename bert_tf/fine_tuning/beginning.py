@@ -86,7 +86,7 @@ def fit_head(begin: Beginning, labels: tuple[str, ...], training: TrainingConfig
     """Returns the weights with the rows of the head in the order of the task's labels.
 
     Raises:
-      ValueError: if the head has other labels than the task, or nobody knows their order.
+      ValueError: if the head has other labels than the task, or their order is unknown.
     """
     expected = max(1, len(labels))
     if begin.weights is not None and begin.labels and labels:

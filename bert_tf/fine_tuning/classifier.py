@@ -60,7 +60,9 @@ class Classifier(Program):
     def __init__(self, configs: Configs, files: dict[str, str], texts: LabelledTexts) -> None:
         super().__init__(configs, files)
         self.texts = texts
-        self.reads_glue, self.glue, self.kind = texts.reads_glue, texts.glue, texts.kind
+        self.reads_glue = texts.reads_glue
+        self.glue = texts.glue
+        self.kind = texts.kind
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 

@@ -21,6 +21,7 @@ from bert_tf.fine_tuning_config import (
     SquadRunConfig,
     TaggerConfig,
 )
+from bert_tf.run_identity import LABELS
 from bert_tf.search.trec import read_run
 from bert_tf.tasks.beir import read_beir
 from bert_tf.tasks.embedding_examples import read_beir_examples, read_embedding_examples
@@ -61,7 +62,7 @@ def labels_of_run(configs: Configs) -> tuple[str, ...]:
     training = configs.training
     # A training is to resume from its own folder only; others may have to be downloaded.
     folder = training.output_dir if training.do_train else source_of(training)
-    path = pathlib.Path(folder).expanduser() / "labels.txt"
+    path = pathlib.Path(folder).expanduser() / LABELS
     return tuple(read_lines(path)) if path.is_file() else ()
 
 

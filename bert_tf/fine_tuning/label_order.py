@@ -9,7 +9,7 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import HEADS, LABEL_HEADS, Checkpoint
 from bert_tf.data.labels import kind_of_spelling, spelling_key
 
-# Formats that record the names of labels; without names there, nobody knows their order.
+# Formats that record the names of labels; without names there, their order is unknown.
 NAMING_FORMS = ("huggingface", "keras_hub")
 
 
@@ -25,8 +25,8 @@ def label_order(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None
     nothing but case or separators, unless two of one side would then be equal.
     """
     for key in (str, spelling_key(kind_of_spelling(names)), plain_name):
-        places = {key(label): index for index, label in enumerate(names)}
-        found = [places.get(key(label), -1) for label in wanted]
+        indices = {key(label): index for index, label in enumerate(names)}
+        found = [indices.get(key(label), -1) for label in wanted]
         if sorted(found) == list(range(len(names))):
             return found
     return None
@@ -62,7 +62,9 @@ def with_labels(checkpoint: Checkpoint, labels: Sequence[str], order: Sequence[i
     if list(order) != list(range(len(order))):
         logging.info(
             "%s: the rows of its head, %s, are put into the order of the task, %s.",
-            *(checkpoint.source, list(checkpoint.labels)[:10], list(labels)[:10]),
+            checkpoint.source,
+            list(checkpoint.labels)[:10],
+            list(labels)[:10],
         )
     starts = tuple(HEADS[head] for head in LABEL_HEADS)
     weights = {

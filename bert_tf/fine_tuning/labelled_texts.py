@@ -3,6 +3,8 @@
 Whatever is wrong with a table is found here, before the seconds that TensorFlow takes to load.
 """
 
+import itertools
+
 from absl import logging
 
 from bert_tf import config_flags
@@ -22,7 +24,8 @@ from bert_tf.tasks.text_examples import (
     read_text_examples,
 )
 
-MOST_OWN_LABELS, FEW_LABELS = 0.75, 20
+MOST_OWN_LABELS = 0.75
+FEW_LABELS = 20
 SPLITS = {"train": "train", "eval": "dev", "predict": "test"}  # GLUE's name by use
 
 
@@ -70,11 +73,8 @@ class LabelledTexts:
             if files.get("dev") == files.get("test"):
                 files.pop("test", None)
             return {split: self._read_tables(split, file) for split, file in files.items()}
-        wanted = [
-            split
-            for split in self.glue.splits
-            if split.partition("_")[0] in [SPLITS[use] for use in self.files]
-        ]
+        uses = [SPLITS[use] for use in self.files]
+        wanted = [split for split in self.glue.splits if split.partition("_")[0] in uses]
         if not wanted:
             raise ValueError(f"{self.glue.name} has only the splits {list(self.glue.splits)}.")
         data_dir = self.configs.task.data_dir
@@ -122,7 +122,8 @@ class LabelledTexts:
         if self.glue:
             return self.glue.labels
         if "train" not in self.splits and labels:
-            examples = [one for split in self.splits.values() for one in split if one.label]
+            read = itertools.chain.from_iterable(self.splits.values())
+            examples = [example for example in read if example.label]
             found = label_names(examples, self.kind == "several") if examples else ()
             return spelled_as(labels, found)
         source = self.splits.get("train") or next(iter(self.splits.values()))

@@ -79,7 +79,7 @@ class Program(abc.ABC):
     Args:
       configs: those of the command; a run's own may differ in the seed and what depends on it.
       files: the files of examples by use: train, eval, predict.
-      inputs: what the files hold, by use.
+      inputs: the content of the files, by use.
 
     Attributes:
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.

@@ -13,6 +13,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.bounded_files import read_text
+from bert_tf.data.corpus_format import without_compression
 from bert_tf.files import atomic_write
 from bert_tf.run_record import is_same_path, recorded
 
@@ -32,8 +33,7 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
     own = recorded(str(folder), "eval_file") or _judged(folder / "eval_results.txt")
     if own is None and use == "eval" or own is not None and is_same_path(own, file):
         return ""
-    name = re.sub(r"\.(gz|xz|bz2)$", "", pathlib.PurePath(file).name)
-    stem = re.sub(r"[^\w.-]+", "_", pathlib.PurePath(name).stem)
+    stem = re.sub(r"[^\w.-]+", "_", without_compression(file).stem)
     # Files of one name in two folders.
     endings = (f"_{stem}", *(f"_{stem}_{number}" for number in range(2, 1000)))
     for ending in endings:

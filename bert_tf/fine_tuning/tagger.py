@@ -97,7 +97,8 @@ class Tagger(Program):
         outputs: Any,
     ) -> None:
         """Writes the input again, with a tag behind each word."""
-        file, given = self.files["predict"], self.configs.task
+        file = self.files["predict"]
+        given = self.configs.task
         path = folder / predictions_name(file)
         tags = task.answers(examples, outputs)
         write_tagged(file, path, tags, given.word_column, reading=given)

@@ -119,7 +119,7 @@ def check_finite(outputs: np.ndarray, source: str) -> None:
 
 
 def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
-    """Returns the outputs that an earlier run kept; None if there are none for so many rows."""
+    """Returns the outputs that an earlier run kept for this number of rows; None without them."""
     if not path.exists():
         return None
     found = np.load(path, allow_pickle=False)

@@ -42,7 +42,7 @@ class ClassReport(NamedTuple):
 # One label per example --------------------------------------------------------------------------
 
 
-THRESHOLD = 0.5  # Of a label's probability, where a text may have several.
+THRESHOLD = 0.5  # A text has each label with a higher probability.
 
 
 def check_threshold(threshold: float | None, has_several: bool) -> float:

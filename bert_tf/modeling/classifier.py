@@ -21,7 +21,7 @@ from bert_tf.data.columns import (
 )
 from bert_tf.data.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.data.rows import Rows
-from bert_tf.fine_tuning_config import LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.metrics.classification import (
     check_threshold,
@@ -32,7 +32,6 @@ from bert_tf.metrics.classification import (
 from bert_tf.modeling.fine_tuned import Labelled
 from bert_tf.modeling.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.modeling.raw_training import (
-    BALANCED,
     BATCH_SIZE,
     INPUTS,
     KerasBatch,
@@ -75,9 +74,9 @@ class BertClassifier(Labelled):
         all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
         the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
         count every window.
-      pair: whether the model reads pairs of texts; `fit` sets it from what it is trained on.
-      activation: of a cross-encoder, what makes a score of its logit: `sigmoid` or `identity`;
-        "": the model is none.
+      pair: whether the model reads pairs of texts; `fit` sets it by its training data.
+      activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
+        `identity`; "" for other models.
       recompute, unpad: see `BertEncoder`.
       preprocessor: see `FineTuned`.
 
@@ -118,7 +117,9 @@ class BertClassifier(Labelled):
             raise ValueError(
                 f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
             )
-        self.long_texts, self.pair, self.activation = long_texts, pair, activation
+        self.long_texts = long_texts
+        self.pair = pair
+        self.activation = activation
         self._soft_losses: Callable[..., Any] | None = None
 
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
@@ -245,7 +246,7 @@ class BertClassifier(Labelled):
         if self.label_kind == "number":
             y = ops.reshape(ops.cast(y, "float32"), (-1,))
         elif self.label_kind == "class":
-            if len(y.shape) == 2 and y.shape[-1] == self.num_labels > 1:
+            if self._is_one_hot(y.shape):
                 y = one_hot_ids(y)
             elif len(y.shape) > 1 and y.shape[-1] != 1:
                 raise ValueError(
@@ -358,10 +359,13 @@ class BertClassifier(Labelled):
     def label_ids(self, y: Any) -> Any:
         """Returns the indices of one-hot labels [N, C]; others as they are."""
         shape = np.shape(y)
-        is_one_hot = len(shape) == 2 and shape[1] == self.num_labels > 1
-        if self.label_kind != "class" or not is_one_hot:
+        if self.label_kind != "class" or not self._is_one_hot(shape):
             return y
         return read_label_ids(np.asarray(y), ("",) * self.num_labels, shape[0])
+
+    def _is_one_hot(self, shape: Sequence[int]) -> bool:
+        """Returns whether labels of a shape are one-hot rows [N, C]."""
+        return len(shape) == 2 and shape[-1] == self.num_labels > 1
 
     def prepare_head(self, examples: TextExamples) -> None:
         """Starts a head of numbers at their mean: from 0 short runs do not reach it.
@@ -389,8 +393,8 @@ class BertClassifier(Labelled):
         if len(columns) > 2 or any(column.shape.rank != 1 for column in columns):
             raise ValueError(
                 f"Received a dataset with elements {spec}; expected batches: texts and labels of "
-                f"shape [B], "
-                "pairs as ((first texts, second texts), labels). data.batch(32) makes them."
+                "shape [B], pairs as ((first texts, second texts), labels). data.batch(32) makes "
+                "them."
             )
         has_names = getattr(y_spec, "dtype", None) == tf.string
         if has_names and (self.label_kind != "class" or not self.labels):
@@ -398,10 +402,9 @@ class BertClassifier(Labelled):
                 "The labels of the dataset are names; expected numbers, or a model made with "
                 "labels=[...]."
             )
+        y_shape = getattr(y_spec, "shape", tf.TensorShape(None))
         is_one_hot = (
-            self.label_kind == "class"
-            and getattr(y_spec, "shape", tf.TensorShape(None)).rank == 2
-            and y_spec.shape[-1] == self.num_labels > 1
+            self.label_kind == "class" and y_shape.rank is not None and self._is_one_hot(y_shape)
         )
         # As in lists: where all names are numbers, a number is a name.
         numbers = numbers_of(self.labels or ("",)) if self.label_kind == "class" else None

@@ -87,8 +87,6 @@ class BertEncoder(FromPretrained, keras.Model):
         generator (what `fit` does).
       output_attentions: whether the attention of all heads is returned, which costs a second
         product of queries and keys.
-      output_attentions: whether the attention of all heads is returned, which costs a second pass
-        over the products of queries and keys.
 
     Returns:
       dict: `sequence_output` float [B, T, D], with a pooler `pooled_output` float [B, D], and

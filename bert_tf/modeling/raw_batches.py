@@ -23,7 +23,8 @@ class PackedBatches(keras.utils.PyDataset):
 
     def __init__(self, data: keras.utils.PyDataset, pack: Pack) -> None:
         super().__init__(workers=data.workers, max_queue_size=data.max_queue_size)
-        self._data, self._pack = data, pack
+        self._data = data
+        self._pack = pack
 
     def __getitem__(self, index: int) -> Any:
         return self._pack(self._data[index])
@@ -51,7 +52,7 @@ def first_batch(data: Any) -> tuple[Any, Any]:
     """Returns the first batch, and the data with all batches.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if the data are empty.
     """
     if isinstance(data, keras.utils.PyDataset):
         return data[0], data

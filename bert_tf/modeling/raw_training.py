@@ -9,6 +9,7 @@ not been compiled is compiled for each `fit` with the defaults of fine-tuning; s
 
 import abc
 import dataclasses
+import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.data.columns import read_column
 from bert_tf.data.row_batches import epoch_batches, evaluation_batches
 from bert_tf.data.rows import Rows, length_buckets, longest_first
+from bert_tf.fine_tuning_config import BALANCED
 from bert_tf.fine_tuning_defaults import (
     BATCH_SIZE,
     default_batch_size,
@@ -39,7 +41,6 @@ from bert_tf.text.typed_tokens import log_typed_tokens
 
 # The defaults of the fine-tuning programs.
 OPTIMIZER, WARMUP_PROPORTION = OptimizerConfig("adamw"), OptimizerConfig().warmup_proportion
-BALANCED = "balanced"  # A class_weight: each class counts the same.
 # Callbacks of Keras that set the learning rate.
 RATE_CALLBACKS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 KerasBatch = tuple[dict[str, Any], Any, Any]
@@ -152,7 +153,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         self._traced_for = self._what_is_traced()
 
     def _what_is_traced(self) -> tuple[Any, ...]:
-        """Returns what the graph of a training step depends on, besides shapes."""
+        """Returns the values, other than shapes, on which the graph of a training step depends."""
         paths = tuple(variable.path for variable in self.trainable_variables)
         encoder = self.bert
         return paths, self.jit_compile, self.run_eagerly, encoder.unpad, encoder.recompute
@@ -432,16 +433,16 @@ class RawTraining(WithPreprocessor, abc.ABC):
         """Returns the raw input of several batches as that of one."""
         if isinstance(batches[0], tuple) and not self.is_one_column:
             columns = zip(*batches, strict=True)
-            return tuple([row for part in column for row in part] for column in columns)
-        return [row for batch in batches for row in batch]
+            return tuple(list(itertools.chain.from_iterable(column)) for column in columns)
+        return list(itertools.chain.from_iterable(batches))
 
     def _ids_of(self, y: Any) -> Any:
-        """Returns labels beside ids as the model's own loss takes them."""
+        """Returns labels of inputs that are ids, as the model's own loss takes them."""
         takes_ids = self._has_own_loss or not self.compiled  # type: ignore[attr-defined]
         return self.label_ids(y) if takes_ids and y is not None else y
 
     def label_ids(self, y: Any) -> Any:
-        """Returns labels that stand beside ids, in the form of the loss."""
+        """Returns labels of inputs that are ids, in the form of the loss."""
         return y
 
     def _stream_of(
@@ -466,14 +467,10 @@ class RawTraining(WithPreprocessor, abc.ABC):
         def pack(item: Any) -> KerasBatch:
             x, y, weights = parts_of(item)
             weights = self.weigh_classes(y, class_weight, weights)
-            return self.pack_batch(x, y, weights, is_evaluated, self.needed_length)
+            length = self.needed_preprocessor.max_seq_length
+            return self.pack_batch(x, y, weights, is_evaluated, length)
 
         return packed(data, pack), None
-
-    @property
-    def needed_length(self) -> int:
-        """Length of the preprocessor's rows; raises ValueError without a preprocessor."""
-        return self.needed_preprocessor.max_seq_length
 
     def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset of ids as it is.
@@ -590,11 +587,11 @@ class RawTraining(WithPreprocessor, abc.ABC):
 
 
 def check_is_alone(**others: Any) -> None:
-    """Raises ValueError for what is given beside a dataset, which has it in its elements."""
+    """Raises ValueError for arguments that a dataset has in its elements."""
     for name, value in others.items():
         if value is not None:
             raise ValueError(
-                f"fit: received {name} beside a dataset; give a dataset of (x, y) or (x, y, "
+                f"fit: received {name} with a dataset; give a dataset of (x, y) or (x, y, "
                 "sample_weight), and validation_data."
             )
 
@@ -616,7 +613,7 @@ def check_rate_is_settable(optimizer: Any, callbacks: Any) -> None:
 def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
     """Returns label ids, int32 [...], which are checked when they are computed.
 
-    Of another one the loss would be defined, and push the scores of all classes down.
+    An out-of-range label would silently lower the scores of all classes.
 
     Args:
       labels: integers [...].
@@ -639,9 +636,8 @@ def checked_ids(labels: Any, weights: Any, count: Any) -> tf.Tensor:
 def one_hot_ids(labels: Any) -> tf.Tensor:
     """Returns the indices of one-hot labels [B, C], int32 [B]; checked when they are computed."""
     is_one = tf.cast(labels, tf.float32)
-    is_right = tf.reduce_all((is_one == 0) | (is_one == 1)) & tf.reduce_all(
-        tf.reduce_sum(is_one, -1) == 1
-    )
+    are_bits = tf.reduce_all((is_one == 0) | (is_one == 1))
+    is_right = are_bits & tf.reduce_all(tf.reduce_sum(is_one, -1) == 1)
     message = "Labels of shape [B, C] are one-hot: expected one 1 in each row. Several labels per "
     message += "text need label_kind='several'."
     with tf.control_dependencies([tf.debugging.Assert(is_right, [message, labels])]):
@@ -655,7 +651,7 @@ def is_symbolic(column: Any) -> bool:
 
 
 def holds_texts(x: Any) -> bool:
-    """Tells whether the first thing in some input is a text."""
+    """Returns whether the first value of some input is a text."""
     while isinstance(x, list | tuple) and x:
         x = x[0]
     if isinstance(x, str | bytes):

@@ -8,13 +8,12 @@ others                   plain text, cut at blank lines into passages of about 1
 """
 
 import math
-import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed
+from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
 from bert_tf.data.sentences import split_sentences
 from bert_tf.data.tables import list_tables, read_rows
 from bert_tf.data.text_lines import numbered_lines
@@ -22,7 +21,6 @@ from bert_tf.files import not_utf8
 from bert_tf.search.words import word_spans
 
 TABLES = (".jsonl", ".json", ".csv", ".tsv")
-COMPRESSED = (".gz", ".xz", ".bz2")
 PASSAGE_WORDS = 100
 
 
@@ -65,9 +63,7 @@ def read_file(path: str, name: str = "") -> Iterator[tuple[str, Document]]:
     Raises:
       ValueError: naming file and line, if one cannot be read or has no column `text`.
     """
-    file = pathlib.PurePath(path.lower())
-    ending = (file.with_suffix("") if file.suffix in COMPRESSED else file).suffix
-    is_table = ending in TABLES or path.startswith("tfds:")
+    is_table = plain_ending(path) in TABLES or path.startswith("tfds:")
     return (_rows if is_table else _passages)(path, name or path)
 
 

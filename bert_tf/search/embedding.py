@@ -64,7 +64,7 @@ def embedder_of_index(
     Args:
       folder: the index.
       model: where that model is now; "": where it was when the index was built.
-      max_seq_length: tokens a text is cut to; 0: what the model says.
+      max_seq_length: tokens a text is cut to; 0: the model's own.
       batch_size: texts computed at once.
 
     Raises:

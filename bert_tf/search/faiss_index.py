@@ -14,12 +14,13 @@ index, it is refused until it is made again.
 import logging
 import pathlib
 import types
+from typing import Any
 
 import numpy as np
 
 from bert_tf.data.checksums import file_crc
 from bert_tf.extras import install_hint
-from bert_tf.files import atomic_write, read_json, write_json
+from bert_tf.files import atomic_write, read_optional_json, write_json
 from bert_tf.search.index import RESCORED, Index
 
 KINDS = ("flat", "ivf_pq", "hnsw")
@@ -63,14 +64,8 @@ def build_faiss(index: Index, kind: str) -> pathlib.Path:
     path = _path(index, kind)
     with atomic_write(path, "wb") as file:
         file.write(faiss.serialize_index(made).data)
-    about = {
-        "kind": kind,
-        "segments": list(index.manifest.segments),
-        "count": count,
-        "vectors": index.manifest.vector_crcs(),
-        "crc32c": file_crc(path),
-    }
-    write_json(path.with_suffix(".json"), about)
+    record = {**_record_of(index, kind), "crc32c": file_crc(path)}
+    write_json(path.with_suffix(".json"), record)
     return path
 
 
@@ -97,27 +92,7 @@ class FaissIndex:
         path = _path(index, kind)
         if not path.is_file():
             raise ValueError(f"{path} is missing; make it: --faiss={kind} of bert_tf.build_index.")
-        about = path.with_suffix(".json")
-        values = read_json(about) if about.is_file() else {}
-        # Before FAISS reads it: a damaged file can make it take any amount of memory.
-        if values.get("crc32c") != file_crc(path):
-            raise ValueError(f"{path} is damaged or was not finished; make it again.")
-        manifest = index.manifest
-        # Earlier releases did not record the last two.
-        expected = {
-            "segments": list(manifest.segments),
-            "count": len(index),
-            "vectors": manifest.vector_crcs(),
-            "kind": kind,
-        }
-        recorded = {name: values.get(name) for name in ("segments", "count")}
-        recorded |= {name: values.get(name, expected[name]) for name in ("vectors", "kind")}
-        if recorded != expected:
-            raise ValueError(
-                f"{path} has {values.get('count')} documents, {index.folder} {len(index)}, or "
-                "their vectors differ: documents were added, or it belongs to another index. Make "
-                f"it again: --faiss={kind} of bert_tf.build_index."
-            )
+        values = _checked_record(path, index, kind)
         try:
             self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))
         except RuntimeError as error:
@@ -129,10 +104,11 @@ class FaissIndex:
             "hnsw": faiss.IndexHNSW,
         }
         shape = (self._faiss.ntotal, self._faiss.d)
-        if not isinstance(self._faiss, classes[kind]) or shape != (len(index), manifest.dimension):
+        expected = (len(index), index.manifest.dimension)
+        if not isinstance(self._faiss, classes[kind]) or shape != expected:
             raise ValueError(
-                f"{path} holds {type(self._faiss).__name__} {shape}, expected {kind} "
-                f"{(len(index), manifest.dimension)}; make it again."
+                f"{path} holds {type(self._faiss).__name__} {shape}, expected {kind} {expected}; "
+                "make it again."
             )
         if "vectors" not in values and kind != "ivf_pq":  # which keeps rounded vectors only
             rows = np.unique([0, len(index) // 2, len(index) - 1])
@@ -157,6 +133,39 @@ class FaissIndex:
         if self.kind == "ivf_pq":
             return self.index.rescore(queries, rows, k)
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows
+
+
+def _checked_record(path: pathlib.Path, index: Index, kind: str) -> dict[str, Any]:
+    """Returns the record beside a file of `build_faiss`.
+
+    Raises:
+      ValueError: if the file differs from its record, or was made of another index.
+    """
+    about = path.with_suffix(".json")
+    values = read_optional_json(about)
+    # Before FAISS reads it: a damaged file can make it take any amount of memory.
+    if values.get("crc32c") != file_crc(path):
+        raise ValueError(f"{path} is damaged or was not finished; make it again.")
+    expected = _record_of(index, kind)
+    # Earlier releases did not record the last two.
+    recorded = {name: values.get(name) for name in ("segments", "count")}
+    recorded |= {name: values.get(name, expected[name]) for name in ("vectors", "kind")}
+    if recorded != expected:
+        raise ValueError(
+            f"{path} has {values.get('count')} documents, {index.folder} {len(index)}, or "
+            "their vectors differ: documents were added, or it belongs to another index. Make "
+            f"it again: --faiss={kind} of bert_tf.build_index."
+        )
+    return values
+
+
+def _record_of(index: Index, kind: str) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "segments": list(index.manifest.segments),
+        "count": len(index),
+        "vectors": index.manifest.vector_crcs(),
+    }
 
 
 def _path(index: Index, kind: str) -> pathlib.Path:

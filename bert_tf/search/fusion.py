@@ -48,7 +48,7 @@ def weighted_fusion(
     little as one that the run does not hold, however well it fits.
 
     Args:
-      runs: best with the same documents in each: what a run does not hold gets nothing from it.
+      runs: best with the same documents in each: a run adds nothing to documents that it lacks.
       weights: one a run; () for 1 each.
       minima: the lowest possible score of each run: 0 for BM25, -1 for cosines. None for scores
         without a limit, as dot products: the lowest one found for the query. () for 0 each. A
@@ -68,10 +68,11 @@ def weighted_fusion(
     def points(scores: Mapping[str, float], number: int) -> dict[str, float]:
         if not scores:
             return {}
-        lowest, highest = min(scores.values()), max(scores.values())
         minimum = minima[number]
-        least = lowest if minimum is None else min(minimum, lowest)
-        width = highest - least
+        least = min(scores.values())
+        if minimum is not None:
+            least = min(minimum, least)
+        width = max(scores.values()) - least
         if width == 0:  # Equal scores of a run without a limit are all the highest.
             return dict.fromkeys(scores, 1.0 if minimum is None else 0.0)
         return {name: (score - least) / width for name, score in scores.items()}

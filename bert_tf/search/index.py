@@ -37,7 +37,9 @@ from bert_tf.search.quantization import quantize
 
 SEGMENT_BYTES = 64 << 20  # of float32: what a build holds in memory, twice
 RESCORED = 4
-RECALL_K, RECALL_QUERIES = 10, 32  # of `Index.int8_recall`
+# Of `Index.int8_recall`.
+RECALL_K = 10
+RECALL_QUERIES = 32
 
 
 class Batch(NamedTuple):

@@ -117,7 +117,7 @@ def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
     """Returns the path of the model of an index: the one given, else where it was at the build.
 
     Raises:
-      ValueError: if the index does not say, or is none.
+      ValueError: if the index does not record its model, or cannot be read.
     """
     source = model or Manifest.read(pathlib.Path(folder)).source
     if not source:
@@ -180,10 +180,12 @@ def _check(fields: dict[str, Any], path: pathlib.Path) -> None:
 
 def segment_files(number: int, dtype: str, has_texts: bool) -> list[str]:
     """Returns the names of the files that every segment has."""
-    kinds = ["ids", "texts"] if has_texts else ["ids"]
-    names = [f"{kind}-{number:05}{ending}" for kind in kinds for ending in (".utf8", ".ends.npy")]
-    arrays = ["vectors", "scales", "exact"] if dtype == "int8" else ["vectors"]
-    return names + [f"{name}-{number:05}.npy" for name in arrays]
+    names = []
+    for kind in ["ids", "texts"] if has_texts else ["ids"]:
+        names += [f"{kind}-{number:05}.utf8", f"{kind}-{number:05}.ends.npy"]
+    for kind in ["vectors", "scales", "exact"] if dtype == "int8" else ["vectors"]:
+        names.append(f"{kind}-{number:05}.npy")
+    return names
 
 
 def _is_count(value: object, least: int) -> bool:

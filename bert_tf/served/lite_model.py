@@ -18,14 +18,13 @@ import numpy as np
 
 from bert_tf.bounded_files import check_regular, read_member
 from bert_tf.checkpoints.archives import UNPACKING_ERRORS
-from bert_tf.served.metadata import ROW_OUTPUTS, check_outputs, parse_metadata
+from bert_tf.served.metadata import CARD_NAME, ROW_OUTPUTS, check_outputs, parse_metadata
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
 Arrays = dict[str, np.ndarray]
 TEXT_SIGNATURE = "text"
-CARD_NAME = "bert_tf.json"
 CHECKSUM_NAME = "model.crc32c"  # In the archive.
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from bert_tf.bounded_files import parse_json
 
 Metadata = dict[str, Any]
+CARD_NAME = "bert_tf.json"
 
 # Outputs of the functions of texts and their ranks, by kind; other kinds are not checked.
 TEXT_OUTPUTS = {
@@ -102,7 +103,7 @@ def check_outputs(
     ranks: dict[str, dict[str, int]],
     source: str | os.PathLike,
 ) -> None:
-    """Checks that a model computes what its metadata announce.
+    """Checks that a model has the outputs that its metadata announce.
 
     Args:
       metadata: of `check_metadata`.
@@ -113,7 +114,8 @@ def check_outputs(
     Raises:
       ValueError: if an output is missing or has another rank, or there is another number of labels.
     """
-    kind, labels = metadata["kind"], metadata["labels"]
+    kind = metadata["kind"]
+    labels = metadata["labels"]
     for name, rank in ranks.get(kind, {}).items():
         if name not in shapes:
             raise ValueError(

@@ -10,10 +10,17 @@ from typing import Any
 from bert_tf.bounded_files import read_bytes
 from bert_tf.data.checksums import file_crc
 from bert_tf.files import read_json, write_json
-from bert_tf.served.metadata import TEXT_OUTPUTS, Metadata, check_outputs, parse_metadata
+from bert_tf.printable import first_line
+from bert_tf.served.metadata import (
+    CARD_NAME,
+    TEXT_OUTPUTS,
+    Metadata,
+    check_outputs,
+    parse_metadata,
+)
 
-CARD_NAME = "bert_tf.json"  # in assets.extra
-CHECKSUMS = "assets.extra/checksums.json"
+EXTRA = "assets.extra"
+CHECKSUMS = f"{EXTRA}/checksums.json"
 MODEL_NAME = "saved_model.pb"
 
 
@@ -34,11 +41,11 @@ def read_card(folder: pathlib.Path) -> Metadata:
     """Reads what a SavedModel says of itself in bert_tf.json.
 
     Raises:
-      ValueError: if it has none, or one that no export wrote.
+      ValueError: if it is missing, or no export wrote it.
     """
-    path = folder / "assets.extra" / CARD_NAME
+    path = folder / EXTRA / CARD_NAME
     if not path.is_file():
-        raise ValueError(f"{folder} has no assets.extra/{CARD_NAME}; export it again.")
+        raise ValueError(f"{folder} has no {EXTRA}/{CARD_NAME}; export it again.")
     return parse_metadata(read_bytes(path), path)
 
 
@@ -66,7 +73,7 @@ def check_files(folder: pathlib.Path) -> None:
     for name, expected in read_json(path).items():
         file = folder / name
         if not file.is_file():
-            raise ValueError(f"{folder} lacks {name}, of which {CHECKSUMS} knows; export it again.")
+            raise ValueError(f"{folder} lacks {name}, which {CHECKSUMS} names; export it again.")
         if file_crc(file) != expected:
             raise ValueError(
                 f"{file} is damaged or was changed: its checksum differs from {CHECKSUMS}. Export "
@@ -100,9 +107,8 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
         }
     except MemoryError:
         raise
-    except Exception as error:  # TensorFlow has no class of errors for what a file may hold.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{folder} cannot be loaded: {reason}") from None
+    except Exception as error:  # TensorFlow has no class of errors for damaged files.
+        raise ValueError(f"{folder} cannot be loaded: {first_line(error)}") from None
     if inputs == set(IDS):
         raise ValueError(f"{folder} takes ids; give the text model beside it.")
     expected = {*metadata["inputs"], *metadata.get("numbers", {})}
@@ -128,5 +134,4 @@ def call_signature(signature: Callable[..., Any], inputs: dict[str, Any]) -> dic
     except tf.errors.ResourceExhaustedError:
         raise
     except (tf.errors.OpError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"The model cannot answer: {reason}") from None
+        raise ValueError(f"The model cannot answer: {first_line(error)}") from None

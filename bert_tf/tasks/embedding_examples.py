@@ -21,8 +21,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert_tf.data.cells import as_list
 from bert_tf.data.columns import is_missing
 from bert_tf.data.tables import (
@@ -82,7 +80,7 @@ def read_embedding_examples(
       flag: names them in messages.
       query_column, positive_column: names of columns; "": found by `COLUMNS`.
       must_have: whether rows without these columns are refused; else theirs are found, too.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if columns, texts or numbers are missing or others than
@@ -92,7 +90,7 @@ def read_embedding_examples(
     given = {"query": query_column, "positive": positive_column}
     known = set(given.values()).union(*COLUMNS.values())
     errors = RowErrors()
-    num_rows = num_skipped = 0
+    num_rows = 0
     for path in list_tables(paths, flag):
         if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
             rows = _sts_rows(path)
@@ -111,12 +109,11 @@ def read_embedding_examples(
             num_rows += 1
             with errors:
                 if reading and reading.skip_unlabelled and _is_unlabelled(row, names):
-                    num_skipped += 1
+                    errors.num_skipped += 1
                     continue
                 examples += list(_examples(row, names, where))
-    errors.raise_any(max(0, num_rows - len(errors.errors)))
-    if num_skipped:
-        logging.info("%s: %d rows without a score are left out.", paths, num_skipped)
+    num_good = num_rows - len(errors.errors) - errors.num_skipped
+    errors.finish(paths, max(0, num_good))
     if not examples:
         raise ValueError(f"{flag}={paths} holds no examples; give a file with rows.")
     widths = {(bool(e.negatives), bool(e.scores)) for e in examples}
@@ -191,7 +188,7 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
 
 
 def _is_unlabelled(row: dict[str, Any], names: dict[str, list[str]]) -> bool:
-    """Returns whether a row that should have a score has none."""
+    """Returns whether a row lacks the score that it should have."""
     return any(is_missing(row[name]) or row[name] == "" for name in names["score"])
 
 

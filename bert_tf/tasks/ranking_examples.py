@@ -16,8 +16,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert_tf.data.cells import as_list
 from bert_tf.data.columns import is_missing
 from bert_tf.data.tables import Row, RowError, RowErrors, list_tables, read_rows
@@ -47,7 +45,7 @@ def read_ranking(
     Args:
       path: files and globs, separated by commas.
       must_label: whether labels are needed.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if a row is of another form, a text is empty, a number is
@@ -55,18 +53,18 @@ def read_ranking(
     """
     held: dict[str, tuple[str, list[Any], list[float], list[float]]] = {}
     errors = RowErrors()
-    num_rows = num_skipped = 0
+    num_rows = 0
     skips = must_label and reading is not None and reading.skip_unlabelled
     for table in list_tables(path, "--train_file, --eval_file or --predict_file"):
         for where, row in read_rows(table, reading, ("query",), errors):
             num_rows += 1
             with errors:
                 if skips and _is_unlabelled(row):
-                    num_skipped += 1
+                    errors.num_skipped += 1
                     continue
                 query = _text(row.get("query"), "query", where)
                 documents, labels, scores = _documents(row, where, must_label)
-                # Pairs of one query are one list; lists stay what they are.
+                # Pairs of one query become one list; lists stay apart.
                 key = query if "document" in row else where
                 before = held.setdefault(key, (where, [query], [], []))
                 if bool(before[3]) != bool(scores) and len(before[1]) > 1:
@@ -74,9 +72,8 @@ def read_ranking(
                 before[1].extend(documents)
                 before[2].extend(labels)
                 before[3].extend(scores)
-    errors.raise_any(max(0, num_rows - len(errors.errors)))
-    if num_skipped:
-        logging.info("%s: %d rows without a label are left out.", path, num_skipped)
+    num_good = num_rows - len(errors.errors) - errors.num_skipped
+    errors.finish(path, max(0, num_good))
     found = []
     for number, (where, (query, *documents), labels, scores) in enumerate(held.values(), 1):
         ids = tuple(str(place) for place in range(1, len(documents) + 1))

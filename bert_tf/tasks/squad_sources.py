@@ -4,23 +4,21 @@
     {"id": ..., "context": ..., "question": ..., "answers": {"text": [...], "answer_start": [...]}}
                                                                               a question a row
 
-Rows stand in "data", in one list, or one a line (JSONL). Without an answer both lists are empty,
+Rows are in "data", in one list, or one a line (JSONL). Without an answer both lists are empty,
 and a row that does not say `is_impossible` then is.
 """
 
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from bert_tf.data.corpus_format import COMPRESSED
 from bert_tf.data.tables import read_json_rows
 from bert_tf.files import read_json_data
 
 TFDS = "tfds:"
-_JSONL_NAME = re.compile(r"\.jsonl(\.(gz|xz|bz2))?$", re.IGNORECASE)
-_COMPRESSED_NAME = re.compile(r"\.(gz|xz|bz2)$", re.IGNORECASE)
 
 
 def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
@@ -49,8 +47,7 @@ def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
 
 def _holds_rows(path: str | os.PathLike) -> bool:
     """Returns whether a file holds a list, or a JSON object on each of several lines."""
-    name = str(path)
-    if _JSONL_NAME.search(name) or _COMPRESSED_NAME.search(name):
+    if pathlib.PurePath(path).suffix.lower() in (".jsonl", *COMPRESSED):
         return True
     with pathlib.Path(path).expanduser().open(encoding="utf-8-sig", errors="replace") as file:
         first = next((line for line in file if line.strip()), "").strip()

@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert_tf.data.cells import as_list
 from bert_tf.data.columns import is_missing
 from bert_tf.data.labels import LabelNames
@@ -55,7 +53,7 @@ def read_swag(
       must_label: whether a label that is not the place of a choice, such as -1, is an error; if
         not, the row is unlabelled.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if a file cannot be read as a table, a column is missing,
@@ -64,7 +62,6 @@ def read_swag(
     """
     examples: list[ChoiceExample] = []
     errors = RowErrors()
-    num_skipped = 0
     for table in list_tables(path, "the path of the examples"):
         for where, row in read_rows(table, reading, errors=errors):
             with errors:
@@ -84,7 +81,7 @@ def read_swag(
                     label = None
                 if label is None and is_needed:
                     if reading and reading.skip_unlabelled:
-                        num_skipped += 1
+                        errors.num_skipped += 1
                         continue
                     raise RowError(
                         f"{where}: no label; expected the index of the right choice.",
@@ -92,9 +89,7 @@ def read_swag(
                     )
                 example = ChoiceExample(context, start, choices, label, str(len(examples)), where)
                 examples.append(example)
-    errors.raise_any(len(examples) + num_skipped)
-    if num_skipped:
-        logging.info("%s: %d rows without a label are left out.", path, num_skipped)
+    errors.finish(path, len(examples))
     if not examples:
         raise ValueError(f"{path} has no row; expected SWAG's columns or JSONL with choices.")
     return examples

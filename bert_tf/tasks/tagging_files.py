@@ -29,7 +29,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.data.columns import is_integer_text
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import open_decompressed, plain_ending
 from bert_tf.data.labels import LabelNames, unify_spellings
 from bert_tf.data.tables import RowError, RowErrors
 from bert_tf.data.text_lines import read_whole_lines
@@ -48,7 +48,6 @@ PREDICTED = "Predicted"  # key of the tag that is written into MISC
 _FORM, _UPOS = CONLLU_COLUMNS.index("form"), CONLLU_COLUMNS.index("upos")
 _DOCSTART = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
-_CONLLU_NAME = re.compile(r"\.conllu(\.(gz|xz|bz2))?$", re.IGNORECASE)
 _OTHER_ID = re.compile("[0-9]+[-.][0-9]+")  # 2-3 or 8.1
 _ID = re.compile("[0-9]+([-.][0-9]+)?")
 _HEAD = re.compile("[0-9]+|_")
@@ -110,7 +109,7 @@ def read_tagged(
         deprel or feats, and -1 is UPOS. If it holds "_" for each word of a file, that has no tags.
         In JSON and tables a name, and any number means: found by name. None: tags are not looked
         at.
-      reading: what the user says of tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
       is_needed: whether a sentence without tags is an error, unless `reading` skips it.
 
     Raises:
@@ -141,7 +140,7 @@ def _with_tags_only(
     """Returns the sentences with tags.
 
     Raises:
-      ValueError: if some have none and are not to be skipped, or all have none.
+      ValueError: if some lack tags and are not to be skipped, or all lack them.
     """
     tagged = [sentence for sentence in sentences if sentence.tags is not None]
     bare = [sentence for sentence in sentences if sentence.tags is None]
@@ -151,7 +150,7 @@ def _with_tags_only(
     if bare:
         raise ValueError(
             f"{bare[0].source}: a sentence without tags, as {len(bare):,} of {len(sentences):,} "
-            "are; expected a column of tags beside the words (CoNLL-U: one that is not all _), or "
+            "are; expected a column of tags (CoNLL-U: one that is not all _), or "
             "tags or spans in each object of JSON (--tag_column names their key). "
             "--skip_unlabelled leaves sentences without tags out."
         )
@@ -213,7 +212,9 @@ def _write_tables(
             f"{', '.join(names)}: files of several forms cannot be written into one; tag them one "
             "by one."
         )
-    counts = [len(row.words) for name in names for row in read_tagged_table(name, None, reading)]
+    counts: list[int] = []
+    for name in names:
+        counts += [len(row.words) for row in read_tagged_table(name, None, reading)]
     if counts != list(map(len, tags)):
         raise ValueError(
             f"{', '.join(names)} has {len(counts)} sentences with {sum(counts)} words, but there "
@@ -379,7 +380,7 @@ def _problem(columns: list[str], form: _Form, count: int) -> str:
 def _find_form(
     path: str, texts: Sequence[str], word_column: int, tag_column: int | str | None
 ) -> _Form:
-    is_conllu = bool(_CONLLU_NAME.search(path)) or _looks_like_conllu(texts)
+    is_conllu = plain_ending(path) == ".conllu" or _looks_like_conllu(texts)
     number, separator, columns = _first_word(path, texts, is_conllu)
     where = f"{path}, line {number}"
     if is_conllu:

@@ -7,8 +7,8 @@
       {"tokenized_text": ["Paris", "is"], "ner": [[0, 0, "LOC"]]}   GLiNER's words, both included
     CSV, TSV or Excel with a header:
       tokens,ner_tags                   the same, the lists written out in their cells
-      Sentence #,Word,POS,Tag           Kaggle's: a row a word; a sentence has a number, which may
-                                        stand at its first word only
+      Sentence #,Word,POS,Tag           Kaggle's: a row a word; a sentence has a number, perhaps
+                                        only at its first word
 
 Texts are parted at white space and punctuation, and spans of characters become B- and I- tags of
 their words. A row without tags or spans, or null there, is untagged.
@@ -26,8 +26,11 @@ from typing import Any, NamedTuple
 
 from bert_tf.data.cells import as_list
 from bert_tf.data.columns import is_missing
-from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.corpus_format import open_decompressed, plain_ending
 from bert_tf.data.tables import (
+    DELIMITERS,
+    EXCEL,
+    JSON,
     Row,
     RowError,
     RowErrors,
@@ -37,6 +40,7 @@ from bert_tf.data.tables import (
     read_rows,
 )
 from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.metrics.entities import spans as entity_spans
 from bert_tf.text.unicode_tables import is_deleted, is_isolated, is_whitespace
 
 WORDS = ("tokens", "words", "tokenized_text")
@@ -49,13 +53,11 @@ SENTENCE_COLUMNS = (
 )
 WORD_COLUMNS = ("word", "token", "words", "tokens")
 TAG_COLUMNS = ("tag", "ner_tag", "ner", "label", "tags", "ner_tags", "labels")
-_TABLE_NAME = re.compile(r"\.(csv|tsv|txt)(\.(gz|xz|bz2))?$", re.IGNORECASE)
-_EXCEL_NAME = re.compile(r"\.xls[xm]$", re.IGNORECASE)
-_JSON_NAME = re.compile(r"\.jsonl?(\.(gz|xz|bz2))?$", re.IGNORECASE)
 _START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset", "stop")
 _LABEL = ("label", "type", "tag", "entity", "entity_group")
-PREDICTED_TAGS, PREDICTED_SPANS = "predicted_tags", "predicted_entities"
+PREDICTED_TAGS = "predicted_tags"
+PREDICTED_SPANS = "predicted_entities"
 
 
 class TableSentence(NamedTuple):
@@ -63,7 +65,7 @@ class TableSentence(NamedTuple):
 
     Attributes:
       words: its words.
-      tags: one a word; None if there are none.
+      tags: one a word; None for an untagged sentence.
       where: "FILE line N" of its row, or its first.
       row: the row of a sentence; {} where a row is a word.
       places: first character and end of each word in the row's text; () where words are given.
@@ -80,20 +82,22 @@ class TableSentence(NamedTuple):
 
 def is_tagged_table(path: str) -> bool:
     """Returns whether a file of words and tags is JSON, or a table with a header."""
-    if _EXCEL_NAME.search(path) or is_json_text(path):
+    ending = plain_ending(path)
+    if ending in EXCEL or is_json_text(path):
         return True
-    return bool(_TABLE_NAME.search(path)) and _has_known_columns(path)
+    return ending in DELIMITERS and _has_known_columns(path)
 
 
 def is_json_text(path: str) -> bool:
     """Returns whether a file holds JSON, by its name or its first line."""
-    if _JSON_NAME.search(path) or _EXCEL_NAME.search(path):
-        return not _EXCEL_NAME.search(path)
+    ending = plain_ending(path)
+    if ending in (*JSON, *EXCEL):
+        return ending in JSON
     try:
         with open_decompressed(path) as file:
             head = file.read(1 << 10)
     except (EOFError, OSError, lzma.LZMAError, zlib.error):
-        return False  # The reader says what is wrong with it.
+        return False  # The reader names the fault.
     text = head.decode("utf-8-sig", errors="replace").lstrip()
     return re.match(r"(\[\s*)?\{\s*\"", text) is not None
 
@@ -122,7 +126,7 @@ def read_tagged_table(
       path: the file.
       tag_column: name of the column or key of the tags; a number: found by name; None: tags are
         not looked at.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if the file cannot be read or rows have another form.
@@ -218,7 +222,7 @@ def _sentence_of(rows: Sequence[_WordRow]) -> TableSentence:
 def _tag_column(
     row: Row, columns: dict[str, str], names: Sequence[str], wanted: str, where: str
 ) -> str:
-    """Returns the column of the tags; "" if there is none.
+    """Returns the column of the tags; "" without one.
 
     Raises:
       ValueError: if it is named and not there.
@@ -246,9 +250,9 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         return TableSentence(words, _read_tags(given, words, key, where), where, row)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
-        # A text may have a label of its own beside its spans.
-        spans = [name for name in SPANS if name in columns and _are_spans(row[columns[name]])]
-        names = (*spans, *SPANS, *TAGS)
+        # The label of a text may be in another column than its spans.
+        holding = [name for name in SPANS if name in columns and _are_spans(row[columns[name]])]
+        names = (*holding, *SPANS, *TAGS)
         key = _tag_column(row, columns, names, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
         if isinstance(given, list) and given and isinstance(given[0], str):
@@ -295,7 +299,7 @@ def _read_tags(values: Any, words: Sequence[str], key: str, where: str) -> tuple
 
 
 def _span_parts(value: Any) -> tuple[Any, Any, Any]:
-    """Returns start, end and label of a span, a list or an object; None for what is missing."""
+    """Returns start, end and label of a span, a list or an object; missing parts are None."""
     if isinstance(value, dict):
         start, end, label = (
             next((value[name] for name in names if name in value), None)
@@ -323,13 +327,13 @@ def _read_spans(values: Any, key: str, where: str) -> list[_Span]:
     """Returns [start, end, label] lists, or objects with these; sorted."""
     if not isinstance(values, list):
         raise RowError(f"{where}: {key!r} is {values!r:.40}, expected a list of spans")
-    spans = []
+    found = []
     for value in values:
         start, end, label = _span_parts(value)
         if not (_is_place(start) and _is_place(end) and isinstance(label, str) and label.strip()):
             raise RowError(f"{where}: {key!r} holds {value!r:.60}, expected [start, end, label]")
-        spans.append(_Span(start, end, label.strip()))
-    return sorted(spans)
+        found.append(_Span(start, end, label.strip()))
+    return sorted(found)
 
 
 def _tags_of_spans(
@@ -399,21 +403,6 @@ def _word_places(text: str) -> Iterator[tuple[int, int]]:
 # Writing ----------------------------------------------------------------------------------------
 
 
-def spans_of_tags(tags: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Returns first word, last word and type of each entity; I- without a B- begins one, too."""
-    found: list[tuple[int, int, str]] = []
-    for index, tag in enumerate(tags):
-        part, _, name = tag.partition("-")
-        if not name:
-            continue
-        goes_on = part in ("I", "E", "L") and found and found[-1][1:] == (index - 1, name)
-        if goes_on:
-            found[-1] = (found[-1][0], index, name)
-        else:
-            found.append((index, index, name))
-    return found
-
-
 def with_predictions(
     path: str,
     tags: Iterator[Sequence[str]],
@@ -421,13 +410,13 @@ def with_predictions(
 ) -> Iterator[str]:
     """Yields the text of a table again, in parts, with the predicted tags.
 
-    A row of JSON gets "predicted_tags", and "predicted_entities" in the form of its own spans; a
-    table gets a column PREDICTED_TAGS and is written as CSV.
+    A row of JSON gets "predicted_tags", and "predicted_entities" if it has spans, in the same form;
+    a table gets a column PREDICTED_TAGS and is written as CSV.
 
     Args:
       path: the file.
       tags: of each sentence that `read_tagged_table` finds.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
     """
     sentences = iter(read_tagged_table(path, None, reading))
     sentence = next(sentences, None)
@@ -453,20 +442,29 @@ def with_predictions(
         if is_lines:
             yield json.dumps(row, ensure_ascii=False) + "\n"
             continue
-        buffer = io.StringIO(newline="")
-        writer = csv.writer(buffer, lineterminator="\n")
         if not header_done:
-            writer.writerow(row)
+            yield _csv_line(row)
             header_done = True
-        writer.writerow(row.values())
-        yield buffer.getvalue()
+        yield _csv_line(row.values())
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
 
 
 def _spans_to_write(sentence: TableSentence, tags: Sequence[str]) -> list[list[Any]]:
-    spans: list[list[Any]] = []
-    for first, last, name in spans_of_tags(tags):
-        if sentence.places:
-            spans.append([sentence.places[first][0], sentence.places[last][1], name])
-        else:
-            spans.append([first, last, name])
-    return spans
+    """Returns [start, end, label] of each entity, in the form of the sentence's own spans."""
+    try:
+        entities = entity_spans(tags)
+    except ValueError:  # Tags of another scheme, such as parts of speech, make no entities.
+        return []
+    if not sentence.places:
+        return [[entity.start, entity.end - 1, entity.type] for entity in entities]
+    found: list[list[Any]] = []
+    for entity in entities:
+        start, _ = sentence.places[entity.start]
+        _, end = sentence.places[entity.end - 1]
+        found.append([start, end, entity.type])
+    return found

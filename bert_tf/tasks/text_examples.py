@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from bert_tf.data.cells import looks_like_list, read_list
 from bert_tf.data.columns import is_missing
@@ -18,12 +17,12 @@ from bert_tf.data.labels import SEPARATOR, LabelNames, unify_spellings
 from bert_tf.data.tables import RowError, RowErrors, list_tables, read_rows, split_names
 from bert_tf.fine_tuning_config import TableConfig
 
-OTHER_SEPARATORS = ",;"  # what others write between labels, and names of classes hold, too
+OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
 MAX_SHOWN = 10
 MAX_COUNTS = 20
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LARGEST = float(np.finfo(np.float32).max)
-# What a column of decisions says of its label; -1 is an example that nobody has judged.
+# The decisions in a column of 0 and 1; -1 is an example without a judgment.
 _DECISIONS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _UNJUDGED = ("-1", "-1.0", "")
 
@@ -89,7 +88,7 @@ def read_text_examples(
       label_kind: class, number or several; "": not known, see `LabelReading`.
       label_separator: see `LabelReading`.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
-      reading: what the user says of the tables; None: nothing.
+      reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines of all rows that are wrong, if a file cannot be read as a
@@ -103,7 +102,6 @@ def read_text_examples(
     skips = is_needed and reading is not None and reading.skip_unlabelled
     examples: list[TextExample] = []
     errors = RowErrors()
-    num_skipped = 0
     for table in list_tables(path, "the path of the examples"):
         columns: list[str] | None = None
         has_label = False
@@ -122,16 +120,14 @@ def read_text_examples(
                         raise
                     label = None
                 if is_needed and skips and _is_unlabelled(label, label_kind):
-                    num_skipped += 1
+                    errors.num_skipped += 1
                     continue
                 if is_needed:
                     _check_label(label, label_kind, where)
                 examples.append(TextExample(text_a, text_b, label, str(len(examples)), where))
         if must_label and columns and row and not has_label:
             raise ValueError(_missing_column(row, label_column, "--label_column", table))
-    errors.raise_any(len(examples) + num_skipped)
-    if num_skipped:
-        logging.info("%s: %d rows without a label are left out.", path, num_skipped)
+    errors.finish(path, len(examples))
     if not examples:
         raise ValueError(f"{path} has no row; expected rows of texts after the header.")
     if is_needed and label_kind == "several" and not label_separator:
@@ -140,7 +136,7 @@ def read_text_examples(
 
 
 def _is_unlabelled(label: str | None, kind: str) -> bool:
-    """Returns whether a row has no label; of several labels none is a label, too."""
+    """Returns whether a row has no label; an empty set of several labels is a label."""
     if kind == "number" and label and label.lower() == "nan":
         return True
     return label is None or label == "" and kind != "several"
@@ -159,7 +155,7 @@ def _check_label(label: str | None, kind: str, where: str) -> None:
 
 def _check_separator(examples: Sequence[TextExample]) -> None:
     """Raises ValueError if labels seem to be separated by another sign than SEPARATOR."""
-    names = {name for example in examples for name in _split(example.label)}
+    names = _names_in(examples)
     for sign in OTHER_SEPARATORS:
         for example in examples:
             for name in _split(example.label):
@@ -170,6 +166,13 @@ def _check_separator(examples: Sequence[TextExample]) -> None:
                         f"--label_separator='{sign}' if these are several, and "
                         f"--label_separator='{SEPARATOR}' if it is one."
                     )
+
+
+def _names_in(examples: Iterable[TextExample]) -> set[str]:
+    names: set[str] = set()
+    for example in examples:
+        names.update(_split(example.label))
+    return names
 
 
 def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
@@ -190,13 +193,12 @@ def decision_names(column: str, kind: str, examples: Iterable[TextExample]) -> t
     Args:
       column: --label_column.
       kind: --label_kind.
-      examples: what was read; a column may have a comma in its name.
+      examples: of the tables; a column may have a comma in its name.
     """
     names = tuple(split_names(column)) if kind == "several" else ()
     if len(names) < 2:
         return ()
-    known = {name for example in examples for name in _split(example.label)}
-    return names if known <= {*names} else ()
+    return names if _names_in(examples) <= {*names} else ()
 
 
 def _missing_column(row: dict[str, Any], column: str, flag: str, where: str) -> str:
@@ -277,14 +279,14 @@ def _listed(cell: str, kind: str, where: str) -> Any:
     is_object = re.fullmatch(r"\{.*:.*\}", cell.strip(), re.DOTALL)
     if is_object or looks_like_list(cell) and (kind == "several" or re.search("[,'\"]", cell)):
         raise RowError(
-            f"{where}: label {cell!r:.80} stands in brackets, but is not a list of quoted names",
+            f"{where}: label {cell!r:.80} is in brackets, but is not a list of quoted names",
             "Write joy|love, ['joy', 'love'], or a list in JSONL.",
         )
     return cell
 
 
 def _decisions(row: dict[str, Any], columns: Sequence[str], where: str) -> str | None:
-    """Returns the labels whose columns say 1; None if nobody has judged the example.
+    """Returns the labels whose columns say 1; None for an example without a judgment.
 
     Raises:
       RowError: if a column says neither 0 nor 1.
@@ -359,21 +361,21 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
 
 
 def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
-    """Returns the place of each example's label among `labels`: int32 [n]; -1: unlabelled.
+    """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled.
 
     Raises:
       ValueError: naming the first label that is not among them, its line, and how many there are.
     """
     known = LabelNames(labels)
     _check_known([(example, (example.label,)) for example in examples], known)
-    places = [None if example.label is None else known.find(example.label) for example in examples]
-    return np.array([-1 if place is None else place for place in places], np.int32)
+    indices = [-1 if example.label is None else known.find(example.label) for example in examples]
+    return np.array(indices, np.int32)
 
 
 def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
     """Returns 1 where an example has a label, which are separated by "|", else 0: float32 [n, C].
 
-    Unlabelled examples have no row to be told apart by: theirs is 0, as that of "", no label.
+    The row of an unlabelled example is 0, like that of an example with no label.
 
     Raises:
       ValueError: see `label_ids`.
@@ -381,11 +383,10 @@ def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.nda
     known = LabelNames(labels)
     names = [_split(example.label) for example in examples]
     _check_known(list(zip(examples, names, strict=True)), known)
-    places = {name: known.find(name) for of_row in names for name in of_row}
     rows = np.zeros((len(examples), len(labels)), np.float32)
-    for index, of_row in enumerate(names):
+    for row, of_row in zip(rows, names, strict=True):
         for name in of_row:
-            rows[index, places[name]] = 1
+            row[known.find(name)] = 1
     return rows
 
 
@@ -431,11 +432,11 @@ def _check_known(
     rows: Sequence[tuple[TextExample, Sequence[str | None]]], known: LabelNames
 ) -> None:
     """Raises ValueError if a label of a row is unknown."""
-    unknown = [
-        (example, bad[0])
-        for example, names in rows
-        if (bad := [name for name in names if name is not None and known.find(name) is None])
-    ]
+    unknown: list[tuple[TextExample, str]] = []
+    for example, names in rows:
+        bad = [name for name in names if name is not None and known.find(name) is None]
+        if bad:
+            unknown.append((example, bad[0]))
     if unknown:
         example, name = unknown[0]
         count = len(known.names)

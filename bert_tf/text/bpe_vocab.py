@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_tf import bounded_files
-from bert_tf.files import atomic_write, json_field, read_json
+from bert_tf.files import atomic_write, json_field, read_json, read_optional_json
 from bert_tf.text.byte_level import BYTE_CHARACTERS, SPACE_MARK
 from bert_tf.text.vocab import Pieces
 
@@ -363,7 +363,7 @@ def _read_template(path: pathlib.Path, template: dict[str, Any]) -> dict[str, An
 
 def _companion(folder: pathlib.Path, name: str) -> dict[str, Any]:
     path = folder / name
-    return read_json(path) if path.exists() else {}
+    return read_optional_json(path)
 
 
 def _special_names(

@@ -25,7 +25,7 @@ class TypedTokens:
         self.counts: dict[str, int] = {}
 
     def add(self, text: str) -> None:
-        """Counts a text; an empty one is none."""
+        """Counts a text, unless it is empty."""
         if not text:
             return
         self.num_texts += 1
@@ -54,7 +54,7 @@ class CountingTokenizer:
     """A tokenizer that counts the special tokens written in the texts that it reads.
 
     Args:
-      tokenizer: does the work.
+      tokenizer: the tokenizer that reads them.
 
     Attributes:
       typed: the counts.

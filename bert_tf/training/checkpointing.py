@@ -278,7 +278,8 @@ class RunDirectory:
                 )
 
     def _delete_old(self) -> None:
-        best, steps = self.best(), self.steps()
+        best = self.best()
+        steps = self.steps()
         lasting = [step for step in steps if step not in self._by_time or step == steps[-1]]
         kept = set(lasting[-self.keep :]) | ({best["step"]} if best else set())
         for step in set(steps) - kept:

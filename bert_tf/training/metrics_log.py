@@ -17,7 +17,7 @@ from bert_tf.files import atomic_write
 
 Row = dict[str, float]
 Mark = list[int]
-LEAST_LINES = 20  # Of a run, for its curves.
+LEAST_LINES = 20  # Fewer make no curve.
 
 
 class MetricsLog:

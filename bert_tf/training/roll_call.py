@@ -14,8 +14,8 @@ open. They prevent these hangs and anonymous failures:
 Worker 0 tells all others which worker is lost; each ends with one line and status
 `LOST_WORKER_STATUS`.
 
-Where the environment holds a secret (`hosts.SECRET_VARIABLE`), only workers that have it, too, can
-take part, and every message is signed.
+Where the environment holds a secret (`hosts.SECRET_VARIABLE`), only workers with the same secret
+can take part, and every message is signed.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class Crew:
       hosts: "name:port" of all workers.
       index: index of this one.
       values: settings that all must share, by name.
-      secret: that all must share; empty: whoever can connect may take part.
+      secret: that all workers must share; "" admits every client.
 
     Raises:
       ValueError: if a worker does not start in time, or has other values or another secret.
@@ -235,11 +235,11 @@ class Crew:
         return None
 
     def _warn_of(self, link: Link) -> None:
-        """Logs who connected without the secret: it may be a worker that was started wrongly."""
+        """Logs a connection without the secret: perhaps a worker that was started wrongly."""
         address = (link.writer.get_extra_info("peername") or ["unknown"])[0]
         logging.log_first_n(
             logging.WARNING,
-            "A client at %s does not have the %s of this run; it is sent away.",
+            "A client at %s does not have the %s of this run; it is refused.",
             MOST_WARNINGS,
             address,
             SECRET_VARIABLE,
@@ -276,7 +276,7 @@ class Crew:
                 link = self._links[0] = Link(*await asyncio.wait_for(connect, HELLO_SECONDS))
                 if not self._secret or await self._introduce(link):
                     link.send(index=index, values=dict(values))
-                    # Its patience may have begun after ours.
+                    # The other worker may have begun to wait later.
                     verdict = await asyncio.wait_for(link.read(), seconds + GRACE_SECONDS)
                     match verdict:
                         case {"fault": ""}:
@@ -377,7 +377,7 @@ def together(distribution: str, values: Mapping[str, str]) -> Iterator[None]:
         return
     secret = read_secret()
     if not secret and not index:
-        logging.info("No %s: whoever can connect to worker 0 is trusted.", SECRET_VARIABLE)
+        logging.info("No %s: every client that reaches worker 0 is trusted.", SECRET_VARIABLE)
     crew = Crew(hosts, index, values, secret)
     try:
         yield

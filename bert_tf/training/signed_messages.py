@@ -1,6 +1,6 @@
 """Signs the messages of the roll call with a secret that all workers of a run share.
 
-Who connects proves that it has the secret without sending it: each side draws a random number, and
+A client proves that it has the secret without sending it: each side draws a random number, and
 the key of the connection is made from both and the secret. A signature covers the direction and the
 number of a message, so none can be sent back, repeated or left out. Messages are not encrypted.
 """
@@ -10,7 +10,8 @@ import hmac
 import secrets
 
 MAC_CHARACTERS = 2 * hashlib.sha256().digest_size
-_PROOF, _KEY = b"bert_tf proof of worker 0", b"bert_tf key of a connection"
+_PROOF = b"bert_tf proof of worker 0"
+_KEY = b"bert_tf key of a connection"
 
 
 def new_nonce() -> str:
@@ -62,7 +63,8 @@ class MessageSigner:
         Raises:
           ValueError: if the signature is not that of the next message of the other side.
         """
-        given, content = line[:MAC_CHARACTERS], line[MAC_CHARACTERS + 1 :]
+        given = line[:MAC_CHARACTERS]
+        content = line[MAC_CHARACTERS + 1 :]
         expected = _mac(self._key, self._receives, b"%d" % self._num_received, content)
         if not _is_equal(given.decode("latin1"), expected):
             raise ValueError("The signature of a message is wrong.")

@@ -51,8 +51,8 @@ from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 KEPT = ("learning_rate",)  # What a step has whose update was left out.
 EVALUATIONS = "eval_metrics.jsonl"
 SECONDS_BETWEEN_SAVES = 120.0  # At most, so that a kill takes no more than this.
-SHARE_BETWEEN_SAVES = 0.1  # Of a budget of minutes, if that is less.
-WRITING_SHARE = 0.1  # Of the time that may be spent on writing checkpoints by time.
+SHARE_BETWEEN_SAVES = 0.1  # The share of a budget of minutes, if that is less.
+WRITING_SHARE = 0.1  # The share of time that writing checkpoints by time may take.
 CALL_SECONDS = 5.0  # A graph call lasts about this long, so that a stop is answered soon.
 
 

@@ -60,7 +60,7 @@ def check_signatures(signatures: Any, server: str) -> dict[str, Spec]:
             specs = signature.get(part, {})
             if not isinstance(specs, dict) or not all(map(_is_spec, specs.values())):
                 raise _unexpected(server, f"{part} of signature {name}", specs, "tensors")
-    # Protocol buffers leave out what is empty.
+    # Protocol buffers leave out empty fields.
     return {name: {"inputs": {}, "outputs": {}, **parts} for name, parts in signatures.items()}
 
 
@@ -106,7 +106,7 @@ def check_outputs(
 
     Args:
       outputs: by name, each nested lists as JSON has them, or an array.
-      signature: what the server announced.
+      signature: as the server announced it.
       num_rows: rows of the request.
       server: its address, for messages.
 

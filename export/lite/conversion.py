@@ -35,6 +35,7 @@ from bert_tf.modeling.attention import Sight
 from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
 from bert_tf.served.answers import ServedJointAnswerer
 from bert_tf.served.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
+from bert_tf.served.metadata import CARD_NAME
 from bert_tf.served.model import Batch, Outputs, Served, function_of_ids
 from export.lite.text_input import check_text_input, make_packer
 
@@ -52,7 +53,6 @@ OUTPUTS = {
 # exp(-30) is nothing beside any real piece; a larger number would spend the 256 steps of an int8
 # score on padding.
 INT8_PADDING_BIAS = -30.0
-CARD_NAME = "bert_tf.json"
 _DATE = (1980, 1, 1, 0, 0, 0)  # The same model gives the same bytes.
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import write_json
+from bert_tf.served.metadata import CARD_NAME
 from bert_tf.served.model import IDS, Served, Signatures
-from bert_tf.served.saved_models import CARD_NAME, write_checksums
+from bert_tf.served.saved_models import EXTRA, write_checksums
 from bert_tf.text.vocab import Vocab
 from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from export.saving.warmup import Requests, write_warmup
@@ -96,7 +97,7 @@ def _write(
     ]
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(used, str(folder), functions, options)
-    extra = folder / "assets.extra"
+    extra = folder / EXTRA
     extra.mkdir()
     served.vocab.write(extra / served.vocab.file_name)
     write_warmup(extra / "tf_serving_warmup_requests", name, requests)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.served.models import load
-from export.ask import ask, name_arguments, readable
+from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
 from export.saving.version_folders import ids_folder
 from export.saving.writing import save
@@ -31,8 +31,9 @@ def tagger(tmp_path_factory):
 @pytest.mark.slow
 def test_answers_are_those_of_the_model_in_python(tagger) -> None:
     served, folder = tagger
-    labels, answer = ask(folder, TEXTS[:1])  # Its newest version.
-    assert tuple(labels) == served.labels
+    model = ExportedModel(folder)  # Its newest version.
+    answer = model.answer(TEXTS[:1])
+    assert tuple(model.labels) == served.labels
     for name, value in served.from_texts(tf.constant(TEXTS[:1])).items():
         if value.dtype == tf.float32:
             np.testing.assert_allclose(answer[name], value[0], atol=1e-5)
@@ -54,11 +55,11 @@ def test_lines_for_people() -> None:
 def test_what_is_wrong_is_said(tagger, tmp_path) -> None:
     _, folder = tagger
     with pytest.raises(ValueError, match="takes text; received 2"):
-        ask(folder / "1", ["a", "b"])
+        ExportedModel(folder / "1").answer(["a", "b"])
     with pytest.raises(ValueError, match="takes ids; give the text model"):
-        ask(ids_folder(folder) / "1", ["a"])
+        ExportedModel(ids_folder(folder) / "1")
     with pytest.raises(ValueError, match=f"{tmp_path} has no saved_model.pb; give a folder"):
-        ask(tmp_path, ["a"])
+        ExportedModel(tmp_path)
 
 
 @pytest.mark.slow

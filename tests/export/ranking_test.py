@@ -16,7 +16,7 @@ from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.reranker import Reranker
 from bert_tf.served.models import load
 from bert_tf.served.ranking import NO_SCORE, ServedSearch, VectorStore
-from export.ask import ask
+from export.ask import ExportedModel
 from export.checks.model_check import check, check_source
 from export.checks.stored_model import read
 from export.saving.writing import save
@@ -160,10 +160,10 @@ def test_saved_models_pass_all_checks(
         printed = "\n".join(check(path))
         assert "answered as" in printed, printed
     if kind == "reranker":
-        answer = ask(paths[0], [QUERIES[0], "the river\nb b b"])[1]
+        answer = ExportedModel(paths[0]).answer([QUERIES[0], "the river\nb b b"])
         assert len(answer["scores"]) == len(answer["order"]) == 2
         return
-    assert len(ask(paths[0], QUERIES[:1])[1]["ids"]) == 10
+    assert len(ExportedModel(paths[0]).answer(QUERIES[:1])["ids"]) == 10
     stored = read(paths[0])
     gone = {**stored.card, "options": {**options, "index": "gone.index"}}
     said = check_source(dataclasses.replace(stored, card=gone), [], "")

@@ -98,10 +98,10 @@ def read_fields(
     try:
         return ModelConfig.from_dict(ours)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {with_their_names(str(error), names)}") from None
+        raise ValueError(f"{path}: {with_file_keys(str(error), names)}") from None
 
 
-def with_their_names(message: str, names: Mapping[str, str]) -> str:
+def with_file_keys(message: str, names: Mapping[str, str]) -> str:
     """Returns a message with the keys of a file in place of our names; `names` has both."""
     for name, other in names.items():
         message = re.sub(rf"\b{name}\b", other, message)

@@ -86,6 +86,7 @@ def test_indented_lines_of_our_own_messages_stay() -> None:
 def test_log_lines_escape_their_arguments() -> None:
     # pytest collects log lines, and its workers cannot send half a surrogate pair.
     evil = EVIL.replace("\udce9", "")
+
     def main(_):
         log = python_logging.getLogger("absl")
         log.info("%s: %s at %d of %.1f", FORGED, ValueError(evil), 3, 4.5)

@@ -4,7 +4,6 @@ The names and shapes are those of the classes of transformers for PyTorch; diffe
 families are in `families`. Weights under fairseq's names are read, too; see `fairseq`.
 """
 
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -276,14 +275,13 @@ def _without_constants(
     """
     positions = config.max_position_embeddings
     # Tables are as long as those in the file: memory may not hold as many rows as config.json says.
-    shortest = dataclasses.replace(config, max_position_embeddings=config.position_offset + 1)
-    for name in family.constants(shortest):
+    for name, compute in family.constants.items():
         found = theirs.pop(name.removeprefix(prefix), None)
         if found is None:
             continue
         is_constant = found.shape[:1] == (positions,)
         if is_constant:
-            value = family.constants(config)[name]
+            value = compute(config)
             is_constant = found.shape == value.shape and np.allclose(
                 found, value, rtol=0, atol=_rounding(found)
             )
@@ -361,7 +359,8 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
     rows = family.rows(count_layers(checkpoint.weights), purpose)
-    weights = {**to_theirs(rows, checkpoint.weights), **family.constants(config)}
+    weights = to_theirs(rows, checkpoint.weights)
+    weights |= {name: compute(config) for name, compute in family.constants.items()}
     weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     write_json(folder / "config.json", _config_json(checkpoint, family, purpose))
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

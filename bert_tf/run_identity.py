@@ -143,6 +143,7 @@ def _of_flags(path: pathlib.Path) -> str | None:
     return _of_values({name: recorded(str(path.parent), name) for name in MEANING_FLAGS})
 
 
+OF_SEVERAL = _of_values({"task_name": "", "label_kind": "several"})
 TIED_FILES: dict[str, Callable[[pathlib.Path], str | None]] = {
     **dict.fromkeys((LABELS, *VOCABULARY_FILES), _of_bytes),
     CONFIGURATION: _of_configuration,
@@ -174,7 +175,9 @@ def check_files(
         return
     changed: list[str] = []
     strangers: dict[str, list[str]] = {}
-    if not (folder / RUN_NAME).exists():  # A model that was copied without its run.
+    has_several = any(one.sha256.get(RUN_NAME) == OF_SEVERAL for one in holders.values())
+    # A model may be copied without its run, but nothing else says that it gives several labels.
+    if not (folder / RUN_NAME).exists() and not has_several:
         without = (*without, RUN_NAME)
     for name, digest in file_digests(folder, without).items():
         stated = {holder: one.sha256[name] for holder, one in holders.items() if name in one.sha256}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import tracemalloc
@@ -17,6 +18,7 @@ from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.files import read_json
+from bert_tf.modeling.models import BertClassifier
 from bert_tf.predictors.loading import load
 from bert_tf.served.saved_models import read_card
 from bert_tf.text.vocab import Vocab
@@ -217,6 +219,26 @@ def test_members_of_keras_files(tmp_path, name):
     pack(path, **{name: BOMB})
     with little_memory(40 * MEGABYTE), pytest.raises(ValueError, match="small.keras"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("vocab_size", 10**9), ("hidden_size", 9 * 10**6), ("num_labels", 10**9)]
+)
+def test_sizes_in_a_keras_file_that_its_weights_do_not_have(tmp_path, name, size):
+    write_model(tmp_path / "model")
+    path = tmp_path / "x.keras"
+    BertClassifier.from_pretrained(tmp_path / "model").save(path)
+    read_checkpoint(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    content = members["config.json"]
+    members["config.json"] = re.sub(
+        rf'"{name}": \d+'.encode(), f'"{name}": {size}'.encode(), content
+    )
+    assert members["config.json"] != content
+    pack(path, **members)
+    with little_memory(), pytest.raises(ValueError, match=r"x\.keras.*model\.weights\.h5"):
+        read_checkpoint(path)
 
 
 def test_methods_of_compression_without_a_limit(tmp_path):

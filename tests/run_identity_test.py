@@ -171,6 +171,16 @@ def test_a_checkpoint_alone_is_checked_against_the_files_beside_it(copy, folder)
         read_checkpoint(copy)
 
 
+def test_flags_that_alone_say_that_labels_are_several_must_be_there(folder, tmp_path):
+    given = flags_of(folder, tmp_path / "several", label_kind="several")
+    assert fine_tune("run_classifier", **given) == 0
+    (tmp_path / "several" / RECORD).unlink()
+    assert read_checkpoint(tmp_path / "several").label_kind == "several"
+    (tmp_path / "several/run.flags").unlink()
+    with pytest.raises(ValueError, match=r"run\.flags"):
+        bert_tf.load(tmp_path / "several")
+
+
 @pytest.mark.slow
 def test_a_copied_run_goes_on_to_the_same_bits(copy, folder):
     """Whole copies keep their identity; the record may be missing, or the run older than it."""

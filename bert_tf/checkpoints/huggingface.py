@@ -118,7 +118,7 @@ def from_names(
             )
     prefix = family.prefix if is_bare else ""  # What the names lack.
     theirs = _untie(theirs, family, prefix, folder)
-    theirs = _without_constants(theirs, family.constants(config), prefix, folder)
+    theirs = _without_constants(theirs, family, config, prefix, folder)
     purpose = _purpose(family, values, theirs, folder / "config.json")
     if idle := [name for name in theirs if name.startswith(family.idle.get(purpose, ()))]:
         theirs = {name: value for name, value in theirs.items() if name not in idle}
@@ -266,23 +266,32 @@ def _untie(theirs: Weights, family: Family, prefix: str, folder: pathlib.Path) -
 
 
 def _without_constants(
-    theirs: Weights, constants: Weights, prefix: str, folder: pathlib.Path
+    theirs: Weights, family: Family, config: ModelConfig, prefix: str, folder: pathlib.Path
 ) -> Weights:
     """Removes constants that follow from the configuration.
 
     Raises:
       ValueError: if the numbers differ: the model would compute with them.
     """
-    constants = {name.removeprefix(prefix): value for name, value in constants.items()}
-    for name, value in constants.items():
-        found = theirs.get(name, value)
-        near = _rounding(found)
-        if found.shape != value.shape or not np.allclose(found, value, rtol=0, atol=near):
-            raise ValueError(
-                f"{folder}: {name} is not the constant {list(value.shape)} that follows from "
-                f"config.json; configuration and weights belong to different models."
+    positions = config.max_position_embeddings
+    # Tables are as long as those in the file: memory may not hold as many rows as config.json says.
+    for name, compute in family.constants.items():
+        found = theirs.pop(name.removeprefix(prefix), None)
+        if found is None:
+            continue
+        is_constant = found.shape[:1] == (positions,)
+        if is_constant:
+            value = compute(config)
+            is_constant = found.shape == value.shape and np.allclose(
+                found, value, rtol=0, atol=_rounding(found)
             )
-    return {name: value for name, value in theirs.items() if name not in constants}
+        if not is_constant:
+            raise ValueError(
+                f"{folder}: {name.removeprefix(prefix)} {list(found.shape)} is not the constant of "
+                f"{positions} positions that follows from config.json; configuration and weights "
+                "belong to different models."
+            )
+    return theirs
 
 
 def _rounding(value: np.ndarray) -> float:
@@ -350,7 +359,8 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     prefix = family.prefix if is_bare else ""
     config = checkpoint.config
     rows = family.rows(count_layers(checkpoint.weights), purpose)
-    weights = {**to_theirs(rows, checkpoint.weights), **family.constants(config)}
+    weights = to_theirs(rows, checkpoint.weights)
+    weights |= {name: compute(config) for name, compute in family.constants.items()}
     weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     write_json(folder / "config.json", _config_json(checkpoint, family, purpose))
     safetensors.numpy.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

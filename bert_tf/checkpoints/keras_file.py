@@ -1,14 +1,26 @@
 """Reads the weights of a model of this package in a Keras file: `model.save("mine.keras")`."""
 
+import contextlib
 import dataclasses
+import math
 import pathlib
+import zipfile
 from typing import Any
 
 import keras
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.keras_archive import read_config, read_settings, read_tokenizer
+from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes
+from bert_tf.checkpoints.keras_archive import (
+    SavedObject,
+    read_config,
+    read_settings,
+    read_tokenizer,
+    saved_objects,
+)
+from bert_tf.config import ModelConfig
 from bert_tf.printable import first_line
+
+WEIGHTS_NAME = "model.weights.h5"
 
 
 def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
@@ -21,7 +33,8 @@ def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
     Raises:
       ValueError: if it cannot be read, or holds no model of this package.
     """
-    read_config(path)  # Names a missing or damaged file before Keras does.
+    values = read_config(path)  # Names a missing or damaged file before Keras does.
+    _check_sizes(path, values)
     try:
         model = keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -46,3 +59,34 @@ def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
         changes = {"vocab": vocab, "config": config, "stated_casing": do_lower_case}
         checkpoint = dataclasses.replace(checkpoint, **changes)
     return checkpoint
+
+
+def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
+    """Checks that the file is as large as the weights it describes: Keras makes them first.
+
+    Raises:
+      ValueError: if it has less than a byte for each number.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if WEIGHTS_NAME not in archive.namelist():
+            return  # Keras says so.
+        size = archive.getinfo(WEIGHTS_NAME).file_size
+    for saved in saved_objects(values):
+        numbers = _count_numbers(saved)
+        if numbers > size:
+            raise ValueError(
+                f"{path} is not a readable Keras model: {saved.name} has {numbers} numbers by "
+                f"config.json, but {WEIGHTS_NAME} has {size} bytes."
+            )
+
+
+def _count_numbers(saved: SavedObject) -> int:
+    """Returns how many numbers the encoder and the labels of a saved class have, at least."""
+    fields = saved.arguments.get("config")
+    with contextlib.suppress(TypeError, ValueError):  # Keras names what it cannot make.
+        if isinstance(fields, dict) and "hidden_size" in fields:
+            config = ModelConfig.from_dict(fields)
+            labels = saved.arguments.get("num_labels")
+            of_labels = config.hidden_size * labels if isinstance(labels, int) else 0
+            return of_labels + sum(map(math.prod, encoder_shapes(config).values()))
+    return 0

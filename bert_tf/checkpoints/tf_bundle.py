@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.bounded_files import check_regular, read_text
 from bert_tf.run_record import recorded
@@ -100,22 +101,35 @@ def bundle_prefix(path: pathlib.Path) -> str | None:
         return prefix if pathlib.Path(f"{prefix}.index").is_file() else None
     files = [file for file in path.glob("*.index") if not file.name.startswith(".")]
     prefixes = sorted(str(file).removesuffix(".index") for file in files)
+    missing: tuple[pathlib.Path, str] | None = None
     best = path / "best_checkpoint.json"
     if best.is_file() and recorded(str(path), "use_best_checkpoint") != "false":
         named = re.search(r'"step": (\d+)', read_text(best, errors="replace"))
         chosen = str(path / f"model.ckpt-{named[1]}") if named else ""
-        if chosen in prefixes:  # It may have been copied without.
+        if chosen in prefixes:
             return chosen
+        if chosen:  # The run may have been copied without.
+            missing = (best, chosen)
     state = path / "checkpoint"
     if state.is_file():
         named = re.match(r'model_checkpoint_path: "(.*)"', read_text(state, errors="replace"))
         newest = str(path / pathlib.PurePath(named[1]).name) if named else ""
         if newest in prefixes:
-            return newest
+            return _in_place_of(missing, newest)
+        if newest and not missing:
+            missing = (state, newest)
     steps = {int(prefix.rpartition("-")[2]): prefix for prefix in prefixes if STEP.search(prefix)}
     if steps:
-        return steps[max(steps)]
+        return _in_place_of(missing, steps[max(steps)])
     if len(prefixes) > 1:
         names = [pathlib.PurePath(prefix).name for prefix in prefixes]
         raise ValueError(f"{path} holds several checkpoints: {names}; give the path of one.")
     return prefixes[0] if prefixes else None
+
+
+def _in_place_of(missing: tuple[pathlib.Path, str] | None, chosen: str) -> str:
+    """Returns the chosen prefix, with a warning if a file names another one that is not there."""
+    if missing:
+        file, named = missing
+        logging.warning("%s names %s, which is not there: %s is read.", file, named, chosen)
+    return chosen

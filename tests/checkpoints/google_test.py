@@ -129,7 +129,7 @@ def test_the_newest_of_several_is_named_by_the_checkpoint_file(tmp_path):
         read_checkpoint(folder)
 
 
-def test_of_a_run_the_best_is_read_else_the_newest(tmp_path):
+def test_of_a_run_the_best_is_read_else_the_newest(tmp_path, caplog):
     last, folder = write(tmp_path)
     best = dataclasses.replace(last, weights={k: v + 1 for k, v in last.weights.items()})
     write_checkpoint(best, tmp_path / "best", "google")
@@ -144,8 +144,10 @@ def test_of_a_run_the_best_is_read_else_the_newest(tmp_path):
     assert_same(read_checkpoint(folder), last)
     (folder / "run.flags").write_text("--use_best_checkpoint=true\n")
     assert_same(read_checkpoint(folder), best)
+    assert not caplog.records
     (folder / "model.ckpt-10.index").unlink()  # Copied without it.
     assert_same(read_checkpoint(folder), last)
+    assert "model.ckpt-10" in caplog.text and "model.ckpt-20" in caplog.text
 
 
 def test_labels_are_lines(tmp_path):

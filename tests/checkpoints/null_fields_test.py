@@ -1,5 +1,6 @@
 """Null in the files of a model folder: refused by name, or what transformers makes of it."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -281,3 +282,16 @@ def test_null_as_the_activation_of_a_cross_encoder(tmp_path):
     path.write_text(json.dumps({"sentence_transformers": [], **older}))
     with pytest.raises(ValueError, match="sentence_transformers"):
         stated_activation(tmp_path)
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_wrong_values_of_each_key(tmp_path, name):
+    """Each is read or refused by name, and numbers without bound take neither time nor memory."""
+    folder = tmp_path / name
+    good = write_family(name, folder)
+    for key in {*good, *KEYS[name], *OF_ALL}:
+        for value in ([], {}, [None], "?", -1, 1.5, True, 10**9, 10**30):
+            edit(folder / "config.json", **{key: value})
+            with contextlib.suppress(ValueError):
+                read_checkpoint(folder).check()
+        (folder / "config.json").write_text(json.dumps(good))

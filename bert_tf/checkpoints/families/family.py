@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_tf.checkpoints.checkpoint import LABEL_HEADS, Weights
+import numpy as np
+
+from bert_tf.checkpoints.checkpoint import LABEL_HEADS
 from bert_tf.checkpoints.weight_names import Row
 from bert_tf.config import BIASES, ModelConfig
 from bert_tf.files import json_field
@@ -38,7 +40,7 @@ class Family:
       rows: returns the table of weights for a number of layers and a purpose.
       copies: copies of tied weights, which some files contain.
       refusal: returns why it cannot hold a configuration with these heads; "" if it can.
-      constants: tensors in its files that follow from the configuration.
+      constants: what computes, by name, tensors in its files that follow from the configuration.
       pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
       idle: starts of names, by purpose, of weights that the class of that purpose does not compute
         with; some files hold them.
@@ -53,7 +55,9 @@ class Family:
     rows: Callable[[int, str], list[Row]]
     copies: Mapping[str, str]
     refusal: Callable[[ModelConfig, tuple[str, ...]], str]
-    constants: Callable[[ModelConfig], Weights] = lambda _: {}
+    constants: Mapping[str, Callable[[ModelConfig], np.ndarray]] = dataclasses.field(
+        default_factory=dict
+    )
     pretrains_pooler: bool = False
     idle: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

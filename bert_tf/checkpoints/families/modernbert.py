@@ -53,7 +53,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     expect(values, path, tie_word_embeddings=True)
     # classifier_activation is that of every head, also of the masked LM's.
     head_act = values.get("classifier_activation", "gelu")
-    if head_act not in ACTIVATIONS:
+    if not isinstance(head_act, str) or head_act not in ACTIVATIONS:
         raise ValueError(
             f"{path}: classifier_activation is {head_act!r}, expected one of {list(ACTIVATIONS)}."
         )
@@ -138,8 +138,7 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     Raises:
       ValueError: if global layers do not come at equal distances from the first on.
     """
-    num_layers = json_field(values, "num_hidden_layers", int, path)
-    num_layers = NUM_LAYERS if num_layers is None else num_layers
+    num_layers = _read_num_layers(values, path)
     window = json_field(values, "local_attention", int, path)
     every = json_field(values, EVERY, int, path)
     kinds = json_field(values, "layer_types", list, path, nullable=True)
@@ -156,10 +155,15 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
             )
         every = fitting[0]
     every = 3 if every is None else every
-    has_local = LOCAL in _layer_types(num_layers, every)
-    if not has_local:
+    if LOCAL not in _layer_types(num_layers, every):
         return {"local_attention": 0, EVERY: 3}
     return {"local_attention": 128 if window is None else window, EVERY: every}
+
+
+def _read_num_layers(values: dict[str, Any], path: pathlib.Path) -> int:
+    """Returns the number of layers, checked before anything is listed for each of them."""
+    names = {"num_hidden_layers": "num_hidden_layers", "hidden_act": "hidden_activation"}
+    return read_fields(values, path, names, num_hidden_layers=NUM_LAYERS).num_hidden_layers
 
 
 def _layer_types(num_layers: int, every: int) -> list[str]:

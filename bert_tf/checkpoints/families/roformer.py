@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import Weights
 from bert_tf.checkpoints.families.bert import (
     FIELDS,
     encoder_rows,
@@ -86,13 +85,12 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     return [*result, *masked_lm_rows(), *scores("squad", "qa_outputs")]
 
 
-def constants(config: ModelConfig) -> Weights:
+def rotations(config: ModelConfig) -> np.ndarray:
     """Returns the sines and cosines of the rotations, [P, head size], which its files hold."""
     size = config.head_size
     places = np.arange(config.max_position_embeddings)[:, None]
     angles = places / np.power(THETA, 2 * np.arange(size // 2) / size)
-    angles_table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    return {"roformer.encoder.embed_positions.weight": angles_table.astype(np.float32)}
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 ROFORMER = Family(
@@ -111,5 +109,5 @@ ROFORMER = Family(
     rows=rows,
     copies=masked_lm_copies("roformer."),
     refusal=refusal,
-    constants=constants,
+    constants={"roformer.encoder.embed_positions.weight": rotations},
 )

@@ -1,6 +1,7 @@
 """Reads lists that stand in a cell of a table as text, as pandas and NumPy write them.
 
-['joy', 'love']    ["joy", "love"]    ['joy' 'love']    [0, 1, 1]    ('a', 'b')    {'a'}    []    set()
+['joy', 'love']    ["joy", "love"]    ['joy' 'love']    [0, 1, 1]    ('a', 'b')    {'a'}
+[]    set()
 """
 
 import re

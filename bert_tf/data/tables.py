@@ -381,6 +381,14 @@ def table_ending(path: str) -> str:
     return ending
 
 
+def is_table(path: str) -> bool:
+    """Returns whether a file's name says that it is a table, and not lines of text."""
+    try:
+        return table_ending(path) != ".txt"
+    except ValueError:
+        return False
+
+
 def _read_lines(path: str) -> Iterator[str]:
     """Yields the lines with their ends, the byte order mark dropped."""
     try:
@@ -417,9 +425,10 @@ def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 problem = "a quote opens in the row that begins here and is never closed"
             if "new-line character" in problem:
                 raise ValueError(
-                    f"{path} line {number}: a carriage return (\\r) stands outside of quotes. If it "
-                    f"ends the lines, as in Excel's CSV for Macintosh: tr '\\r' '\\n' < {path} > "
-                    "new.csv. If it belongs to a text, put that text in quotes."
+                    f"{path} line {number}: a carriage return (\\r) stands outside of quotes. If "
+                    "it ends the lines, as in Excel's CSV for Macintosh: "
+                    f"tr '\\r' '\\n' < {path} > new.csv. If it belongs to a text, put that text "
+                    "in quotes."
                 ) from None
             raise ValueError(
                 f"{path} line {number}: {problem}. A text with a quote at its beginning stands in "

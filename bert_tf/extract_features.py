@@ -30,6 +30,7 @@ from bert_tf import config_flags
 from bert_tf.checkpoints.embedding import POOLINGS
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
 from bert_tf.data.corpus_format import open_decompressed
+from bert_tf.data.tables import is_table
 from bert_tf.data.text_lines import read_whole_lines
 from bert_tf.files import atomic_write
 from bert_tf.text.packing import PackedText
@@ -124,6 +125,12 @@ def check_flags() -> None:
     if not pathlib.Path(FLAGS.input_file).is_file():
         raise ValueError(
             f"--input_file {FLAGS.input_file} is not a file; give a file with one text per line."
+        )
+    if is_table(FLAGS.input_file):
+        raise ValueError(
+            f"--input_file={FLAGS.input_file} is a table, expected a text on each line: write the "
+            "column of texts alone into a .txt. bert_tf.embed_texts reads tables with the columns "
+            "id and text."
         )
     if pathlib.Path(FLAGS.output_file).expanduser().exists():
         raise ValueError(f"--output_file {FLAGS.output_file} exists; delete it or name another.")

@@ -188,7 +188,7 @@ def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
       ValueError: if it is not JSON, or not an object.
     """
     try:
-        values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf8"))
+        values = json.loads(pathlib.Path(path).expanduser().read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     return as_object(values, path)

@@ -190,6 +190,14 @@ def test_bad_flags_end_in_one_line(folder):
         assert not list(folder.glob("*refused.jsonl*"))
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.tsv.gz"])
+def test_a_table_is_not_taken_for_lines(folder, tmp_path, name):
+    (tmp_path / name).write_bytes(b"id,text\n1,the film\n")
+    status, printed = extract(folder, "refused.jsonl", input_file=tmp_path / name)
+    assert status == 1 and str(tmp_path / name) in printed and "Traceback" not in printed
+    assert not list(folder.glob("*refused.jsonl*"))
+
+
 def test_layers_are_numbers_in_range():
     assert parse_layers("-1,0, 2,-3", 3) == [-1, 0, 2, -3]
     with pytest.raises(ValueError, match=r"received \[-4, 3\], but .* 3 layers; expected -3 .. 2"):

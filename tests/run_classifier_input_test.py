@@ -76,6 +76,15 @@ GOOD = "text,label\nthe film,pos\n"
             "x.jsonl line 3: the label is empty",
         ),
         ("x.csv", 'text,label\na,"b\nc"\nd,e\n', {}, "The label 'b\\nc' contains a line break"),
+        ("x.csv", "text,label\ra,pos\rb,neg\r", {}, "tr '"),
+        ("x.tsv", 'text\tlabel\n"a\nb"\tpos\n', {}, ".csv"),
+        ("x.json", '{"text": {"0": "a"}, "label": {"0": "x"}}', {}, "to_json("),
+        (
+            "x.csv",
+            'text,label\na,"[0, 1]"\nb,"[1, 0]"\n',
+            {"label_kind": "several"},
+            "--label_column=",
+        ),
         ("x.doc", GOOD, {}, "x.doc: a table's name ends in .csv"),
         ("x.csv", b"text,label\n\xff,pos\n", {}, "x.csv line 2: byte b'\\xff' is not UTF-8"),
         (

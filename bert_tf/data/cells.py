@@ -1,6 +1,7 @@
 """Reads lists that are written as text in a cell of a table, as pandas and NumPy write them.
 
-['joy', 'love']    ["joy", "love"]    ['joy' 'love']    [0, 1, 1]    ('a', 'b')    {'a'}    []
+['joy', 'love']    ["joy", "love"]    ['joy' 'love']    [0, 1, 1]    ('a', 'b')    {'a'}
+[]    set()
 """
 
 import re
@@ -32,6 +33,8 @@ def read_list(cell: str) -> list[Any] | None:
     another kind is a tuple or a set: a single number in round brackets is neither.
     """
     text = cell.strip()
+    if text == "set()":  # How Python writes an empty set.
+        return []
     opening = text[:1]
     if opening not in _BRACKETS or len(text) < 2 or text[-1] != _BRACKETS[opening]:
         return None

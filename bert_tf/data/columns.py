@@ -117,6 +117,7 @@ def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "
     Raises:
       ValueError: naming the first missing or unknown label, and their number.
     """
+    values = _frame_by_labels(values, labels, name)
     column = read_column(values, name)
     check_count(column, count, name)
     # A list with one name may be one of several labels; a matrix [N, 1] is a column.
@@ -175,6 +176,7 @@ def read_label_sets(values: Any, labels: Sequence[str], count: int, name: str = 
     Raises:
       ValueError: naming the first row that is neither.
     """
+    values = _frame_by_labels(values, labels, name)
     matrix = np.asarray(values) if hasattr(values, "shape") else None
     if matrix is not None and matrix.ndim == 2:
         check_count(matrix, count, name)
@@ -213,6 +215,28 @@ def is_empty(values: Any) -> bool:
         if isinstance(column, str | bytes) or not isinstance(column, Sized) or len(column):
             return False
     return True
+
+
+def _frame_by_labels(values: Any, labels: Sequence[str], name: str) -> Any:
+    """Returns a frame with a column for each label as an array in the order of the labels.
+
+    Anything else, and a frame of one column, is returned as it is.
+
+    Raises:
+      ValueError: if the columns are named otherwise than the labels; names 0, 1, 2 .. are places.
+    """
+    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
+        return values
+    given = list(values.columns)
+    names = list(map(str, given))
+    if len(names) < 2 or names == list(map(str, range(len(labels)))):
+        return values.to_numpy() if len(names) > 1 else values
+    if sorted(names) != sorted(labels):
+        raise ValueError(
+            f"{name} is a DataFrame with the columns {', '.join(names[:10])}, expected a column "
+            f"of 0 and 1 for each of the labels {', '.join(labels[:10])}, or one column of labels."
+        )
+    return values[[given[names.index(label)] for label in labels]].to_numpy()
 
 
 def _one_hot_indices(rows: list[Any], name: str) -> np.ndarray:
@@ -284,7 +308,7 @@ def is_integer_text(name: str) -> bool:
 
 def numbers_of(labels: Sequence[str]) -> list[float] | None:
     """Returns what the names of labels say, if all are numbers; else None."""
-    are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
+    are_numbers = all(re.fullmatch(r"[+-]?\d+(\.\d+)?", label) for label in labels)
     return list(map(float, labels)) if are_numbers else None
 
 

@@ -1,7 +1,7 @@
 """Defines which spellings of a label are the same label, for files, arrays and datasets.
 
     labels of the task       spellings of one label
-    all are numbers          1, 1.0: pandas makes floats of integers in a column with a gap
+    all are numbers          1, 1.0, +1: pandas makes floats of integers in a column with a gap
     all are true or false    true, True, TRUE: JSON, Python and Excel
     anything else            as written
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 SEPARATOR = "|"  # between several labels of one example
 # Of 1.10 and 1.1 (versions, sections) one is not the other: only whole numbers are unified.
-WHOLE = r"^([+-]?\d+)\.0+$"
+WHOLE = r"^\+?(-?\d+)(?:\.0+)?$"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _BOOLEANS = ("true", "false")
 # Kinds of spelling.

@@ -324,7 +324,8 @@ def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> Row
     """Returns the error of a row whose cells are not as many as the columns."""
     return RowError(
         f"{where} has {len(cells)} columns, expected {len(columns)}: {', '.join(columns)}",
-        "In a .csv a text with a comma must be in quotes; in a .tsv no text may have a tab. "
+        "In a .csv a text with a comma must be in quotes; in a .tsv no text may have a tab or a line "
+        "break, and quotes are characters: save a table with quoted texts as .csv. "
         "--delimiter names another sign between the cells.",
     )
 
@@ -391,6 +392,14 @@ def table_ending(path: str) -> str:
     return ending
 
 
+def is_table(path: str) -> bool:
+    """Returns whether a file's name says that it is a table, and not lines of text."""
+    try:
+        return table_ending(path) != ".txt"
+    except ValueError:
+        return False
+
+
 def _read_lines(path: str) -> Iterator[str]:
     """Yields the lines with their ends, the byte order mark dropped."""
     try:
@@ -425,6 +434,13 @@ def _csv(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             problem = str(error)
             if "unexpected end" in problem:
                 problem = "a quote opens in the row that begins here and is never closed"
+            if "new-line character" in problem:
+                raise ValueError(
+                    f"{path} line {number}: a carriage return (\\r) stands outside of quotes. If "
+                    "it ends the lines, as in Excel's CSV for Macintosh: "
+                    f"tr '\\r' '\\n' < {path} > new.csv. If it belongs to a text, put that text "
+                    "in quotes."
+                ) from None
             raise ValueError(
                 f"{path} line {number}: {problem}. A text with a quote at its beginning stands in "
                 'quotes, the ones in it doubled: """So"", he said."; a .tsv knows no quoting.'
@@ -506,7 +522,8 @@ def read_json_rows(path: str) -> Iterator[tuple[str, Row]]:
     else:
         for number, line in itertools.chain([first], lines):
             where = f"{path} line {number}"
-            yield where, _check_object(_parse(line, where, "a JSON object"), where)
+            expected = "a JSON object on each line, or one list of objects"
+            yield where, _check_object(_parse(line, where, expected), where)
 
 
 def _parse(text: str, where: str, expected: str) -> Any:

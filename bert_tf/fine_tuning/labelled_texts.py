@@ -131,6 +131,8 @@ class LabelledTexts:
         found = found or label_names(source, self.kind == "several")
         if "train" in self.splits and self.kind == "class":
             self._check_classes(source, found)
+        if "train" in self.splits and self.kind == "several":
+            _check_sets(source, found)
         return labels if LabelNames(labels).are_same(found) else found
 
     def _check_classes(self, source: list[TextExample], found: tuple[str, ...]) -> None:
@@ -189,3 +191,14 @@ class LabelledTexts:
                 logging.info("Predicted, but not evaluated: %s", error)
             return False
         return True
+
+
+def _check_sets(source: list[TextExample], labels: tuple[str, ...]) -> None:
+    """Raises ValueError if every training example has every label: nothing is learned from it."""
+    if label_rows(source, labels).all():
+        raise ValueError(
+            f"--train_file: each of {len(source)} training examples has all labels, "
+            f"{', '.join(labels[:10])}. If lists of 0 and 1 are decisions for each label, write "
+            "the names of the labels instead, or a column for each label: "
+            "--label_column=joy,love."
+        )

@@ -319,6 +319,28 @@ class BertClassifier(Labelled):
             raise ValueError("learn_from needs the model's own loss; give none to compile.")
         return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
 
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """See `Pretrained`; a loss of `compile` that expects one-hot labels gets them."""
+        return super().compute_loss(x, self._compiled_labels(y), y_pred, sample_weight, training)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Keras' own, of labels in the form of the loss of `compile`."""
+        return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
+
+    def _compiled_labels(self, y: Any) -> Any:
+        """Returns places of classes, [B] or [B, 1], as one-hot rows where the loss expects them."""
+        is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
+        if not self._takes_one_hot or self.label_kind != "class" or y is None or is_row:
+            return y
+        return ops.one_hot(ops.reshape(ops.cast(y, "int32"), (-1,)), self.num_labels)
+
     @property
     def num_text_classes(self) -> int:  # type: ignore[override]
         return self.num_labels
@@ -387,6 +409,8 @@ class BertClassifier(Labelled):
         """
         spec = data.element_spec
         x_spec, y_spec, _ = keras.utils.unpack_x_y_sample_weight(spec)
+        if isinstance(x_spec, Mapping):
+            self.is_raw(x_spec)  # Raises an error if it lacks ids.
         columns = x_spec if isinstance(x_spec, tuple) else (x_spec,)
         if not all(getattr(column, "dtype", None) == tf.string for column in columns):
             return data

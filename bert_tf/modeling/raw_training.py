@@ -31,6 +31,7 @@ from bert_tf.fine_tuning_defaults import (
     default_epochs,
     default_learning_rate,
 )
+from bert_tf.modeling.compiled_losses import loss_of_scores, takes_one_hot, takes_probabilities
 from bert_tf.modeling.losses import WeightedSum
 from bert_tf.modeling.raw_batches import first_batch, inputs_in, is_stream, packed, parts_of
 from bert_tf.modeling.with_preprocessor import WithPreprocessor
@@ -69,6 +70,8 @@ class RawTraining(WithPreprocessor, abc.ABC):
     losses: Any
     is_compiled_by_default = False
     _has_own_loss = False
+    _takes_one_hot = False
+    _loss_of_probabilities = ""
     _compute_rows: Any = None
     _traced_for: Any = None
 
@@ -107,7 +110,14 @@ class RawTraining(WithPreprocessor, abc.ABC):
     # Keras' methods ----------------------------------------------------------------------------
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **options: Any) -> None:
-        """Keras' own; without a loss, the task's own loss is used, without padding."""
+        """Keras' own; without a loss, the task's own loss is used, without padding.
+
+        The model's outputs are unnormalised scores, of which a cross entropy given by name is.
+        """
+        loss = loss_of_scores(loss)
+        self._takes_one_hot = takes_one_hot(loss)
+        is_wrong = takes_probabilities(loss)
+        self._loss_of_probabilities = type(loss).__name__ if is_wrong else ""
         self.is_compiled_by_default, self._has_own_loss = False, loss is None
         if options.get("jit_compile") is True:
             self.bert.leave_out_padding(False)  # XLA wants fixed shapes.
@@ -260,6 +270,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
                 f"learning_rate={learning_rate} is for a model that has not been compiled; set the "
                 f"rate of the optimizer instead."
             )
+        self._check_loss()
         check_rate_is_settable(self.optimizer, callbacks)
         options["epochs"] = 1 if epochs is None else epochs
         return super().fit(data, **options)  # type: ignore[misc]
@@ -325,6 +336,7 @@ class RawTraining(WithPreprocessor, abc.ABC):
         return_dict: bool = False,
     ) -> Any:
         """Keras' own, also on raw input."""
+        self._check_loss()
         if self.is_raw(x):
             weights = self.weigh_classes(y, class_weight, sample_weight)
             x, y, sample_weight = self.pack_batch(x, y, weights)
@@ -435,6 +447,15 @@ class RawTraining(WithPreprocessor, abc.ABC):
             columns = zip(*batches, strict=True)
             return tuple(list(itertools.chain.from_iterable(column)) for column in columns)
         return list(itertools.chain.from_iterable(batches))
+
+    def _check_loss(self) -> None:
+        """Raises ValueError if the model was compiled with a loss of probabilities."""
+        if name := self._loss_of_probabilities:
+            raise ValueError(
+                f"The model is compiled with {name}() of probabilities, but its outputs are "
+                f"unnormalised scores: compile it with keras.losses.{name}(from_logits=True), or "
+                "without a loss."
+            )
 
     def _ids_of(self, y: Any) -> Any:
         """Returns labels of inputs that are ids, as the model's own loss takes them."""
@@ -729,4 +750,6 @@ def count_steps(data: Any, batch_size: int, validation_split: float = 0.0) -> in
     elif not hasattr(data, "__next__"):
         count = math.floor(len(tf.nest.flatten(data)[0]) * (1.0 - validation_split))
         return -(-count // batch_size)
+    if hasattr(data, "__next__"):
+        raise ValueError("The number of batches of a generator is unknown: give steps_per_epoch.")
     raise ValueError("The dataset is infinite: give steps_per_epoch.")

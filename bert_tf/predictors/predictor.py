@@ -109,7 +109,9 @@ class Predictor:
                 f"bert_tf.{CLASSES[self.kind]}.from_pretrained(...) of the same path; fit and "
                 "evaluate take texts."
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        kind = vars(self).get("kind")  # Not there yet while a copy is made.
+        methods = f"; of a {kind} it answers with {METHODS[kind]}" if kind in METHODS else ""
+        raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
     def classify(self, texts: Any, threshold: float | None = None) -> list[dict[str, Any]]:
         """Classifies texts.

@@ -37,6 +37,7 @@ from bert_tf.data.tfrecords import list_record_files
 from bert_tf.files import atomic_write
 from bert_tf.fine_tuning_config import TableConfig
 from bert_tf.tasks.tagging_tables import (
+    check_is_no_table,
     is_json_text,
     is_tagged_table,
     read_tagged_table,
@@ -51,6 +52,10 @@ _BLANKS = re.compile("[ \t]+")
 _OTHER_ID = re.compile("[0-9]+[-.][0-9]+")  # 2-3 or 8.1
 _ID = re.compile("[0-9]+([-.][0-9]+)?")
 _HEAD = re.compile("[0-9]+|_")
+WHOLE_SENTENCES = (
+    'A file of whole sentences is JSON, {"text": "Paris is big"} on each line, or a .csv with the '
+    "column text."
+)
 _WORD, _BREAK, _DOCUMENT, _REMARK = "word", "break", "document", "remark"  # kinds of lines
 
 
@@ -322,7 +327,8 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
         elif line.kind == _WORD:
             count += 1
             if problem := _problem(columns, form, count):
-                errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}."))
+                remedy = "" if form.is_conllu else WHOLE_SENTENCES
+                errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}", remedy))
                 continue
             tag = "" if form.tag is None else columns[form.tag]
             line = line._replace(word=columns[form.word], tag=tag)
@@ -386,6 +392,7 @@ def _find_form(
     if is_conllu:
         tag = None if tag_column is None else _conllu_column(tag_column, where)
         return _Form(path, True, separator, number, len(CONLLU_COLUMNS), _FORM, tag)
+    check_is_no_table(path, texts[number - 1])
     word = _plain_column(word_column, columns, "word_column", where)
     tag = None
     if tag_column is not None and len(columns) > 1:

@@ -55,7 +55,7 @@ WORD_COLUMNS = ("word", "token", "words", "tokens")
 TAG_COLUMNS = ("tag", "ner_tag", "ner", "label", "tags", "ner_tags", "labels")
 _START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset", "stop")
-_LABEL = ("label", "type", "tag", "entity", "entity_group")
+_LABEL = ("label", "labels", "type", "tag", "entity", "entity_group")
 PREDICTED_TAGS = "predicted_tags"
 PREDICTED_SPANS = "predicted_entities"
 
@@ -104,17 +104,41 @@ def is_json_text(path: str) -> bool:
 
 def _has_known_columns(path: str) -> bool:
     """Returns whether the header of a table names words with sentences, or texts or lists."""
-    delimiter, is_quoted = find_delimiter(path)
-    try:
-        _, header = next(iter(read_cells(path, delimiter=delimiter, is_quoted=is_quoted)))
-    except ValueError:
-        return False
-    names = {name.strip().lower() for name in header}
+    names = _header_of(path)
     if names & {*WORD_COLUMNS} and names & {*SENTENCE_COLUMNS}:
         return True
     # Elsewhere than in a .csv the first line may be one of words.
     is_csv = ".csv" in pathlib.PurePath(path).name.lower()
     return bool(names & {*WORDS, *TEXTS} and (is_csv or names & {*TAGS, *SPANS}))
+
+
+def _header_of(path: str) -> set[str]:
+    """Returns the names of a table's columns in small letters; none if it cannot be read."""
+    delimiter, is_quoted = find_delimiter(path)
+    try:
+        _, header = next(iter(read_cells(path, delimiter=delimiter, is_quoted=is_quoted)))
+    except ValueError:
+        return set()
+    return {name.strip().lower() for name in header}
+
+
+def check_is_no_table(path: str, first_line: str) -> None:
+    """Raises ValueError for a .csv whose cells would be read as words, commas and all.
+
+    Args:
+      path: a file that is none of `is_tagged_table`.
+      first_line: its first line with a word.
+    """
+    if ".csv" not in pathlib.PurePath(path).name.lower():
+        return
+    has_blanks = re.search("[ \t]", first_line.strip()) is not None
+    if "," in first_line and not has_blanks or _header_of(path) & {*WORD_COLUMNS}:
+        raise ValueError(
+            f"{path} begins with {first_line.strip()!r:.80}, expected a header with a column for "
+            "the number of the sentence: Sentence #,Word,Tag; or for a sentence on each row: text "
+            "or tokens,ner_tags. Without a number of the sentence write word, tab, tag, and a "
+            "blank line after each sentence, into a .txt."
+        )
 
 
 def read_tagged_table(
@@ -262,7 +286,14 @@ def _read_row(row: Row, where: str, tag_name: str, has_tags: bool) -> TableSente
         words = tuple(text[start:end] for start, end in places)
         if given is None or is_missing(given):
             return TableSentence(words, None, where, row, places)
-        tags = _tags_of_spans(_read_spans(given, key, where), words, places, where)
+        found = _read_spans(given, key, where)
+        if found and (last := max(found, key=lambda span: span.end)).end > len(text):
+            raise RowError(
+                f"{where}: span [{last.start}, {last.end}, {last.label!r}] ends behind the text, "
+                f"which has {len(text)} characters",
+                "Count characters of this text, from 0.",
+            )
+        tags = _tags_of_spans(found, words, places, where)
         return TableSentence(words, tags, where, row, places)
     raise RowError(
         f"{where} has {', '.join(map(repr, row))}",

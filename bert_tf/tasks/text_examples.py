@@ -214,6 +214,12 @@ def _missing_column(row: dict[str, Any], column: str, flag: str, where: str) -> 
 def _text(row: dict[str, Any], column: str, flag: str, where: str) -> str:
     if column not in row:
         raise ValueError(_missing_column(row, column, flag, where))
+    if isinstance(row[column], dict):
+        raise RowError(
+            f"{where}: {column!r} is {row[column]!r:.80}, expected a text",
+            "An object holds one row. With pandas: frame.to_json('new.jsonl', orient='records', "
+            "lines=True).",
+        )
     if not isinstance(row[column], str):
         raise RowError(f"{where}: {column!r} is {row[column]!r:.80}, expected a text")
     return row[column]
@@ -230,7 +236,9 @@ def read_label(
     if len(columns) > 1:
         return _decisions(row, columns, where)
     value = row.get(columns[0]) if columns else None
-    if isinstance(value, str) and (looks_like_list(value) or value.strip()[:1] in ("(", "{")):
+    if isinstance(value, str) and (
+        looks_like_list(value) or value.strip()[:1] in ("(", "{") or value.strip() == "set()"
+    ):
         value = _listed(value, given.kind, where)
     if isinstance(value, np.ndarray):
         value = value.tolist()

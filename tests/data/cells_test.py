@@ -22,6 +22,7 @@ def test_lists_of_random_texts(seed):
 
 def test_lists_of_others():
     assert read_list("[0, 1, 1]") == [0, 1, 1]
+    assert read_list(repr(set())) == []
     assert read_list(str(np.array([0, 1, 1]))) == [0, 1, 1]
     assert read_list("[1.5, -2e3, True, null, NaN]") == [1.5, -2000.0, True, None, None]
     assert read_list("{'a'}") == ["a"] and read_list(" [] ") == [] and read_list("('a',)") == ["a"]

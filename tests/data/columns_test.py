@@ -31,6 +31,21 @@ class Series:
         raise AssertionError("tolist gives Python's values, iteration need not")
 
 
+class Frame:
+    """As much of a DataFrame as matters."""
+
+    def __init__(self, columns):
+        self.of_name = columns
+        self.columns = list(columns)
+        self.iloc = None
+
+    def __getitem__(self, names):
+        return Frame({name: self.of_name[name] for name in names})
+
+    def to_numpy(self):
+        return np.array(list(self.of_name.values())).T
+
+
 class Column:
     """A column that only iterates, as one of a generator."""
 
@@ -197,3 +212,19 @@ def test_sets_of_labels_are_lists_or_rows_of_0_and_1():
     ):
         with pytest.raises(ValueError, match=message):
             read_label_sets(values, labels, 3)
+
+
+def test_frames_of_0_and_1_have_their_columns_by_name():
+    labels = ("sad", "odd", "new")
+    bits = {"new": [1, 0, 1], "sad": [0, 1, 1], "odd": [0, 0, 0]}
+    expected = [[0, 0, 1], [1, 0, 0], [1, 0, 1]]
+    assert read_label_sets(Frame(bits), labels, 3).tolist() == expected
+    by_place = Frame({0: [0, 1, 1], 1: [0, 0, 0], 2: [1, 0, 1]})
+    assert read_label_sets(by_place, labels, 3).tolist() == expected
+    one_hot = Frame({"odd": [True, False], "new": [False, True], "sad": [False, False]})
+    assert read_label_ids(one_hot, labels, 2).tolist() == [1, 2]
+    for read in (read_label_ids, read_label_sets):
+        with pytest.raises(ValueError, match="a, b, new"):
+            read(Frame({"a": [1], "b": [0], "new": [0]}), labels, 1)
+    with pytest.raises(ValueError, match="DataFrame|Frame"):
+        read_label_ids(Frame({"label": ["sad"]}), labels, 1)

@@ -16,6 +16,8 @@ from bert_tf.data.labels import LabelNames, unify_spellings
         (["true", "True", "maybe"], ("true", "True", "maybe")),
         (["1.1", "1.10", "1"], ("1.1", "1.10", "1")),
         (["01", "1"], ("01", "1")),
+        (["+1", "-1", "1", "-1.0"], ("1", "-1")),
+        (["+1", "-1"], ("+1", "-1")),
         (["joy ", "joy"], ("joy",)),
     ],
 )

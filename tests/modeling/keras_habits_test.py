@@ -343,3 +343,44 @@ def test_pairs_are_known_to_a_trained_model(folder, tmp_path):
     assert model.pair
     model.save(tmp_path / "mine.keras")
     assert keras.models.load_model(tmp_path / "mine.keras").pair
+
+
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy
+ONE_HOT = np.eye(2)[[LABELS.index(name) for name in NAMES]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        ("sparse_categorical_crossentropy", NAMES),
+        (keras.losses.sparse_categorical_crossentropy, NAMES),
+        (CROSS_ENTROPY(from_logits=True), NAMES),
+        ("categorical_crossentropy", ONE_HOT),
+        (keras.losses.CategoricalCrossentropy(from_logits=True), NAMES),
+    ],
+)
+def test_cross_entropies_of_compile_are_the_models_own_loss(folder, loss, labels):
+    expected, model = start_model(folder), start_model(folder)
+    expected.compile(weighted_metrics=["accuracy"])
+    model.compile(loss=loss, weighted_metrics=["accuracy"])
+    found = model.evaluate(TEXTS, labels, verbose=0)
+    np.testing.assert_allclose(found, expected.evaluate(TEXTS, NAMES, verbose=0), rtol=1e-5)
+    model.fit(TEXTS, labels, verbose=0)
+    model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, ONE_HOT)).batch(4), verbose=0)
+
+
+def test_a_loss_of_probabilities_is_refused_before_training(folder):
+    model = start_model(folder)
+    model.compile("adam", CROSS_ENTROPY())
+    before = weights_of(model)
+    with pytest.raises(ValueError, match="from_logits=True"):
+        model.fit(TEXTS, NAMES, verbose=0)
+    with pytest.raises(ValueError, match="from_logits=True"):
+        model.train_on_batch(TEXTS, NAMES)
+    np.testing.assert_equal(weights_of(model), before)
+
+
+def test_datasets_of_other_dicts_are_refused(folder):
+    data = tf.data.Dataset.from_tensor_slices({"text": TEXTS, "label": NAMES}).batch(4)
+    with pytest.raises(ValueError, match="input_word_ids"):
+        start_model(folder).fit(data)

@@ -141,6 +141,7 @@ def test_rows_hold_the_questions_of_the_official_file(tmp_path, version_2, is_tr
     paragraphs = [{"context": row["context"], "qas": [row]} for row in rows]
     forms = {
         "data.json": json.dumps({"data": rows}, indent=1),
+        "marked.json": "\ufeff" + json.dumps({"data": rows}, indent=1),
         "list.json": json.dumps(rows),
         "lines.json": lines,
         "lines.jsonl": "\n" + lines,

@@ -84,6 +84,7 @@ def test_sentences_of_json(tmp_path, row, expected):
         {"text": "Paris is big", "label": [[0, 5, "LOC"], [0, 8, "X"]]},
         {"text": "Paris is big", "label": [[5, 6, "LOC"]]},
         {"text": "Paris is big", "label": [[20, 25, "LOC"]]},
+        {"text": "Paris is big", "label": [[9, 14, "LOC"], [0, 5, "LOC"]]},
         {"text": "Paris is big", "label": [["0", 5, "LOC"]]},
         {"text": "Paris is big", "label": "LOC"},
         {"tokens": ["a", "b"], "ner_tags": ["O"]},
@@ -102,6 +103,21 @@ def test_rows_that_are_wrong(tmp_path, row):
     path = write(tmp_path / "t.jsonl", good, row, row)
     with pytest.raises(ValueError, match=f"2 of 3 .*{path} line 2.*{path} line 3"):
         read(path)
+
+
+def test_label_studios_spans_have_a_list_of_labels(tmp_path):
+    span = {"start": 0, "end": 5, "text": "Paris", "labels": ["LOC"]}
+    assert read(write(tmp_path / "t.jsonl", {"text": "Paris is big", "label": [span]})) == [PARIS]
+
+
+@pytest.mark.parametrize("text", ["word,tag\nParis,B-LOC\n", "Paris,B-LOC\n", "Word, Tag\na, O\n"])
+def test_a_csv_without_sentences_is_not_taken_for_words(tmp_path, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=str(path)):
+        read(path)
+    path.write_text("Paris B-LOC\n1,000 O\n")  # Columns of words, whatever the name.
+    assert read(path) == [(["Paris", "1,000"], ["B-LOC", "O"])]
 
 
 def test_sentences_of_kaggles_table(tmp_path):

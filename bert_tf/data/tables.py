@@ -324,7 +324,7 @@ def wrong_width(where: str, cells: Sequence[str], columns: Sequence[str]) -> Row
     """Returns the error of a row whose cells are not as many as the columns."""
     return RowError(
         f"{where} has {len(cells)} columns, expected {len(columns)}: {', '.join(columns)}",
-        "In a .csv a text with a comma must be in quotes; in a .tsv no text may have a tab or a line "
+        "In a .csv a text with a comma must be in quotes; in a .tsv no text may have a tab or line "
         "break, and quotes are characters: save a table with quoted texts as .csv. "
         "--delimiter names another sign between the cells.",
     )

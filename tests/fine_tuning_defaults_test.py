@@ -181,17 +181,22 @@ def fit(model, count: int, monkeypatch, length: int = 5, **options):
     return called.call_args.kwargs
 
 
+def schedule_of(model) -> tuple[float, int]:
+    """Returns the peak rate and the steps of the schedule that `fit` chose."""
+    optimizer = model.optimizer
+    return float(optimizer.learning_rate), optimizer.rate_factor.get_config()["num_train_steps"]
+
+
 def test_fit_follows_model_and_data(folder, monkeypatch):
     model = start_model(folder)
     given = fit(model, 400, monkeypatch)
     # 20 for two classes, 20 * (1 + log10(1.5) / 2) = 21.8 for three.
     assert (given["epochs"], given["steps_per_epoch"]) == (22, 13)
-    schedule = model.optimizer._learning_rate
-    assert schedule.learning_rate == TINY_RATE and schedule.num_train_steps == 286
+    assert schedule_of(model) == (np.float32(TINY_RATE), 286)
     # Another fit with more examples, longer ones.
     given = fit(model, 1200, monkeypatch, length=140)
     assert (given["epochs"], given["steps_per_epoch"]) == (13, 75)  # Batches of 16.
-    assert model.optimizer._learning_rate.num_train_steps == 975
+    assert schedule_of(model) == (np.float32(TINY_RATE), 975)
 
 
 def test_arguments_of_fit_win(folder, monkeypatch):
@@ -199,8 +204,7 @@ def test_arguments_of_fit_win(folder, monkeypatch):
     options = {"epochs": 2, "learning_rate": 3e-5, "batch_size": 100}
     given = fit(model, 400, monkeypatch, length=140, **options)
     assert (given["epochs"], given["steps_per_epoch"]) == (2, 4)
-    schedule = model.optimizer._learning_rate
-    assert schedule.learning_rate == 3e-5 and schedule.num_train_steps == 8
+    assert schedule_of(model) == (np.float32(3e-5), 8)
     assert fit(model, 400, monkeypatch, steps_per_epoch=7)["epochs"] == 1
     model.compile(keras.optimizers.SGD(0.1))
     given = fit(model, 400, monkeypatch, length=140)

@@ -245,7 +245,7 @@ def test_nothing_is_given_beside_a_dataset(folder):
     model = start_model(folder)
     data = tf.data.Dataset.from_tensor_slices((TEXTS, NAMES)).batch(4)
     for argument in ({"y": NAMES}, {"sample_weight": np.ones(48)}, {"validation_split": 0.1}):
-        with pytest.raises(ValueError, match=f"received {next(iter(argument))} beside a dataset"):
+        with pytest.raises(ValueError, match=f"fit: .*{next(iter(argument))}"):
             model.fit(data, **argument)
     assert not model.compiled
 

@@ -37,7 +37,7 @@ def test_the_api_page_lists_the_public_names():
     page = (ROOT / "docs/api.md").read_text()
     listed = re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)
     names = [name.rpartition(".")[2] for name in listed]
-    assert sorted(names) == sorted([*bert_tf.__all__, "FineTuned", "Predictor"])
+    assert sorted(names) == sorted([*bert_tf.__all__, "FineTunedModel", "Predictor"])
     for path in listed:
         module, _, name = path.rpartition(".")
         assert hasattr(importlib.import_module(module), name), path

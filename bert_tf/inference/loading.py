@@ -7,12 +7,14 @@ serving/mine        a SavedModel that export.saved_model wrote, its newest versi
 mine.tflite         a file that export.tflite wrote; needs no TensorFlow
 """
 
+import contextlib
 import os
 import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.inference.predictor import METHODS, Predictor, TextModel
+from bert_tf.inference.output_answers import OutputAnswers, TextModel
+from bert_tf.inference.predictor import METHODS, Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
 OF_PAIRS = ("classifier", "multi_label", "regression")
@@ -57,7 +59,7 @@ def load(
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":
         model = _load_lite(found, device, num_threads)
-        return Predictor(_as_asked(model, found, given), batch_size)
+        return Predictor(OutputAnswers(_as_asked(model, found, given)), model.card, batch_size)
 
     from bert_tf.inference import graphs
 
@@ -66,10 +68,8 @@ def load(
     device = graphs.find_device(device)
     if saved := find_saved_model(found):
         model = graphs.GraphModel.of_saved_model(saved, device)
-        return Predictor(_as_asked(model, saved, given), batch_size)
-    with graphs.on_device(device):
-        served = _serve(found, given)
-    return Predictor(graphs.GraphModel.of_served(served, device), batch_size)
+        return Predictor(OutputAnswers(_as_asked(model, saved, given)), model.card, batch_size)
+    return _load_trained(found, given, batch_size, device)
 
 
 def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> TextModel:
@@ -101,6 +101,28 @@ def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> Te
     return model
 
 
+def _load_trained(
+    path: pathlib.Path, given: dict[str, Any], batch_size: int, device: str
+) -> Predictor:
+    """Loads a checkpoint or a .keras file."""
+    from bert_tf.inference import graphs
+    from bert_tf.inference.keras_models import KERAS_KINDS, make_keras_model
+    from bert_tf.inference.serving_models import read_model
+
+    def scope() -> contextlib.AbstractContextManager[Any]:
+        return graphs.on_device(device)
+
+    trained = read_model(str(path), given["kind"])
+    if given["pair"] is not None and trained.kind not in OF_PAIRS:
+        raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
+    with scope():
+        if trained.kind in KERAS_KINDS:
+            model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
+            return Predictor(model, metadata, batch_size, scope)
+        graph = graphs.GraphModel.of_served(_serve(path, given), device)
+    return Predictor(OutputAnswers(graph), graph.card, batch_size)
+
+
 def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     """Makes the served model of a checkpoint or of a .keras file."""
     from bert_tf.inference.serving_models import load as load_served
@@ -111,8 +133,6 @@ def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     if given["pair"] is not None:
         options["texts"] = PAIR if given["pair"] else SINGLE
     served: Any = load_served(str(path), kind, length, **options)
-    if options and served.kind not in OF_PAIRS:
-        raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {served.kind}.")
     if served.kind == "fill_mask":
         served.top_k = min(MOST_PIECES, len(served.vocab))  # The likeliest are cut off later.
     return served

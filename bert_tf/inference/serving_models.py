@@ -56,6 +56,8 @@ from bert_tf.tasks.question_answering.serving import (
 )
 from bert_tf.tasks.reranking.serving import RerankingServing
 from bert_tf.tasks.tagging.serving import TaggingServing
+from bert_tf.text.bpe_vocab import BpeVocab
+from bert_tf.text.vocab import Vocab
 
 CLASSES: dict[str, type[Serving]] = {
     served.kind: served
@@ -126,6 +128,39 @@ def load(
     """
     if kind == "search":
         return load_search(model_dir, max_seq_length, unpad, **options)
+    trained = read_model(model_dir, kind)
+    checkpoint, kind, folder = trained
+    check_options(options, kind, model_dir)
+    own = {name: options.pop(name) for name in OF_EMBEDDINGS & options.keys()}
+    model = make_model(checkpoint, kind, unpad, precision, **own)
+    if kind == "embeddings":
+        options = {**prompt_options(model, options.pop("side", "")), **options}
+    if unpad:
+        getattr(model, "bert", model).prepare_for_inference()
+    return class_of(kind, model)(
+        model,
+        trained.vocab,
+        checkpoint.config.do_lower_case,
+        find_length(checkpoint, folder, max_seq_length, kind),
+        **{**recorded_options(checkpoint, kind, folder), **options},
+    )
+
+
+class TrainedModel(typing.NamedTuple):
+    """A checkpoint with the kind as which it is used, and the folder with its run's record."""
+
+    checkpoint: Checkpoint
+    kind: str
+    folder: str
+
+    @property
+    def vocab(self) -> Vocab | BpeVocab:
+        """The vocabulary, which `read_model` has checked to be there."""
+        return typing.cast(Vocab | BpeVocab, self.checkpoint.vocab)
+
+
+def read_model(model_dir: str, kind: str = "") -> TrainedModel:
+    """Reads a checkpoint for use as a kind; arguments and errors are those of `load`."""
     folder = str(record_of(model_dir))
     check_is_finished(folder)
     is_masked_lm = HEADS.get(kind) == "masked_lm"
@@ -137,20 +172,7 @@ def load(
         raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
-    check_options(options, kind, model_dir)
-    own = {name: options.pop(name) for name in OF_EMBEDDINGS & options.keys()}
-    model = make_model(checkpoint, kind, unpad, precision, **own)
-    if kind == "embeddings":
-        options = {**prompt_options(model, options.pop("side", "")), **options}
-    if unpad:
-        getattr(model, "bert", model).prepare_for_inference()
-    return class_of(kind, model)(
-        model,
-        checkpoint.vocab,
-        checkpoint.config.do_lower_case,
-        find_length(checkpoint, folder, max_seq_length, kind),
-        **{**recorded_options(checkpoint, kind, folder), **options},
-    )
+    return TrainedModel(checkpoint, kind, folder)
 
 
 def check_options(options: dict[str, Any], kind: str, model_dir: str) -> None:

@@ -16,6 +16,7 @@ from bert_tf.inference import serving_models as models
 from bert_tf.inference.graphs import GraphModel
 from bert_tf.inference.lite import LiteTexts
 from bert_tf.inference.loading import _as_asked
+from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.serving.lite_model import LiteModel
@@ -112,13 +113,17 @@ class AsLite(LiteModel):
         return {name: value.numpy() for name, value in answer(self._served, batch).items()}
 
 
+def answering(model) -> Predictor:
+    return Predictor(OutputAnswers(model), model.card)
+
+
 def in_python(folder: pathlib.Path) -> Predictor:
     """A predictor without a graph, whose making takes seconds."""
     served = models.load(str(folder))
     functions = {"serving_default": served.from_texts}
     if served.kind == "tagger":
         functions["words"] = served.from_words
-    return Predictor(GraphModel(served.card(), functions, ""))
+    return answering(GraphModel(served.card(), functions, ""))
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -127,7 +132,7 @@ def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind, lower):
     folder = make_model(tmp_path, kind, max_position_embeddings=24, do_lower_case=lower)
     expected = answers(in_python(folder))
     lite = AsLite(models.load(str(folder)))
-    assert_same(answers(Predictor(LiteTexts(lite))), expected)
+    assert_same(answers(answering(LiteTexts(lite))), expected)
 
 
 def test_words_of_a_model_are_those_of_what_serves_it(tmp_path):
@@ -156,7 +161,7 @@ def test_words_of_byte_level_bpe_are_those_of_the_graph(tmp_path):
     folder = tmp_path / "bpe"
     write_checkpoint(made, folder, "bert_tf")
     lite = AsLite(models.load(str(folder)))
-    assert_same(answers(Predictor(LiteTexts(lite))), answers(in_python(folder)))
+    assert_same(answers(answering(LiteTexts(lite))), answers(in_python(folder)))
 
 
 def write_keras(folder: pathlib.Path) -> pathlib.Path:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 
 
@@ -22,6 +23,10 @@ class MadeUpModel:
         return [self.answer(words) for words in sentences]
 
 
+def predictor_of(model: MadeUpModel, batch_size: int = 32) -> Predictor:
+    return Predictor(OutputAnswers(model), model.card, batch_size)
+
+
 def length(text: str, text_b: str = "") -> dict:
     return {"value": np.float32(len(text) - 10 * len(text_b))}
 
@@ -35,12 +40,12 @@ def good_or_bad(text: str) -> dict:
 def test_rows_of_like_length_are_computed_together_and_come_back_in_order():
     model = MadeUpModel("regression", length)
     texts = ["aaaa", "", "aaaaaaa", "aa", "aaaaa"]
-    assert Predictor(model, batch_size=2).score(texts) == [4.0, 0.0, 7.0, 2.0, 5.0]
+    assert predictor_of(model, batch_size=2).score(texts) == [4.0, 0.0, 7.0, 2.0, 5.0]
     assert [columns[0] for columns in model.asked] == [["aaaaaaa", "aaaaa"], ["aaaa", "aa"], [""]]
 
 
 def test_classes_come_with_names_in_plain_python():
-    predictor = Predictor(MadeUpModel("classifier", good_or_bad, labels=["bad", "good"]))
+    predictor = predictor_of(MadeUpModel("classifier", good_or_bad, labels=["bad", "good"]))
     texts = np.array(["so good", "no"])  # NumPy's own strings
     found = predictor.classify(texts)
     assert found == [{"label": "good", "score": 0.75}, {"label": "bad", "score": 0.75}]
@@ -53,19 +58,19 @@ def test_classes_come_with_names_in_plain_python():
 def test_of_several_labels_those_above_a_half_are_named():
     values = np.array([0.6, 0.25, 0.875])
     row = {"labels": np.array([b"c", b"a", b""]), "probabilities": values}
-    predictor = Predictor(MadeUpModel("multi_label", lambda text: row, labels=["a", "b", "c"]))
+    predictor = predictor_of(MadeUpModel("multi_label", lambda text: row, labels=["a", "b", "c"]))
     assert predictor.classify(["x"]) == [{"labels": ["c", "a"], "scores": [0.875, 0.6]}]
 
 
 def test_a_threshold_chooses_the_labels():
     row = {"labels": np.array([b"c"]), "probabilities": np.array([0.6, 0.25, 0.875])}
-    predictor = Predictor(MadeUpModel("multi_label", lambda text: row, labels=["a", "b", "c"]))
+    predictor = predictor_of(MadeUpModel("multi_label", lambda text: row, labels=["a", "b", "c"]))
     assert predictor.classify(["x"], threshold=0.2)[0]["labels"] == ["c", "a", "b"]
     assert predictor.classify(["x"], threshold=0.7) == [{"labels": ["c"], "scores": [0.875]}]
     assert predictor.classify(["x"], threshold=1) == [{"labels": [], "scores": []}]
     with pytest.raises(ValueError, match="threshold is -1"):
         predictor.classify(["x"], threshold=-1)
-    one = Predictor(MadeUpModel("classifier", good_or_bad, labels=["bad", "good"]))
+    one = predictor_of(MadeUpModel("classifier", good_or_bad, labels=["bad", "good"]))
     with pytest.raises(ValueError, match="threshold=0.3"):
         one.classify(["x"], threshold=0.3)
 
@@ -80,7 +85,7 @@ def test_a_threshold_chooses_the_labels():
     ],
 )
 def test_who_wants_to_train_a_predictor_learns_the_class(kind, model_class):
-    predictor = Predictor(MadeUpModel(kind, length))
+    predictor = predictor_of(MadeUpModel(kind, length))
     for name in ("fit", "compile", "save"):
         with pytest.raises(AttributeError, match=rf"bert_tf\.{model_class}\."):
             getattr(predictor, name)
@@ -99,11 +104,11 @@ def test_no_texts_have_no_answers():
         "fill_mask": lambda one: one.fill_mask([]),
     }
     for kind, call in calls.items():
-        assert call(Predictor(MadeUpModel(kind, never))) == []
+        assert call(predictor_of(MadeUpModel(kind, never))) == []
 
 
 def test_pairs_and_choices():
-    predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
+    predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
     assert predictor.score([("aaa", "b"), ("", "")]) == [-7.0, 0.0]
     rows = [{"label": 1, "text_b": "b", "text": "aaa"}, ["", ""]]
     assert predictor.score(rows) == [-7.0, 0.0]
@@ -123,7 +128,7 @@ def test_entities_and_words():
         }
 
     labels = ["O", "B-PER", "I-PER", "S-PER"]
-    predictor = Predictor(MadeUpModel("tagger", tag, labels=labels))
+    predictor = predictor_of(MadeUpModel("tagger", tag, labels=labels))
     expected = {"type": "PER", "start": 0, "end": 12, "text": "Ada Lovelace", "score": 0.5}
     assert predictor.find_entities(["Ada Lovelace went"]) == [[expected]]
     word = {"word": "Lovelace", "label": "I-PER", "score": 0.75, "start": 4, "end": 12}
@@ -136,7 +141,7 @@ def test_answers():
     row = {"answer": b"\xc3\xbcber", "start": np.int32(2), "end": np.int32(6)}
     row |= {"score": np.float32(1.5), "null_odds": np.float32(-2)}
     inputs = ("question", "context")
-    predictor = Predictor(MadeUpModel("question_answering", lambda *_: row, inputs=inputs))
+    predictor = predictor_of(MadeUpModel("question_answering", lambda *_: row, inputs=inputs))
     assert predictor.answer(["Wie?", "Was?"], ["x " * 3, "y"]) == 2 * [
         {"answer": "über", "start": 2, "end": 6, "score": 1.5, "null_odds": -2.0}
     ]
@@ -151,7 +156,7 @@ def test_masks():
         scores = [[0.5, 0.25]] * count + [[0.0, 0.0]] * (3 - count)
         return {"pieces": np.array(pieces), "probabilities": np.array(scores)}
 
-    predictor = Predictor(MadeUpModel("fill_mask", fill))
+    predictor = predictor_of(MadeUpModel("fill_mask", fill))
     (found,) = predictor.fill_mask(["A [MASK] and a [MASK]."], top_k=1)
     assert found == [[{"piece": "cat", "score": 0.5}]] * 2
     with pytest.raises(ValueError, match=r"texts\[1\] has 0 \[MASK\]"):
@@ -159,19 +164,19 @@ def test_masks():
     with pytest.raises(ValueError, match="exported with 2"):
         predictor.fill_mask(["A [MASK]."])
     with pytest.raises(ValueError, match=r"top_k is 3, expected 1 \.\. 2"):
-        Predictor(MadeUpModel("fill_mask", fill, top_k=2)).fill_mask(["A [MASK]."], top_k=3)
+        predictor_of(MadeUpModel("fill_mask", fill, top_k=2)).fill_mask(["A [MASK]."], top_k=3)
 
 
 def test_masks_by_the_vocabularys_own_name_count_too():
     row = {"pieces": np.array([[b"cat"]] * 2), "probabilities": np.array([[0.5]] * 2)}
-    predictor = Predictor(MadeUpModel("fill_mask", lambda text: row, mask="<mask>"))
+    predictor = predictor_of(MadeUpModel("fill_mask", lambda text: row, mask="<mask>"))
     assert len(predictor.fill_mask(["A <mask> and a [MASK]."], top_k=1)[0]) == 2
     with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 of them among the 9 pieces"):
         predictor.fill_mask(["A <mask> and a [MASK], so long that a <mask> is cut off."], top_k=1)
 
 
 def test_embeddings_are_one_array():
-    predictor = Predictor(
+    predictor = predictor_of(
         MadeUpModel("embeddings", lambda text: {"embedding": np.full(4, len(text), np.float32)})
     )
     vectors = predictor.embed(["ab", ""])
@@ -194,11 +199,11 @@ def test_embeddings_are_one_array():
 )
 def test_what_is_no_text_is_named(texts, message):
     with pytest.raises(ValueError, match=message):
-        Predictor(MadeUpModel("regression", length)).score(texts)
+        predictor_of(MadeUpModel("regression", length)).score(texts)
 
 
 def test_two_columns_are_no_pairs():
-    predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
+    predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
     with pytest.raises(ValueError, match=r"a list of pairs: list\(zip"):
         predictor.score((["a", "b"], ["c", "d"]))
 
@@ -212,22 +217,22 @@ def test_two_columns_are_no_pairs():
     ],
 )
 def test_what_is_no_pair_is_named(texts):
-    predictor = Predictor(MadeUpModel("regression", length, inputs=("text", "text_b")))
+    predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
     with pytest.raises(ValueError, match=r"texts\[0\] is "):
         predictor.score(texts)
 
 
 def test_methods_of_other_kinds_name_the_right_one():
-    regression = Predictor(MadeUpModel("regression", length))
+    regression = predictor_of(MadeUpModel("regression", length))
     with pytest.raises(ValueError, match="classify is for classifier.*use score"):
         regression.classify(["a"])
     with pytest.raises(ValueError, match="needs a model of pairs"):
         regression.choose(["a"], [["b"]])
     with pytest.raises(ValueError, match="kind encoder has no predictor"):
-        Predictor(MadeUpModel("encoder", length))
+        predictor_of(MadeUpModel("encoder", length))
     with pytest.raises(ValueError, match=r"with bert_tf\.search\.reranker\.Reranker\.from_pre"):
-        Predictor(MadeUpModel("reranker", length))
+        predictor_of(MadeUpModel("reranker", length))
     with pytest.raises(ValueError, match="batch_size is 0"):
-        Predictor(MadeUpModel("regression", length), batch_size=0)
+        predictor_of(MadeUpModel("regression", length), batch_size=0)
     with pytest.raises(ValueError, match=r"texts\[0\]\[1\] is empty"):
-        Predictor(MadeUpModel("tagger", length)).tag([["a", ""]])
+        predictor_of(MadeUpModel("tagger", length)).tag([["a", ""]])

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.example_order import place_examples
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.corpus.example_order import place_examples
+from bert_tf.network.losses import WeightedSum
 
 
 class Table(keras.Model):

@@ -22,7 +22,7 @@ from bert_tf.training.roll_call import together
 from bert_tf.training.stopping import stoppable
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.fine_tuning import RowsTask
+    from bert_tf.fine_tuning.rows_task import RowsTask
     from bert_tf.training.fine_tuner import Outputs
 
 # Of DataConfig a program has these few. Without effect: evaluations see all, rates are of pieces,
@@ -129,7 +129,7 @@ class Program(abc.ABC):
           start: a `Checkpoint`.
           may_miss: prefixes of names of weights that it may lack.
         """
-        from bert_tf.modeling.pretrained import assign_checkpoint
+        from bert_tf.network.pretrained import assign_checkpoint
 
         assign_checkpoint(model, start, may_miss)
 

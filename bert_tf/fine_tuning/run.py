@@ -18,9 +18,9 @@ from absl import logging
 from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
-from bert_tf.data.rows import length_buckets
-from bert_tf.fine_tuning.beginning import begin, fit_head
+from bert_tf.examples.rows import length_buckets
 from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
+from bert_tf.fine_tuning.initial_state import begin, fit_head
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes

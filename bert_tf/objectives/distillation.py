@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import ModelConfig, ObjectiveConfig
-from bert_tf.modeling.losses import WeightedSum, weigh
+from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.objectives.attention_relations import attention_vectors, relation_losses
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.objective import Batch, Objective

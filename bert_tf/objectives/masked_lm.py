@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.heads import MaskedLMHead
-from bert_tf.modeling.losses import WeightedSum, accuracy, cross_entropy
+from bert_tf.network.heads import MaskedLMHead
+from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy
 from bert_tf.objectives.objective import Batch, Objective, count_labels
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.network.losses import WeightedSum
 
 Batch = dict[str, Any]
 
@@ -25,7 +25,7 @@ class Objective(abc.ABC):
       panels: title of each sum in plots, in the order of the reports. Sums whose names end in
         `_loss` are part of the training loss.
       needs_pooler: whether the head takes the pooled output.
-      mask_batch: function that replaces `bert_tf.data.masking.mask_batch`, or None.
+      mask_batch: function that replaces `bert_tf.corpus.masking.mask_batch`, or None.
       is_learned: whether the losses are part of the training loss, or only reported.
     """
 

@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import MaskingConfig
-from bert_tf.data import masking as masks
-from bert_tf.data.random_bits import random_bits, random_integers
-from bert_tf.modeling.losses import WeightedSum, weigh
+from bert_tf.corpus import masking as masks
+from bert_tf.corpus.random_bits import random_bits, random_integers
+from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.objectives.objective import Batch, Objective
 from bert_tf.text.tokenization import AnyVocab
 
@@ -66,8 +66,9 @@ def mask_with_duplicates(
 ) -> Batch:
     """Draws positions with replacement, and decides for each draw whether it becomes [MASK].
 
-    Arguments and result are those of `bert_tf.data.masking.mask_batch`, and this is a pure function
-    of (seed, epoch, example) as well. Positions are in the order of the draws and may repeat.
+    Arguments and result are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure
+    function of (seed, epoch, example) as well. Positions are in the order of the draws and may
+    repeat.
 
     Reference: google-research/electra, pretrain/pretrain_helpers.py, mask.
     """

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.network.losses import WeightedSum
 from bert_tf.objectives.next_sentence import NextSentence
 from bert_tf.objectives.objective import Batch
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.network.losses import WeightedSum
 
 Batch = dict[str, tf.Tensor]
 

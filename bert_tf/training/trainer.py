@@ -16,7 +16,7 @@ from absl import logging
 
 from bert_tf.checkpoints.tf_bundle import read_bundle
 from bert_tf.config import TrainingConfig
-from bert_tf.data.packed_rows import pack_batch
+from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.files import atomic_write
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.training.bad_steps import BadSteps, LossGuard

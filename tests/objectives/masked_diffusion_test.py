@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig
 from bert_tf.objectives import make_objectives
 from bert_tf.objectives.masked_diffusion import MaskedDiffusion
-from tests.data.masking_test import SEED, VOCAB, make_batch
+from tests.corpus.masking_test import SEED, VOCAB, make_batch
 
 LENGTH = 24
 

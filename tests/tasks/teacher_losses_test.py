@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import TeacherConfig
+from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.tasks.fine_tuning import TEACHER_LOGITS
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.squad import SquadTask
-from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
+from bert_tf.tasks.question_answering.task import SquadTask
+from bert_tf.tasks.tagging.task import TaggingTask
 
 DRAW = np.random.default_rng(3)
 TEACHER = TeacherConfig(teacher="runs/teacher", teacher_weight=3.0, distillation_temperature=2.0)

@@ -11,8 +11,8 @@ import tensorflow as tf
 from sklearn.metrics import accuracy_score, f1_score
 
 from bert_tf.config import ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.data.rows import length_buckets
-from bert_tf.modeling.losses import span_losses
+from bert_tf.examples.rows import length_buckets
+from bert_tf.network.losses import span_losses
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training.fine_tuner import FineTuner
 from bert_tf.training.metrics_log import read_metrics

@@ -423,7 +423,7 @@ def report_results(
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     names = ("metrics.jsonl", "eval_metrics.jsonl")
     steps, evaluations = (read_metrics(folder / name) for name in names)
-    draw_curves(folder / "curves.png", task.panels, steps, evaluations, baseline)
+    draw_curves(folder / "curves.png", task.plot_titles, steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""

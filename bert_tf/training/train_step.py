@@ -230,7 +230,7 @@ class TrainStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             outputs = self.task.model(batch, training=True, dropout_seed=seed)
-            sums = self.task.sums(batch, outputs)
+            sums = self.task.loss_and_metric_sums(batch, outputs)
             # A loss that nothing weighs (no NSP labels in the batch) counts as zero.
             ratio = tf.math.divide_no_nan
             loss = tf.add_n([ratio(sums[k].total, weights[k]) for k in self.task.loss_names])
@@ -312,5 +312,5 @@ class EvalStep:
         return self.strategy.reduce(SUM, self.strategy.run(self._run_sums, (batch,)), axis=None)
 
     def _sums(self, batch: Batch) -> tf.Tensor:
-        sums = self.task.sums(batch, self.task.model(batch, training=False))
+        sums = self.task.loss_and_metric_sums(batch, self.task.model(batch, training=False))
         return row_of(sums, self.task.sum_names)

@@ -25,8 +25,8 @@ class ShortGuard(LossGuard):
 class SpikyTask(ToyTask):
     """`ToyTask` whose MLM loss is multiplied by the largest weight of the batch."""
 
-    def sums(self, batch, outputs):
-        sums = super().sums(batch, outputs)
+    def loss_and_metric_sums(self, batch, outputs):
+        sums = super().loss_and_metric_sums(batch, outputs)
         loss = sums["masked_lm_loss"]
         factor = tf.reduce_max(batch["masked_lm_weights"])
         return {**sums, "masked_lm_loss": loss._replace(total=loss.total * factor)}

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import parts_compiled
-from bert_tf.training.bad_steps import LossGuard
 from bert_tf.training.distribution import split_rows
+from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.task import Batch, Task
 
 Gradients = list[tf.Tensor]
@@ -267,7 +267,7 @@ class TrainStep:
         refused = tf.where(is_finite | is_scaled, 0.0, total)
         judged = []
         if self.guard:
-            accepted, limit = self.guard.judge(self._loss(sums), is_finite | is_scaled)
+            accepted, limit = self.guard.check(self._loss(sums), is_finite | is_scaled)
             is_good &= accepted
             judged = [limit, tf.cast(accepted, tf.float32)]
         norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: refused)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.training.bad_steps import LossGuard
+from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.train_step import TrainStep
 from tests.training.toy_task import ToyTask
@@ -75,7 +75,7 @@ def test_the_guard_judges_as_numpy_does():
         if index == 100:  # As a checkpoint does.
             before, guard = guard.state(), ShortGuard(2.0)
             guard.restore(before)
-        is_good, found = guard.judge(tf.constant(loss), tf.constant(is_finite))
+        is_good, found = guard.check(tf.constant(loss), tf.constant(is_finite))
         assert is_good.numpy() == expected
         assert found.numpy() == pytest.approx(limit, rel=1e-5)
         if expected:

@@ -45,6 +45,7 @@ def fixture_rxnfp() -> pathlib.Path:
     return shared_data("weights", "rxnfp-bert-pretrained")
 
 
+@pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
 def test_real_model_gives_the_golden_outputs(rxnfp):
     golden = dict(np.load(golden_file("rxnfp-hf-golden.npz")))
     model = models.BertPretrainer.from_pretrained(rxnfp)
@@ -84,6 +85,7 @@ def check_golden(model, batch, golden):
         np.testing.assert_allclose(received[name], value, atol=2e-5, rtol=0, err_msg=name)
 
 
+@pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
 def test_real_model_round_trips_to_the_bit(rxnfp, tmp_path):
     write_checkpoint(read_checkpoint(rxnfp), tmp_path / "again", "huggingface")
     before = safetensors.numpy.load_file(rxnfp / "model.safetensors")
@@ -366,6 +368,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("purpose", CLASSES)
@@ -405,6 +408,7 @@ def test_transformers_computes_the_same(transformers, tmp_path, purpose, seed):
     assert compared == {"pretrained": 2, "squad": 2, "encoder with pooler": 2}.get(purpose, 1)
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 def test_what_transformers_writes_is_read(transformers, tmp_path):
     torch = pytest.importorskip("torch")
@@ -439,6 +443,7 @@ def test_tokenizer_json_splits_the_same(tmp_path, seed):
         assert tokenizer.encode(text).ids == encode(made, text)
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_tokenizer_of_transformers_splits_the_same(transformers, tmp_path, seed):

@@ -213,6 +213,7 @@ def test_names_of_tables(tmp_path, monkeypatch):
         list_tables(" , ", "--x")
 
 
+@pytest.mark.needs(data="classification/banking77")
 @pytest.mark.parametrize(("name", "count"), [("train.csv", 10003), ("test.csv", 3080)])
 def test_banking77_is_as_csv_reads_it(name, count):
     path = shared_data("classification", "banking77", name)

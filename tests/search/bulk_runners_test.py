@@ -27,6 +27,7 @@ from tests.tiny_model import write_tiny_model
 NEEDS = {"local": (), "beam": ("apache_beam",), "spark": ("pyspark", "pandas", "pyarrow")}
 # Of what they do themselves, and will be changed.
 ENGINES_WARN = pytest.mark.filterwarnings("ignore")
+EACH = [pytest.param(name, marks=pytest.mark.needs(*NEEDS[name])) for name in RUNNERS]
 
 
 def need(runner: str) -> None:
@@ -99,7 +100,7 @@ def test_vectors_are_those_that_a_model_gives_each_text_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", EACH)
 def test_runners_write_the_same_bytes(
     given: dict[str, object], whole: pathlib.Path, tmp_path: pathlib.Path, runner: str
 ) -> None:
@@ -178,7 +179,7 @@ def test_bad_input_is_one_clear_line(
 
 @pytest.mark.slow
 @ENGINES_WARN
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", EACH)
 def test_a_fault_that_a_worker_finds_is_one_clear_line(tmp_path: pathlib.Path, runner: str) -> None:
     need(runner)
     (tmp_path / "a.jsonl").write_text('{"txt": 1}\n')
@@ -282,6 +283,7 @@ def check(found: list, wanted: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
 
 
+@pytest.mark.needs(*NEEDS["beam"])
 @pytest.mark.slow
 @ENGINES_WARN
 def test_a_saved_model_embeds_in_beam(
@@ -317,6 +319,7 @@ def test_a_saved_model_embeds_in_beam(
         SavedModelHandler(f"{path[:-2]}_ids/1").load_model()
 
 
+@pytest.mark.needs(*NEEDS["spark"])
 @pytest.mark.slow
 @ENGINES_WARN
 def test_a_saved_model_embeds_in_spark(saved: tuple[str, dict[str, np.ndarray]]) -> None:

@@ -112,7 +112,7 @@ def test_another_kind_of_tokenizer_json(folder):
 
 
 def test_a_vocabulary_longer_than_its_table(folder):
-    with pytest.raises(ValueError, match="70 pieces, but the word table only 69 rows"):
+    with pytest.raises(ValueError, match="70.*69 rows"):
         read_tokenizer(folder, 69)
 
 

@@ -7,6 +7,7 @@ in a folder /earlier, which is not there any more: they have been moved, as user
 import hashlib
 import json
 import lzma
+import re
 import shutil
 import subprocess
 import sys
@@ -175,6 +176,14 @@ def test_a_moved_run_predicts_with_its_record_as_it_is(folder, name, tmp_path):
     finish(run(program, "--do_predict", output_dir=path, predict_file=data))
     for file in files:
         same_file(path / file, folder / "runs" / name / file)
+
+
+@pytest.mark.parametrize("program", sorted(EXPECTED["flags"]))
+def test_a_program_has_the_flags_that_flagfiles_name(program):
+    printed = run(program, "--helpfull").printed
+    known = set(re.findall(r"--(?:\[no\])?(\w+):", printed))
+    missing = set(EXPECTED["flags"][program]) - known
+    assert len(known) > 20 and not missing
 
 
 # Trainings that go on ----------------------------------------------------------------------------

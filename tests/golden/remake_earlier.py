@@ -14,6 +14,7 @@ import json
 import lzma
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tarfile
@@ -103,6 +104,13 @@ MASKED = ["the [MASK] was good", "the [MASK] of the [MASK]"]
 DOCUMENTS = ["the cat eats mice", "the dog eats grass", "we went by boat", "rain on the mill"]
 SENTENCES = [["Anna", "Stone", "walks", "in", "Oslo"], ["the", "house"]]
 
+PROGRAMS = (
+    *("build_index", "build_vocab", "convert_checkpoint", "create_pretraining_data", "doctor"),
+    *("embed_texts", "extract_features", "fill_mask", "launch", "mine_negatives", "run_classifier"),
+    *("run_multiple_choice", "run_pretraining", "run_reranker", "run_retriever", "run_squad"),
+    *("run_tagger", "score_text", "search", "show_examples"),
+    *("export.ask", "export.check", "export.demo", "export.saved_model", "export.tflite"),
+)
 INPUTS = {
     "texts": TEXTS,
     "long": LONG,
@@ -135,6 +143,7 @@ def main() -> None:
     expected["keras"] = make_keras_files(folder)
     expected["exports"] = make_exports(folder)
     expected["index"] = make_index(folder)
+    expected["flags"] = flags_of_programs()
     for name in ("runs", "keras", "exports"):
         pack(folder, name, ("data", "model", "index") if name == "runs" else ())
     with lzma.open(folder / "expected.json.xz", "wt", encoding="utf8") as file:
@@ -446,6 +455,16 @@ def make_index(folder: pathlib.Path) -> list:
         places, scores = hits.rows.tolist(), hits.scores.tolist()
         found.append({"mode": mode, "query": query, "rows": places, "scores": scores})
     return found
+
+
+def flags_of_programs() -> dict[str, list[str]]:
+    """Returns the names of each program's flags, without those that absl gives to all."""
+    found = {}
+    for program in PROGRAMS:
+        printed = programs.run(program, "--helpfull").printed
+        found[program] = set(re.findall(r"^\s+(?:-\w,)?--(?:\[no\])?(\w+):", printed, re.M))
+    common = set.intersection(*found.values())
+    return {program: sorted(names - common) for program, names in found.items()}
 
 
 def signature(path: pathlib.Path, kind: str) -> dict:

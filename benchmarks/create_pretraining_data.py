@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from absl import app, flags
 
 from benchmarks.timing import measure, print_table
-from bert_tf.data.corpus import list_parts, read_documents
+from bert_tf.corpus.corpus import list_parts, read_documents
 
 INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in create_pretraining_data.")
 VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary.")

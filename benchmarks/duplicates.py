@@ -23,8 +23,8 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.timing import print_table
-from bert_tf.data.corpus import list_parts, read_documents
-from bert_tf.data.duplicates import (
+from bert_tf.corpus.corpus import list_parts, read_documents
+from bert_tf.corpus.duplicates import (
     SIMILARITY,
     document_pieces,
     kept_documents,
@@ -32,7 +32,7 @@ from bert_tf.data.duplicates import (
     similarity,
     write_keys,
 )
-from bert_tf.data.token_store import TokenStore, tokenize_corpus
+from bert_tf.corpus.token_store import TokenStore, tokenize_corpus
 
 INPUT_FILE = flags.DEFINE_string("input_file", None, "Text, as in create_pretraining_data.")
 VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary.")

@@ -31,7 +31,7 @@ def main(_: list[str]) -> None:
         import faiss
     except ImportError:
         raise ValueError("The benchmark compares with FAISS: pip install faiss-cpu.") from None
-    from bert_tf.search.exact import top_k
+    from bert_tf.vectors.exact import top_k
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "vectors.npy")

@@ -29,7 +29,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.finetuning_tasks import RECIPES, Recipe, Row, choose, find_names
-from bert_tf.data.example_order import place_examples
+from bert_tf.corpus.example_order import place_examples
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 
 with contextlib.suppress(ImportError):  # --help needs none of them.

@@ -23,10 +23,10 @@ from absl import app, flags
 
 from benchmarks.timing import print_table
 from bert_tf.config import DataConfig
-from bert_tf.data.corpus import list_parts, read_documents
-from bert_tf.data.preparation import split_documents
-from bert_tf.tasks.gap_filling import MaskedModel, mask_predict
-from bert_tf.tasks.mask_filling import read_model
+from bert_tf.corpus.corpus import list_parts, read_documents
+from bert_tf.corpus.preparation import split_documents
+from bert_tf.tasks.masked_words.gap_filling import MaskedModel, mask_predict
+from bert_tf.tasks.masked_words.reading import read_model
 
 INPUT = flags.DEFINE_string(
     "input_file", None, "Text that the runs were trained on.", required=True

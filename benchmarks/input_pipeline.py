@@ -16,8 +16,8 @@ from absl import app
 
 from benchmarks.timing import print_table
 from bert_tf.config import MaskingConfig
-from bert_tf.data.pipeline import pretraining_dataset
-from bert_tf.data.tfrecords import RecordFiles, encode_examples, write_records
+from bert_tf.corpus.pipeline import pretraining_dataset
+from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 
 N, T, P, B = 50_000, 128, 20, 256  # examples, pieces of each, predictions, examples a batch

@@ -13,8 +13,8 @@ from absl import app, flags
 
 from benchmarks.timing import in_turn, print_table
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.attention import Sight
-from bert_tf.modeling.layout import Padded
+from bert_tf.network.attention import AttentionPattern
+from bert_tf.network.layout import PaddedBatch
 
 LENGTHS = flags.DEFINE_list("lengths", "512,1024,2048,4096,8192", "Pieces in a row.")
 ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds.")
@@ -32,7 +32,7 @@ def make_call(length: int, is_local: bool) -> Callable[[], object]:
     def compute() -> tf.Tensor:
         with tf.GradientTape() as tape:
             tape.watch(parts)
-            sight = Sight(Padded(tf.ones([1, length], tf.int32)), CONFIG, is_local)
+            sight = AttentionPattern(PaddedBatch(tf.ones([1, length], tf.int32)), CONFIG, is_local)
             total = tf.reduce_sum(sight.attend(*tf.unstack(parts), lambda probs: probs))
         return tape.gradient(total, parts)
 

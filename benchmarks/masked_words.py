@@ -19,8 +19,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from benchmarks.timing import print_table
-from bert_tf.data.corpus import list_parts, read_documents
-from bert_tf.tasks.mask_filling import fill_mask, read_model
+from bert_tf.corpus.corpus import list_parts, read_documents
+from bert_tf.tasks.masked_words.reading import fill_mask, read_model
 
 INPUT = flags.DEFINE_string("input_file", "", "Text for the pairs; none: only the lines.")
 SENTENCES = flags.DEFINE_integer("sentences", 300, "Most sentences of each pair of words.")

@@ -20,15 +20,15 @@ from absl import app, flags
 
 from benchmarks.timing import in_turn, print_table
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig, OptimizerConfig
-from bert_tf.data.packed_rows import pack_batch
-from bert_tf.data.preparation import prepare_pretraining_data
-from bert_tf.data.rows import length_buckets
-from bert_tf.data.tfrecords import RecordFiles
-from bert_tf.modeling.models import BertClassifier, BertPretrainer
+from bert_tf.corpus.preparation import prepare_pretraining_data
+from bert_tf.corpus.tfrecords import RecordFiles
+from bert_tf.examples.packed_rows import pack_batch
+from bert_tf.examples.rows import length_buckets
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.classification import ClassificationTask, label_array, make_examples
-from bert_tf.tasks.glue import glue_task, read_glue
-from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.classification.task import ClassificationTask, label_array, make_examples
+from bert_tf.tasks.models import BertClassifier, BertPretrainer
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from bert_tf.training.train_step import TrainStep

@@ -25,7 +25,7 @@ from absl import app, flags
 from matplotlib.figure import Figure
 
 from benchmarks.timing import print_table
-from bert_tf.data.corpus import list_parts, read_documents
+from bert_tf.corpus.corpus import list_parts, read_documents
 from bert_tf.flagfiles import expanded
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 

@@ -37,7 +37,7 @@ def ours(options: argparse.Namespace, batches: list[list[tuple]], texts: list[st
     import keras
     import tensorflow as tf
 
-    from bert_tf.modeling.embedder import BertEmbedder
+    from bert_tf.tasks.embedding.model import BertEmbedder
 
     keras.config.set_dtype_policy(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
@@ -53,10 +53,10 @@ def train(model: Any, options: argparse.Namespace, batches: list[list[tuple]]) -
     import tensorflow as tf
 
     from bert_tf.config import OptimizerConfig
-    from bert_tf.modeling.embedding_losses import in_batch_negatives
     from bert_tf.optimization.optimizers import build_optimizer
-    from bert_tf.tasks.embedding import EmbeddingTask, TextPacker, make_training_examples
-    from bert_tf.tasks.embedding_examples import EmbeddingExample
+    from bert_tf.tasks.embedding.examples import EmbeddingExample
+    from bert_tf.tasks.embedding.losses import in_batch_negatives
+    from bert_tf.tasks.embedding.task import EmbeddingTask, TextPacker, make_training_examples
     from bert_tf.training.cached_step import CachedStep
 
     rows = [row for batch in batches for row in batch]

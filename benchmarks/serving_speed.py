@@ -65,7 +65,7 @@ def start_bert_tf(folder: pathlib.Path, threads: int) -> Score:
 
 
 def start_bert_tf_lite(folder: pathlib.Path, threads: int) -> Score:
-    from bert_tf.served.lite_model import LiteModel
+    from bert_tf.serving.lite_model import LiteModel
 
     began()
     model = LiteModel(folder / "model.tflite", num_threads=threads)

@@ -19,11 +19,11 @@ from benchmarks.timing import in_turn, print_table
 from benchmarks.training_step import D, L, make_batch, model_config, whole_step
 from bert_tf.config import OptimizerConfig
 from bert_tf.files import atomic_write
-from bert_tf.modeling.attention import Sight
-from bert_tf.modeling.layout import Padded
-from bert_tf.modeling.models import BertPretrainer
+from bert_tf.network.attention import AttentionPattern
+from bert_tf.network.layout import PaddedBatch
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.tasks.models import BertPretrainer
 
 CASES = [(64, 64), (32, 128), (16, 256), (8, 512), (8, 128), (16, 128), (64, 128)]  # (B, T)
 ROUNDS = flags.DEFINE_integer("rounds", 7, "Timed calls of each part.")
@@ -56,8 +56,8 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
     rows = tf.random.normal([batch_size * length, D])
     sequence = tf.reshape(rows, [batch_size, length, D])
     table = tf.convert_to_tensor(encoder.embeddings.word_embeddings)
-    layout = Padded(batch["input_mask"])
-    sight = Sight(layout, model.config, is_local=False)
+    layout = PaddedBatch(batch["input_mask"])
+    sight = AttentionPattern(layout, model.config, is_local=False)
 
     def embed(ids: tf.Tensor) -> tf.Tensor:
         return encoder.embeddings(ids, batch["input_type_ids"], layout=layout, dropout_seed=SEED)
@@ -70,7 +70,11 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
 
     def predict(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
         logits = heads(x, batch["masked_lm_positions"], table)
-        return MaskedLM().sums(batch, {"masked_lm_logits": logits})["masked_lm_loss"].mean()
+        return (
+            MaskedLM()
+            .loss_and_metric_sums(batch, {"masked_lm_logits": logits})["masked_lm_loss"]
+            .mean()
+        )
 
     attention = [layer.self_attention, layer.attention_output, layer.attention_norm]
     inside = [layer.intermediate, layer.output_dense, layer.feed_forward_norm]

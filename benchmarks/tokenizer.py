@@ -28,7 +28,7 @@ import tokenizers
 from absl import app, flags
 
 from benchmarks.timing import in_turn, print_table
-from bert_tf.data.corpus import list_parts, read_documents
+from bert_tf.corpus.corpus import list_parts, read_documents
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer, read_vocab
 from bert_tf.text.vocab import UNK, Vocab

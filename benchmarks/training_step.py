@@ -70,7 +70,7 @@ def whole_step(
     import tensorflow as tf
 
     from bert_tf.config import OptimizerConfig
-    from bert_tf.modeling.fusion import parts_compiled
+    from bert_tf.network.xla_region import parts_compiled
     from bert_tf.optimization.optimizers import build_optimizer
 
     variables = model.trainable_variables
@@ -93,7 +93,7 @@ def whole_step(
 
 
 def bert_tf_step() -> Callable[[], Any]:
-    from bert_tf.modeling.models import BertPretrainer
+    from bert_tf.tasks.models import BertPretrainer
 
     return whole_step(BertPretrainer(model_config()), make_batch())
 
@@ -101,7 +101,7 @@ def bert_tf_step() -> Callable[[], Any]:
 def bert_tf_bfloat16_step() -> Callable[[], Any]:
     import keras
 
-    from bert_tf.modeling.models import BertPretrainer
+    from bert_tf.tasks.models import BertPretrainer
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     return whole_step(BertPretrainer(model_config()), make_batch(), in_parts=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from absl import app, flags
 
 from benchmarks.timing import print_table
-from bert_tf.data import corpus
+from bert_tf.corpus import corpus
 from bert_tf.text import vocab_training
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece

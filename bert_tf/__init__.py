@@ -33,18 +33,10 @@ __version__ = "0.1.0"
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.load_tokenizer import load_tokenizer
     from bert_tf.config import ModelConfig, OptimizerConfig
-    from bert_tf.modeling.electra import ElectraDiscriminator, ElectraPretrainer
-    from bert_tf.modeling.embedder import BertEmbedder
-    from bert_tf.modeling.encoder import BertEncoder
-    from bert_tf.modeling.models import (
-        BertClassifier,
-        BertJointSpanLabeler,
-        BertMultipleChoice,
-        BertPretrainer,
-        BertSpanLabeler,
-        BertTokenClassifier,
-    )
-    from bert_tf.modeling.preprocessor import BertPreprocessor
+    from bert_tf.inference.loading import load
+    from bert_tf.models.preprocessor import BertPreprocessor
+    from bert_tf.network.encoder import BertEncoder
+    from bert_tf.objectives.electra import ElectraDiscriminator, ElectraPretrainer
     from bert_tf.optimization.optimizers import LAMB, AdamW, AdamWeightDecay, Muon
     from bert_tf.optimization.schedules import (
         LinearWarmupCosineDecay,
@@ -52,7 +44,15 @@ if typing.TYPE_CHECKING:
         LinearWarmupPolynomialDecay,
         LinearWarmupTrapezoid,
     )
-    from bert_tf.predictors.loading import load
+    from bert_tf.tasks.embedding.model import BertEmbedder
+    from bert_tf.tasks.models import (
+        BertClassifier,
+        BertJointSpanLabeler,
+        BertMultipleChoice,
+        BertPretrainer,
+        BertSpanLabeler,
+        BertTokenClassifier,
+    )
     from bert_tf.text.bpe_vocab import BpeVocab
     from bert_tf.text.byte_bpe import ByteBpe
     from bert_tf.text.text_tokenizer import TextTokenizer
@@ -93,20 +93,20 @@ __all__ = [
 _MODULES = {
     "checkpoints.load_tokenizer": "load_tokenizer",
     "config": "ModelConfig OptimizerConfig",
-    "modeling.electra": "ElectraDiscriminator ElectraPretrainer",
-    "modeling.embedder": "BertEmbedder",
-    "modeling.encoder": "BertEncoder",
-    "modeling.models": (
+    "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
+    "tasks.embedding.model": "BertEmbedder",
+    "network.encoder": "BertEncoder",
+    "tasks.models": (
         "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
         "BertTokenClassifier"
     ),
-    "modeling.preprocessor": "BertPreprocessor",
+    "models.preprocessor": "BertPreprocessor",
     "optimization.optimizers": "LAMB AdamW AdamWeightDecay Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "
         "LinearWarmupTrapezoid"
     ),
-    "predictors.loading": "load",
+    "inference.loading": "load",
     "text.bpe_vocab": "BpeVocab",
     "text.byte_bpe": "ByteBpe",
     "text.text_tokenizer": "TextTokenizer",

@@ -16,8 +16,8 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ModelConfig
-from bert_tf.data import corpus, embedded_corpus
-from bert_tf.data.preparation import train_vocabulary
+from bert_tf.corpus import corpus, embedded_corpus
+from bert_tf.corpus.preparation import train_vocabulary
 from bert_tf.text.kinds import BYTE_BPE, VOCABULARY_FILES
 
 DATA_FLAGS = ("input_file", "input_format", "text_field", "vocab_file", "num_workers")

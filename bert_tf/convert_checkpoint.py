@@ -50,7 +50,7 @@ def main(_: list[str]) -> None:
     if not INPUT.value or not OUTPUT.value:
         raise ValueError("Give the model as --input and a new folder as --output.")
 
-    from bert_tf.modeling.conversion import convert
+    from bert_tf.conversion import convert
 
     data = config_flags.from_flags(DataConfig)
     training = config_flags.from_flags(TrainingConfig)

@@ -19,7 +19,7 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, MaskingConfig, ModelConfig
-from bert_tf.data.corpus_format import is_tfrecord
+from bert_tf.corpus.corpus_format import is_tfrecord
 from bert_tf.diagnosis.corpus import diagnose_corpus
 from bert_tf.diagnosis.findings import Diagnosis, Severity
 from bert_tf.diagnosis.labelled_table import Columns, diagnose_table, is_labelled_table

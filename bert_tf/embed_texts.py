@@ -18,7 +18,7 @@ from absl import flags, logging
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, TrainingConfig
-from bert_tf.data.checksums import file_crc
+from bert_tf.corpus.checksums import file_crc
 from bert_tf.files import exclusive, place_for, read_json, write_json
 from bert_tf.search.bulk import (
     Job,

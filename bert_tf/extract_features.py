@@ -29,16 +29,16 @@ from absl import flags, logging
 from bert_tf import config_flags
 from bert_tf.checkpoints.embedding import POOLINGS
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig
-from bert_tf.data.corpus_format import open_decompressed
-from bert_tf.data.tables import is_table
-from bert_tf.data.text_lines import read_whole_lines
+from bert_tf.corpus.corpus_format import open_decompressed
+from bert_tf.corpus.text_lines import read_whole_lines
+from bert_tf.examples.tables import is_table
 from bert_tf.files import atomic_write
 from bert_tf.text.packing import PackedText
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
-    from bert_tf.modeling.text_model import TextModel
+    from bert_tf.tasks.embedding.text_model import TextModel
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -77,7 +77,13 @@ def main(_: list[str]) -> None:
     import keras
     import tensorflow as tf
 
-    from bert_tf.modeling.text_model import OwnEmbedder, TextModel, layers_of, pooled, read_encoder
+    from bert_tf.tasks.embedding.text_model import (
+        OwnEmbedder,
+        TextModel,
+        layers_of,
+        pooled,
+        read_encoder,
+    )
     from bert_tf.training.precision import choose_precision
 
     asked = config_flags.from_flags(TrainingConfig)

@@ -68,7 +68,8 @@ def main(_: list[str]) -> None:
             "--num_fillings for more of them."
         )
 
-    from bert_tf.tasks import gap_filling, mask_filling
+    from bert_tf.tasks.masked_words import gap_filling
+    from bert_tf.tasks.masked_words import reading as mask_filling
 
     model, tokenizer = mask_filling.read_model(
         path,

@@ -15,22 +15,22 @@ from typing import Any
 from bert_tf.around_import import around_import
 
 CLASSES = {
-    "modeling.attention": "SelfAttention",
-    "modeling.blocks": "PostNormBlock PreNormBlock",
-    "modeling.dropout": "Dropout",
-    "modeling.electra": "ElectraDiscriminator ElectraPretrainer",
-    "modeling.embeddings": "BertEmbeddings",
-    "modeling.embedder": "BertEmbedder",
-    "modeling.encoder": "BertEncoder Pooler",
-    "modeling.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
-    "modeling.joint_span": "AnswerableHead JointSpanHead",
-    "modeling.layer_norm": "LayerNorm",
-    "modeling.models": (
+    "network.attention": "SelfAttention",
+    "network.blocks": "PostNormBlock PreNormBlock",
+    "network.dropout": "Dropout",
+    "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
+    "network.embeddings": "BertEmbeddings",
+    "tasks.embedding.model": "BertEmbedder",
+    "network.encoder": "BertEncoder Pooler",
+    "network.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
+    "tasks.question_answering.joint_head": "AnswerableHead JointSpanHead",
+    "network.layer_norm": "LayerNorm",
+    "tasks.models": (
         "BertClassifier BertJointSpanLabeler BertMultipleChoice BertPretrainer BertSpanLabeler "
         "BertTokenClassifier"
     ),
-    "modeling.preprocessor": "BertPreprocessor",
-    "modeling.splade": "BertSplade",
+    "models.preprocessor": "BertPreprocessor",
+    "tasks.embedding.splade_model": "BertSplade",
     "optimization.optimizers": "AdamW AdamWeightDecay LAMB Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "

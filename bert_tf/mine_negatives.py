@@ -78,7 +78,7 @@ def define_program_flags() -> None:
 def main(_: list[str]) -> None:
     check_flags()
 
-    from bert_tf.tasks import mining
+    from bert_tf.search import mining
 
     mining.mine(
         FLAGS.init_checkpoint,

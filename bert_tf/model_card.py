@@ -20,8 +20,8 @@ from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.huggingface import family_and_heads
 from bert_tf.checkpoints.sentence_transformers import is_sentence_transformers
 from bert_tf.config_flags import read_flagfile
-from bert_tf.served.models import find_kind, recorded_options
-from bert_tf.tasks.glue import glue_task
+from bert_tf.inference.serving_models import find_kind, recorded_options
+from bert_tf.tasks.classification.glue import glue_task
 from bert_tf.text.bpe_vocab import BpeVocab
 
 CARD_NAME, RESULTS_NAME = "README.md", "eval_results.txt"

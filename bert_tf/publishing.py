@@ -13,8 +13,8 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import CrossEncoder, write_cross_encoder
 from bert_tf.checkpoints.formats import WRITERS, left_out, write_checkpoint
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.inference.serving_models import load
 from bert_tf.model_card import write_model_card
-from bert_tf.served.models import load
 
 WITH_CARD = ("huggingface", "sentence_transformers")
 # Formats without a pooler may lose it: the heads of the tasks do not read it there.

@@ -12,9 +12,9 @@ google-research/bert's run_classifier.py where it has them.
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig
-from bert_tf.fine_tuning.labelled_texts import LabelledTexts
 from bert_tf.fine_tuning.program import Configs, asked_files, asked_for, define_flags, run
 from bert_tf.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.tasks.classification.inputs import LabelledTexts
 
 define_flags(ClassifierConfig)
 # What says which tables of one's own are read, and how.
@@ -69,7 +69,8 @@ def find_files(configs: Configs) -> dict[str, str]:
 def execute(configs: Configs, files: dict[str, str]) -> int:
     texts = LabelledTexts(configs, files, reads_glue(configs))
     texts.check()
-    from bert_tf.fine_tuning import classifier, run
+    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.classification import program as classifier
 
     return run.run_program(classifier.Classifier(configs, files, texts), configs)
 

@@ -46,7 +46,7 @@ def run() -> int:
     is_others = folder.is_dir() and not (folder / "run.flags").exists()
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
     if configs.training.init_checkpoint or is_others:
-        from bert_tf.pretraining import with_start
+        from bert_tf.pretraining.run import with_start
 
         configs, start = with_start(configs)
     # An evaluation may use other data and batches; the model must be the same.
@@ -54,7 +54,7 @@ def run() -> int:
     check_same_run(configs.training.output_dir, *(configs if is_trained else [configs.model]))
     check_length(configs)
     with together(configs.training.distribution, shared_values(*configs)):
-        from bert_tf import pretraining
+        from bert_tf.pretraining import run as pretraining
 
         return pretraining.run(configs, start)
 

@@ -6,7 +6,7 @@
         --eval_file=scifact --eval_run_file=scifact.run --rerank_k=100
 
 Files hold queries with positives and negatives, labelled pairs, or lists: see
-`tasks/ranking_examples.py`. A BEIR folder takes its candidates from a TREC run, such as
+`tasks/reranking/examples.py`. A BEIR folder takes its candidates from a TREC run, such as
 `python -m bert_tf.search --output_file` writes. --cross_encoder_dir writes the model for
 sentence-transformers, too.
 """
@@ -15,9 +15,9 @@ from absl import flags
 
 from bert_tf import config_flags
 from bert_tf.files import place_for
-from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import RerankerConfig
+from bert_tf.tasks import inputs
 
 define_flags(RerankerConfig)
 CROSS_ENCODER_DIR = flags.DEFINE_string(
@@ -30,8 +30,8 @@ def execute(configs: Configs, files: dict[str, str]) -> int:
         check_free(CROSS_ENCODER_DIR.value, configs)
     rankings = inputs.read_rankings(configs, files)
     from bert_tf.checkpoints import cross_encoder
-    from bert_tf.fine_tuning import reranker
     from bert_tf.fine_tuning.run import run_program
+    from bert_tf.tasks.reranking import program as reranker
 
     status = run_program(reranker.Reranker(configs, files, rankings), configs)
     if CROSS_ENCODER_DIR.value and not status and configs.training.do_train:

@@ -8,16 +8,16 @@
         --train_file=texts.txt --retrieval_loss=denoising --output_dir=runs/tsdae
 
 Examples are pairs, triplets, scored pairs or lists in CSV, TSV and JSONL, texts alone, or a BEIR
-folder; see `bert_tf/tasks/embedding_examples.py`. A file of scored pairs as --eval_file is judged
+folder; see `bert_tf/tasks/embedding/examples.py`. A file of scored pairs as --eval_file is judged
 by correlation, a BEIR folder as --data_dir by ranking.
 """
 
 import pathlib
 
 from bert_tf import config_flags
-from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_for, define_flags, run
 from bert_tf.fine_tuning_config import RetrieverConfig
+from bert_tf.tasks import inputs
 
 define_flags(RetrieverConfig)
 
@@ -49,7 +49,10 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     read = inputs.read_to_embed(configs, files)
-    from bert_tf.fine_tuning import denoising_retriever, retriever, run, sparse_retriever
+    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.embedding import program as retriever
+    from bert_tf.tasks.embedding import splade_program as sparse_retriever
+    from bert_tf.tasks.embedding import tsdae_program as denoising_retriever
 
     programs = {"dense": retriever.Retriever, "splade": sparse_retriever.SparseRetriever}
     program = programs[configs.task.embedding_type]

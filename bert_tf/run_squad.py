@@ -12,9 +12,9 @@ hold Hugging Face's rows, a question each. Without --predict_file that of --eval
 import dataclasses
 
 from bert_tf import config_flags
-from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import SquadRunConfig
+from bert_tf.tasks import inputs
 
 define_flags(SquadRunConfig)
 config_flags.set_defaults(max_seq_length=384)
@@ -31,7 +31,8 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     questions = inputs.read_questions(configs, files)
-    from bert_tf.fine_tuning import run, squad
+    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.question_answering import program as squad
 
     return run.run_program(squad.Squad(configs, files, questions), configs)
 

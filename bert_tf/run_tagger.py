@@ -5,22 +5,23 @@
     python -m bert_tf.run_tagger --do_predict --output_dir=runs/ner --predict_file=test.conll
 
 Files have a word a line with its tag in columns, and blank lines between sentences (CoNLL), or are
-CoNLL-U, JSON (tokens with tags, or texts with spans) or tables: docs/fine_tuning.md lists them. The
+CoNLL-U, JSON (tokens with tags, or texts with spans) or tables: docs/tagging.md lists them. The
 first piece of a word carries its label; long sentences are cut in windows, and each word is tagged
 once. The predictions are the input again, with a tag for each word.
 """
 
 from bert_tf import config_flags
-from bert_tf.fine_tuning import inputs
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import TaggerConfig
+from bert_tf.tasks import inputs
 
 define_flags(TaggerConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     tagged = inputs.TaggedInputs(configs, files)
-    from bert_tf.fine_tuning import run, tagger
+    from bert_tf.fine_tuning import run
+    from bert_tf.tasks.tagging import program as tagger
 
     return run.run_program(tagger.Tagger(configs, files, tagged), configs)
 

@@ -18,7 +18,7 @@ from bert_tf.config import DataConfig, TrainingConfig
 from bert_tf.printable import escaped, show
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.text_scores import Word
+    from bert_tf.tasks.masked_words.scores import Word
 
 config_flags.define_flags(
     TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
@@ -42,7 +42,9 @@ def main(_: list[str]) -> None:
     if not path or not TEXT.value:
         raise ValueError("Give the --output_dir of a run, or an --init_checkpoint, and a --text.")
 
-    from bert_tf.tasks import gap_filling, mask_filling, text_scores
+    from bert_tf.tasks.masked_words import gap_filling
+    from bert_tf.tasks.masked_words import reading as mask_filling
+    from bert_tf.tasks.masked_words import scores as text_scores
 
     model = gap_filling.MaskedModel(
         *mask_filling.read_model(
@@ -72,7 +74,7 @@ def summary(words: list["Word"], text: str) -> str:
     Raises:
       ValueError: if no word is known.
     """
-    from bert_tf.tasks.text_scores import pseudo_log_likelihood
+    from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood
 
     known = sum(word.is_known for word in words)
     if not known:

@@ -38,7 +38,7 @@ def main(_: list[str]) -> None:
     vocab = read_vocab(data.vocab_file)
     masking = config_flags.from_flags(MaskingConfig)
 
-    from bert_tf.data.first_examples import read_examples
+    from bert_tf.corpus.first_examples import read_examples
 
     examples = read_examples(data, masking, vocab, NUM_EXAMPLES.value)
     for number, example in enumerate(examples):

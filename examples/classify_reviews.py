@@ -14,7 +14,7 @@ import random
 import keras
 
 import bert_tf
-from bert_tf.tasks.text_examples import read_text_examples
+from bert_tf.tasks.classification.examples import read_text_examples
 from bert_tf.text.vocab_training import count_words, train_vocab
 
 parser = argparse.ArgumentParser()

@@ -15,7 +15,7 @@ import keras
 
 import bert_tf
 from bert_tf.metrics.entities import EntityReport, evaluate_entities, format_conlleval
-from bert_tf.tasks.tagging_files import read_tagged
+from bert_tf.tasks.tagging.files import read_tagged
 from bert_tf.text.vocab_training import count_words, train_vocab
 
 parser = argparse.ArgumentParser()

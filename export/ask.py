@@ -77,7 +77,7 @@ class ExportedModel:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        from bert_tf.served.saved_models import find_saved_model, load_signatures, read_card
+        from bert_tf.serving.saved_models import find_saved_model, load_signatures, read_card
 
         found = find_saved_model(folder)
         if found is None:
@@ -114,8 +114,8 @@ class ExportedModel:
         """
         import tensorflow as tf
 
-        from bert_tf.served.entities import find_entities
-        from bert_tf.served.saved_models import call_signature
+        from bert_tf.serving.saved_models import call_signature
+        from bert_tf.tasks.tagging.entity_serving import find_entities
         from export.page.model import as_json
 
         if len(texts) != len(self.names):

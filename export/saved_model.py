@@ -82,8 +82,8 @@ def main(_: list[str]) -> None:
     version = FLAGS.version or next_version(output)
     check_new(output, version)
 
+    from bert_tf.inference.serving_models import load
     from bert_tf.search.index import Manifest
-    from bert_tf.served.models import load
     from export.saving.writing import save
 
     options, source = given_options(kind), FLAGS.model_dir

@@ -18,30 +18,29 @@ keras_classes startup_lines
 config fine_tuning_config fine_tuning_defaults
 config_flags
 text metrics
+vectors
 checkpoints run_record run_identity
-data
-modeling objectives optimization search
+corpus
+examples
+network optimization
+models
+objectives
 training
+serving
+fine_tuning
 tasks
-served
+search
+conversion inference diagnosis
 model_card
 publishing
-fine_tuning diagnosis pretraining predictors
+pretraining
 """.strip().splitlines()
-# These stand further up than their package.
-SHARED = {"modeling.losses": "config"}
-# What reads examples and makes rows of them serves the models, too, which take raw input.
-READERS = """
-text_examples text_features tagging_files tagging_tables tagging_features squad_sources
-squad_features squad_answers squad_beams swag choice_features glue
-""".split()
-SHARED |= {f"tasks.{name}": "data" for name in READERS}
-# A model's methods that write it import what stands below them when they are called.
-UPWARD = {("modeling.pretrained", "bert_tf.publishing")}
+# A model's methods that write it import the publishing code when they are called.
+UPWARD = {("network.pretrained", "bert_tf.publishing")}
 # What a model in Python is exported with is the program's code.
 OUTWARD = {"publishing": "export.saving"}
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
-WITHOUT_TENSORFLOW = "bert_tf.text.wordpiece, bert_tf.data.corpus, bert_tf.data.example_shards"
+WITHOUT_TENSORFLOW = "bert_tf.text.wordpiece, bert_tf.corpus.corpus, bert_tf.corpus.example_shards"
 
 
 def is_program(path: pathlib.Path) -> bool:
@@ -60,9 +59,14 @@ def imported(path: pathlib.Path) -> list[str]:
 
 
 def layer(module: str) -> int:
-    """Returns the line of the table that a dotted name below bert_tf stands in."""
-    name = next((low for shared, low in SHARED.items() if module.startswith(shared)), module)
-    return next(i for i, line in enumerate(LAYERS) if name.split(".")[0] in line.split())
+    """Returns the line of the table with a dotted name below bert_tf, or with its package."""
+    names = module.split(".")
+    for length in range(len(names), 0, -1):
+        name = ".".join(names[:length])
+        for number, line in enumerate(LAYERS):
+            if name in line.split():
+                return number
+    raise AssertionError(f"{module} is in no line of the table")
 
 
 def test_imports_point_one_way() -> None:

@@ -18,9 +18,9 @@ from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.files import read_json
-from bert_tf.modeling.models import BertClassifier
-from bert_tf.predictors.loading import load
-from bert_tf.served.saved_models import read_card
+from bert_tf.inference.loading import load
+from bert_tf.serving.saved_models import read_card
+from bert_tf.tasks.models import BertClassifier
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import golden_file

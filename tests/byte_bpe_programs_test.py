@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.config import ModelConfig
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
 from export.saving.writing import save
 from tests.conftest import CORPUS
 from tests.fine_tune import read_results, texts, write_table

@@ -12,7 +12,7 @@ from absl.testing import flagsaver
 
 from bert_tf import config_flags
 from bert_tf.config import DataConfig, ObjectiveConfig, TeacherConfig, TrainingConfig
-from bert_tf.data.corpus import list_parts
+from bert_tf.corpus.corpus import list_parts
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.text.vocab import Vocab
 from tests.programs import own_flags

@@ -28,7 +28,7 @@ from bert_tf.fine_tuning_config import (
 )
 from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.run_record import check_same_run, recorded, write_run_record
-from bert_tf.tasks.glue import GLUE
+from bert_tf.tasks.classification.glue import GLUE
 from bert_tf.text.vocab import Vocab
 from tests.programs import own_flags
 from tests.shared_data import ROOT

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from bert_tf.corpus.record_form import describe_records
+from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.create_pretraining_data import list_output_files
-from bert_tf.data.record_form import describe_records
-from bert_tf.data.tfrecords import RecordFiles
 from bert_tf.text.vocab import Vocab
 from tests.programs import run, start
 

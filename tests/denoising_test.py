@@ -16,13 +16,14 @@ import tensorflow as tf
 from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names, read_bundle
-from bert_tf.data.damaged_texts import INPUTS, WHOLE
-from bert_tf.fine_tuning import denoising_retriever, sizes
-from bert_tf.fine_tuning.denoising_retriever import DenoisingRetriever
-from bert_tf.modeling.denoiser import BertDenoiser
-from bert_tf.modeling.embedder import BertEmbedder
-from bert_tf.modeling.losses import class_losses
-from bert_tf.modeling.pretrained import checkpoint_variables
+from bert_tf.fine_tuning import sizes
+from bert_tf.network.losses import class_losses
+from bert_tf.network.pretrained import checkpoint_variables
+from bert_tf.tasks.embedding import tsdae_program as denoising_retriever
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
+from bert_tf.tasks.embedding.tsdae_noise import INPUTS, WHOLE
+from bert_tf.tasks.embedding.tsdae_program import DenoisingRetriever
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
 from tests.tiny_model import write_tiny_model
@@ -75,9 +76,9 @@ class Whole(NamedTuple):
 @pytest.fixture(scope="module")
 def whole(folder):
     """A run of six steps, more than an epoch, evaluated at its end."""
-    start, load, lines = {}, DenoisingRetriever.load_start, []
+    start, load, lines = {}, DenoisingRetriever.load_initial_weights, []
 
-    def load_start(self, model, *arguments):
+    def load_initial_weights(self, model, *arguments):
         load(self, model, *arguments)
         start.update({n: v.numpy() for n, v in checkpoint_variables(model).items()})
 
@@ -90,7 +91,7 @@ def whole(folder):
         keep_checkpoint_max=9,
     )
     with (
-        mock.patch.object(DenoisingRetriever, "load_start", load_start),
+        mock.patch.object(DenoisingRetriever, "load_initial_weights", load_initial_weights),
         mock.patch.object(denoising_retriever.logging, "info", lambda *a: lines.append(a)),
         mock.patch.object(sizes, "activation_bytes", wraps=sizes.activation_bytes) as estimate,
     ):

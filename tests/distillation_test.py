@@ -12,9 +12,9 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names
-from bert_tf.modeling.embedder import BertEmbedder
-from bert_tf.modeling.models import BertClassifier
 from bert_tf.objectives.distillation import soft_class_losses, squared_distances
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.models import BertClassifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
 from tests.fine_tune import (
@@ -262,7 +262,7 @@ def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain
         ({"relation_heads": 5}, "--relation_heads"),
         ({"teacher_layer": 4}, "--teacher_layer=4"),
     ):
-        with mock.patch("bert_tf.pretraining.prepare", side_effect=AssertionError("prepared")):
+        with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
             assert said in fail(pretrain("wrong", **more))
 
 

@@ -110,7 +110,12 @@ def check_answers(model, name, expected, tolerance=1e-5):
     "name", models("runs", without=["reranker"], slow=["pairs", "several", "squad"])
 )
 def test_a_run_directory_answers(folder, name):
-    check_answers(bert_tf.load(folder / "runs" / name), name, EXPECTED["runs"][name])
+    expected = EXPECTED["runs"][name]
+    if (
+        name == "windows"
+    ):  # `load` read only the beginning of a long text then, the model all of it.
+        expected = EXPECTED["keras"][name]
+    check_answers(bert_tf.load(folder / "runs" / name), name, expected)
 
 
 def test_a_reranker_scores_and_ranks(folder):
@@ -279,7 +284,7 @@ def test_keras_finds_the_classes_of_old_files_after_a_mere_import(folder):
         [sys.executable, "-c", program, *paths], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) == len(paths) == 14
+    assert len(done.stdout.split()) == len(paths) == 15
 
 
 # Exports -----------------------------------------------------------------------------------------

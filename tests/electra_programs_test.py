@@ -19,11 +19,11 @@ from bert_tf.checkpoints.electra_towers import (
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.teacher import read_teacher
 from bert_tf.checkpoints.tf_bundle import bundle_prefix, read_bundle, write_bundle
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
-from bert_tf.modeling.preprocessor import BertPreprocessor
-from bert_tf.modeling.splade import BertSplade
-from bert_tf.served import models
+from bert_tf.inference import serving_models as models
+from bert_tf.models.preprocessor import BertPreprocessor
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.tasks.embedding.splade_model import BertSplade
+from bert_tf.tasks.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
 from tests.conftest import CORPUS
@@ -214,7 +214,7 @@ def test_what_does_not_go_together(folder):
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
     said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
     assert "generator_hidden_size 1.5" in said
-    with mock.patch("bert_tf.pretraining.prepare", side_effect=AssertionError("prepared")):
+    with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
         said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
     assert (
         "--generator_hidden_size=0.3 of --hidden_size=1024 makes a generator 307 wide, of 4 heads"

@@ -22,10 +22,10 @@ from bert_tf.extract_features import (
     read_texts,
     split_pair,
 )
-from bert_tf.modeling.embedder import BertEmbedder
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.modeling.text_model import OwnEmbedder, TextModel, layers_of, pooled
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.pooling import POOLINGS
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.text_model import OwnEmbedder, TextModel, layers_of, pooled
 from bert_tf.text.packing import PackedText
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece

@@ -20,8 +20,8 @@ from bert_tf.fine_tuning_defaults import (
     default_length,
     most_default_length,
 )
-from bert_tf.modeling.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
 from bert_tf.run_record import recorded
+from bert_tf.tasks.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
 from tests.fine_tune import WORDS, fine_tune, log_of, texts, write_table
 from tests.tiny_model import write_tiny_model
 

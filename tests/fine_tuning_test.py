@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.fine_tuning.classifier import Classifier
+from bert_tf.tasks.classification.program import Classifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     FLAGS,

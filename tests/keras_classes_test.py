@@ -10,26 +10,26 @@ import sys
 import keras
 import pytest
 
-import bert_tf.modeling
-import bert_tf.optimization
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.keras_classes import CLASSES, Located, register
-from bert_tf.modeling.attention import SelfAttention
-from bert_tf.modeling.blocks import PostNormBlock, PreNormBlock
-from bert_tf.modeling.dropout import Dropout
-from bert_tf.modeling.embeddings import BertEmbeddings
-from bert_tf.modeling.encoder import Pooler
-from bert_tf.modeling.heads import LabelHead, MaskedLMHead
-from bert_tf.modeling.layer_norm import LayerNorm
+from bert_tf.network.attention import SelfAttention
+from bert_tf.network.blocks import PostNormBlock, PreNormBlock
+from bert_tf.network.dropout import Dropout
+from bert_tf.network.embeddings import BertEmbeddings
+from bert_tf.network.encoder import Pooler
+from bert_tf.network.heads import LabelHead, MaskedLMHead
+from bert_tf.network.layer_norm import LayerNorm
 from bert_tf.optimization.optimizers import AdamW, build_optimizer
 
 SMALL = ModelConfig(vocab_size=9, hidden_size=4, num_attention_heads=2, layer_norm_eps=1e-6)
+PACKAGES = ("network", "models", "objectives", "optimization", "tasks")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def test_every_class_is_listed():
-    for package in (bert_tf.modeling, bert_tf.optimization):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for name in PACKAGES:
+        package = importlib.import_module(f"bert_tf.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     known = keras.saving.get_custom_objects()
     classes = {name: cls for name, cls in known.items() if name.startswith("bert_tf>")}

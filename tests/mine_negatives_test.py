@@ -7,12 +7,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.search.mining import Collection, Rules, mine
 from bert_tf.search.reranker import Reranker
-from bert_tf.tasks.embedding_examples import read_embedding_examples
-from bert_tf.tasks.mining import Collection, Rules, mine
+from bert_tf.tasks.embedding.examples import read_embedding_examples
+from bert_tf.tasks.embedding.model import BertEmbedder
 from tests.programs import fail, run
-from tests.tasks.beir_test import write
+from tests.tasks.embedding.beir_test import write
 from tests.tiny_model import write_tiny_model
 
 ANIMALS = ("cat", "dog", "cow", "owl", "bee", "ant", "fox", "hen")

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf import config_flags, printable
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.modeling.conversion import describe
+from bert_tf.conversion import describe
 from bert_tf.show_examples import format_example
 from bert_tf.text.vocab import Vocab
 from tests.programs import own_flags, own_logging

@@ -16,7 +16,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.google import read_labels
-from bert_tf.modeling.pretrained import checkpoint_variables
+from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.run_record import recorded
 from tests import programs
 from tests.checkpoints.made_checkpoint import make_checkpoint

@@ -15,8 +15,8 @@ import bert_tf.run_reranker  # noqa: F401  Its flags.
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder
 from bert_tf.fine_tuning.program import read_configs
 from bert_tf.fine_tuning_config import RerankerConfig
+from bert_tf.metrics.trec import read_run, write_run
 from bert_tf.search.reranker import Reranker
-from bert_tf.search.trec import read_run, write_run
 from bert_tf.training.memory import choose_micro_batches
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
@@ -28,7 +28,7 @@ from tests.fine_tune import (
     write_table,
 )
 from tests.programs import finish, start
-from tests.tasks.beir_test import write as write_beir
+from tests.tasks.embedding.beir_test import write as write_beir
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("boat", "house", "water", "mill")

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.inference.serving_models import load
 from bert_tf.metrics.squad import evaluate_v2
-from bert_tf.modeling.models import BertJointSpanLabeler, BertSpanLabeler
-from bert_tf.served.answers import ServedJointAnswerer
-from bert_tf.served.models import load
+from bert_tf.tasks.models import BertJointSpanLabeler, BertSpanLabeler
+from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from export.lite.conversion import check_kind
 from tests.fine_tune import check_packed_rows, fine_tune, read_results, refuse
 from tests.run_squad_test import ALL, FLAGS, OTHERS, PLACES, make_data, questions_of, read
@@ -118,7 +118,7 @@ def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
     paragraphs = read(folder / "dev.json")["data"][0]["paragraphs"]
     texts = [p["qas"][0]["question"] for p in paragraphs], [p["context"] for p in paragraphs]
     served = load(str(trained))
-    assert isinstance(served, ServedJointAnswerer) and served.kind == "question_answering"
+    assert isinstance(served, JointQuestionAnsweringServing) and served.kind == "question_answering"
     columns = map(tf.constant, texts)  # Not as a graph, which takes long to make.
     found = {name: value.numpy() for name, value in served.from_texts(*columns).items()}
     predictions, odds = (read(trained / f"{name}.json") for name in ("predictions", "null_odds"))

@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.tasks.tagging_files import CONLLU_COLUMNS
+from bert_tf.tasks.tagging.files import CONLLU_COLUMNS
 from bert_tf.training.metrics_log import read_metrics
 from tests import entity_twin
 from tests.fine_tune import check_packed_rows, files_of, fine_tune, read_results, read_tsv, refuse

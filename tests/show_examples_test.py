@@ -7,8 +7,8 @@ import pytest
 
 from bert_tf import show_examples
 from bert_tf.config import DataConfig, MaskingConfig
-from bert_tf.data.first_examples import read_examples
-from bert_tf.data.tfrecords import encode_examples, write_records
+from bert_tf.corpus.first_examples import read_examples
+from bert_tf.corpus.tfrecords import encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from tests.programs import fail, finish, run
 

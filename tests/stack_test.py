@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization.optimizers import build_optimizer
+from bert_tf.tasks.models import BertPretrainer
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.data.rows import Rows
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning import teacher as teachers
-from bert_tf.modeling.models import BertSpanLabeler, BertTokenClassifier
+from bert_tf.tasks.models import BertSpanLabeler, BertTokenClassifier
 from bert_tf.text.packing import PackedText
 from tests.tiny_model import write_tiny_model
 
@@ -29,7 +29,7 @@ def test_scores_of_pieces_are_kept_row_by_row(tmp_path, monkeypatch, model_class
     heads = {"num_labels": 3} if model_class is BertTokenClassifier else {}
     model = model_class.from_checkpoint(checkpoint, new_head=True, **heads)
     texts = [PackedText([2, *range(5, 5 + n), 3], [0] * (n + 2)) for n in (1, 4, 2)]
-    rows = Rows(texts)
+    rows = TokenizedDataset(texts)
     strategy = tf.distribute.get_strategy()
     found = teachers.teacher_outputs(model, checkpoint, rows, configs_of(tmp_path / "a"), strategy)
     start = 0
@@ -47,7 +47,7 @@ def test_scores_of_pieces_are_kept_row_by_row(tmp_path, monkeypatch, model_class
 
 def test_outputs_of_another_pooling_are_not_taken(tmp_path, monkeypatch):
     checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
-    rows = Rows([PackedText([2, 3], [0, 0])], {}, pad_id=0)
+    rows = TokenizedDataset([PackedText([2, 3], [0, 0])], {}, pad_id=0)
     configs = configs_of(tmp_path / "run")
     computed = []
     monkeypatch.setattr(
@@ -72,7 +72,7 @@ def test_labels_in_another_order_are_found_and_others_refused():
 def test_a_damaged_cache_is_computed_again(tmp_path, monkeypatch):
     """One changed byte anywhere, a cut, or a missing checksum: the outputs are those computed."""
     checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
-    rows = Rows([PackedText([2, 3], [0, 0])], {}, pad_id=0)
+    rows = TokenizedDataset([PackedText([2, 3], [0, 0])], {}, pad_id=0)
     model = types.SimpleNamespace()
     computed = []
     expected = np.array([[0.25, 3.0]], np.float32)
@@ -102,7 +102,7 @@ def test_a_damaged_cache_is_computed_again(tmp_path, monkeypatch):
 
 def test_outputs_that_are_not_finite_are_named_and_not_kept(tmp_path, monkeypatch):
     checkpoint = read_checkpoint(write_tiny_model(tmp_path / "model"))
-    rows = Rows([PackedText([2, 3], [0, 0])], {}, pad_id=0)
+    rows = TokenizedDataset([PackedText([2, 3], [0, 0])], {}, pad_id=0)
     monkeypatch.setattr(teachers, "_compute", lambda *_: np.array([[np.nan, 1.0]]))
     strategy = tf.distribute.get_strategy()
     configs = configs_of(tmp_path / "run")

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf import config_flags
 from bert_tf.config import ModelConfig, OptimizerConfig, TrainingConfig
-from bert_tf.data.tfrecords import write_records
+from bert_tf.corpus.tfrecords import write_records
 from bert_tf.files import exclusive
 from bert_tf.run_record import check_same_run, write_run_record
 from bert_tf.text.vocab import Vocab
@@ -45,8 +45,8 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
     import keras
     import tensorflow as tf
 
-    from bert_tf.data.pipeline import raise_input_fault
-    from bert_tf.data.tfrecords import RecordFiles
+    from bert_tf.corpus.pipeline import raise_input_fault
+    from bert_tf.corpus.tfrecords import RecordFiles
     from bert_tf.optimization.optimizers import build_optimizer
     from bert_tf.training.distribution import is_chief, make_strategy
     from bert_tf.training.reporting import Progress

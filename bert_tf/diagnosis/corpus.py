@@ -15,8 +15,8 @@ import numpy as np
 
 from bert_tf.checkpoints.tokenizer_files import check_casing
 from bert_tf.config import DataConfig
-from bert_tf.data.corpus import CorpusPart, list_parts, read_documents
-from bert_tf.data.corpus_format import SENTENCE_END
+from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
+from bert_tf.corpus.corpus_format import SENTENCE_END
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import Tokenizer

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
-from bert_tf.data.pipeline import parse_records
-from bert_tf.data.record_form import RecordForm, describe_records, find_fault
-from bert_tf.data.static_masks import count_predictions
-from bert_tf.data.tfrecords import RecordFiles
+from bert_tf.corpus.pipeline import parse_records
+from bert_tf.corpus.record_form import RecordForm, describe_records, find_fault
+from bert_tf.corpus.static_masks import count_predictions
+from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.findings import Diagnosis, percent
 from bert_tf.text.tokenization import AnyVocab

@@ -9,11 +9,11 @@ import json
 import pathlib
 from typing import NamedTuple
 
-from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
-from bert_tf.data.tables import Row, read_rows
+from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
 from bert_tf.diagnosis import thresholds
 from bert_tf.diagnosis.corpus import SHOWN, shorten
 from bert_tf.diagnosis.findings import Diagnosis, percent
+from bert_tf.examples.tables import Row, read_rows
 
 HEAD_BYTES = 1 << 18
 HEAD_LINES = 5  # of a .txt, that must have the same number of tabs

@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints.checkpoint import HEADS, LABEL_HEADS, Checkpoint
-from bert_tf.data.labels import kind_of_spelling, spelling_key
+from bert_tf.examples.labels import kind_of_spelling, spelling_key
 
 # Formats that record the names of labels; without names there, their order is unknown.
 NAMING_FORMS = ("huggingface", "keras_hub")
@@ -21,7 +21,7 @@ def plain_name(label: str) -> str:
 def label_order(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None:
     """Returns the index in `names` of each wanted label; None if they are not the same labels.
 
-    Names are the same if they are spellings of one label (`bert_tf.data.labels`), or differ in
+    Names are the same if they are spellings of one label (`bert_tf.examples.labels`), or differ in
     nothing but case or separators, unless two of one side would then be equal.
     """
     for key in (str, spelling_key(kind_of_spelling(names)), plain_name):

@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.bounded_files import read_text
-from bert_tf.data.corpus_format import without_compression
+from bert_tf.corpus.corpus_format import without_compression
 from bert_tf.files import atomic_write
 from bert_tf.run_record import is_same_path, recorded
 

@@ -1,7 +1,7 @@
 """What a teacher says of the rows to train on: computed once, and kept for the next run.
 
-Rows are the same in every epoch, and the teacher has no dropout: its outputs are labels like
-others. They are small, a number a class or an embedding a text.
+The rows are the same in every epoch, and the teacher has no dropout: its outputs are labels like
+others. They are small: a number for each class, or an embedding for each text.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.teacher import check_same_teacher, check_vocabularies, read_teacher
-from bert_tf.data.checksums import drop_damaged, seal
-from bert_tf.data.row_batches import evaluation_batches
-from bert_tf.data.rows import Rows, length_buckets
+from bert_tf.corpus.checksums import drop_damaged, seal
+from bert_tf.examples.row_batches import evaluation_batches
+from bert_tf.examples.rows import TokenizedDataset, length_buckets
 from bert_tf.files import atomic_write, cache_folder, exclusive
 from bert_tf.fine_tuning.label_order import check_names, label_order
 from bert_tf.fine_tuning.program import Configs
@@ -59,7 +59,7 @@ def check_labels(
 
 
 def teacher_outputs(
-    model: Any, teacher: Checkpoint, rows: Rows, configs: Configs, strategy: Any
+    model: Any, teacher: Checkpoint, rows: TokenizedDataset, configs: Configs, strategy: Any
 ) -> np.ndarray:
     """Returns the teacher's outputs for each row, float32 [N, ...], from the cache if it has them.
 
@@ -129,7 +129,7 @@ def _read(path: pathlib.Path, count: int) -> np.ndarray | None:
     return found
 
 
-def _compute(model: Any, rows: Rows) -> np.ndarray:
+def _compute(model: Any, rows: TokenizedDataset) -> np.ndarray:
     logging.info("The teacher reads %s texts.", f"{len(rows):,}")
     longest = max(1, int(rows.lengths.max(initial=1)))
     batches = evaluation_batches(rows, BATCH_SIZE, 0, length_buckets(longest, False))

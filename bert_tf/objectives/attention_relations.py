@@ -12,7 +12,7 @@ from typing import Any
 
 from keras import ops
 
-from bert_tf.modeling.layout import attention_bias
+from bert_tf.network.layout import attention_bias
 
 
 def attention_vectors(encoder: Any, encoded: dict[str, Any], layer: int) -> tuple[Any, ...]:

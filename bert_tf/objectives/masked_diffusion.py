@@ -20,8 +20,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
-from bert_tf.data import masking as masks
-from bert_tf.data.random_bits import random_bits
+from bert_tf.corpus import masking as masks
+from bert_tf.corpus.random_bits import random_bits
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.text.tokenization import AnyVocab
 
@@ -32,7 +32,7 @@ class MaskedDiffusion(MaskedLM):
     Its accuracy has the same weights, so that all shares of masks count equally.
     """
 
-    panels = {
+    plot_titles = {
         "masked_lm_loss": "Masked diffusion: bound on the loss (nats a token)",
         "masked_lm_accuracy": "Masked diffusion: accuracy over all shares of masks",
     }
@@ -49,7 +49,7 @@ class MaskedDiffusion(MaskedLM):
     ) -> dict[str, tf.Tensor]:
         """Masks any number of tokens of each sequence.
 
-        Arguments and result are those of `bert_tf.data.masking.mask_batch`, and this is a pure
+        Arguments and result are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure
         function of (seed, epoch, example) as well. It differs in that the fields of `masking` have
         no effect, there is room for T predictions, and `masked_lm_weights` are C / n.
         """

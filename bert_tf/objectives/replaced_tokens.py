@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import MaskingConfig
-from bert_tf.data import masking as masks
-from bert_tf.data.random_bits import random_bits, random_integers
-from bert_tf.modeling.losses import WeightedSum, weigh
+from bert_tf.corpus import masking as masks
+from bert_tf.corpus.random_bits import random_bits, random_integers
+from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.objectives.objective import Batch, Objective
 from bert_tf.text.tokenization import AnyVocab
 
@@ -24,7 +24,7 @@ class ReplacedTokens(Objective):
       reference_sampling: whether positions are drawn by `mask_with_duplicates`.
     """
 
-    panels = {
+    plot_titles = {
         "replaced_tokens_loss": "Replaced tokens: loss, weighted",
         "replaced_tokens_accuracy": "Replaced tokens: accuracy of all tokens",
         "replaced_tokens_recall": "Replaced tokens: share found",
@@ -41,7 +41,7 @@ class ReplacedTokens(Objective):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"replaced_tokens_loss": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))}
 
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
         logits, labels = outputs["replaced_logits"], outputs["is_replaced"]
         is_real = ops.cast(batch["input_mask"], "float32")
         losses = ops.softplus(logits) - logits * labels  # Sigmoid cross-entropy, [B, T].
@@ -66,8 +66,9 @@ def mask_with_duplicates(
 ) -> Batch:
     """Draws positions with replacement, and decides for each draw whether it becomes [MASK].
 
-    Arguments and result are those of `bert_tf.data.masking.mask_batch`, and this is a pure function
-    of (seed, epoch, example) as well. Positions are in the order of the draws and may repeat.
+    Arguments and result are those of `bert_tf.corpus.masking.mask_batch`, and this is a pure
+    function of (seed, epoch, example) as well. Positions are in the order of the draws and may
+    repeat.
 
     Reference: google-research/electra, pretrain/pretrain_helpers.py, mask.
     """

@@ -67,10 +67,10 @@ def main(_: list[str]) -> None:
     check_flags()
 
     from bert_tf.metrics.ranking import evaluate
+    from bert_tf.metrics.trec import write_run
     from bert_tf.search.searcher import Searcher
-    from bert_tf.search.trec import write_run
-    from bert_tf.tasks.beir import read_beir
-    from bert_tf.tasks.embedding import DEPTH
+    from bert_tf.tasks.embedding.beir import read_beir
+    from bert_tf.tasks.embedding.task import DEPTH
 
     beir = read_beir(DATA_DIR.value, SPLIT.value) if DATA_DIR.value else None
     searcher = Searcher(

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from bert_tf.extras import install_hint
-from bert_tf.search.index import best
 from bert_tf.search.words import TOKEN_PATTERNS, with_pairs
+from bert_tf.vectors.candidates import best_candidates
 
 K1, B = 0.9, 0.4  # Anserini's
 # Lucene's list, which Anserini removes.
@@ -84,7 +84,7 @@ class Bm25:
         places = np.empty([len(queries), k], int)
         rows = np.arange(self._count)[None]
         for index, total in enumerate(self._scores(queries)):
-            found, found_rows = best(total[None], rows, k)
+            found, found_rows = best_candidates(total[None], rows, k)
             scores[index] = found[0]
             places[index] = found_rows[0]
         return scores, places

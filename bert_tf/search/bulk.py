@@ -28,8 +28,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.hub import absolute_path
-from bert_tf.data.checksums import drop, file_crc, file_crcs, is_whole, seal
-from bert_tf.data.tables import list_tables
+from bert_tf.corpus.checksums import drop, file_crc, file_crcs, is_whole, seal
+from bert_tf.examples.tables import list_tables
 from bert_tf.files import atomic_write, read_json, write_json
 from bert_tf.search.documents import Document
 from bert_tf.search.documents import read_file as read_documents

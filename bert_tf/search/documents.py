@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert_tf.data.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
-from bert_tf.data.sentences import split_sentences
-from bert_tf.data.tables import list_tables, read_rows
-from bert_tf.data.text_lines import numbered_lines
+from bert_tf.corpus.corpus_format import JSON_OBJECT, open_decompressed, plain_ending
+from bert_tf.corpus.sentences import split_sentences
+from bert_tf.corpus.text_lines import numbered_lines
+from bert_tf.examples.tables import list_tables, read_rows
 from bert_tf.files import not_utf8
 from bert_tf.search.words import word_spans
 

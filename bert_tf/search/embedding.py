@@ -13,8 +13,8 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import HEAD, MOST_PIECES, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search.manifest import Manifest, model_of_index
+from bert_tf.tasks.embedding.model import BertEmbedder
 
 
 class SearchEmbedder:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.checksums import file_crc
+from bert_tf.corpus.checksums import file_crc
 from bert_tf.extras import install_hint
 from bert_tf.files import atomic_write, read_optional_json, write_json
 from bert_tf.search.index import RESCORED, Index

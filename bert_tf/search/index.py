@@ -28,12 +28,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.data.checksums import file_crcs
+from bert_tf.corpus.checksums import file_crcs
 from bert_tf.files import exclusive, place_for
 from bert_tf.search import strings
-from bert_tf.search.exact import DTYPES, top_k
 from bert_tf.search.manifest import SIMILARITIES, Manifest, building_folder
-from bert_tf.search.quantization import quantize
+from bert_tf.vectors.candidates import best_candidates
+from bert_tf.vectors.exact import DTYPES, top_k
+from bert_tf.vectors.quantization import quantize
 
 SEGMENT_BYTES = 64 << 20  # of float32: what a build holds in memory, twice
 RESCORED = 4
@@ -143,7 +144,7 @@ class Index:
                 scores, rows = top_k(queries, vectors, count, chunk_rows)
             parts.append((scores, rows + self._starts[i]))
         scores, rows = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
-        scores, rows = best(scores, rows, wanted)
+        scores, rows = best_candidates(scores, rows, wanted)
         return self.rescore(queries, rows, k) if self._exact else (scores, rows)
 
     def _search_int8(
@@ -220,7 +221,7 @@ class Index:
         for query, own, found in zip(queries, rows, scores, strict=True):
             is_one = own >= 0
             found[is_one] = self.vectors(own[is_one]) @ query
-        return best(scores, rows, k)
+        return best_candidates(scores, rows, k)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """Returns the exact vectors of documents, float32 [n, D].
@@ -266,12 +267,6 @@ class Index:
                 f"says {self.manifest.segments[number]} documents; build the index again."
             )
         return values
-
-
-def best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the k best of each line, [Q, k] of [Q, c]; of equal scores the lower row first."""
-    order = np.lexsort((rows, -scores), axis=1)[:, :k]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
 def build_index(

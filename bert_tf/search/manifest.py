@@ -13,8 +13,8 @@ import re
 from typing import Any
 
 from bert_tf.files import json_field, read_json, write_json
-from bert_tf.search.exact import DTYPES
 from bert_tf.search.words import TOKEN_PATTERNS
+from bert_tf.vectors.exact import DTYPES
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.data.beam_examples import new_pipeline, raise_input_fault
+from bert_tf.corpus.beam_examples import new_pipeline, raise_input_fault
 from bert_tf.extras import install_hint
 from bert_tf.processes import count_workers, map_in_processes
 from bert_tf.search.bulk import Job, embed_shard

@@ -1,1 +1,1 @@
-"""Tasks: each combines a model with its data and losses."""
+"""Fine-tuning tasks, a folder each: examples, model, losses, answers, serving, program."""

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from bert_tf.modeling.fusion import parts_compiled
-from bert_tf.modeling.losses import WeightedSum
+from bert_tf.network.losses import WeightedSum
+from bert_tf.network.xla_region import parts_compiled
 from bert_tf.training.distribution import split_rows
 from bert_tf.training.task import Batch, Task
 from bert_tf.training.train_step import Gradients, ReplicaFunction, TrainStep, row_of, step_seed

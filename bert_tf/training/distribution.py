@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
-from bert_tf.data.mapping import map_in_order
+from bert_tf.corpus.mapping import map_in_order
 from bert_tf.hosts import place, read_tf_config
 from bert_tf.training.batch_ramp import check_ramp
 

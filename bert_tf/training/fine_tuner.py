@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.row_batches import evaluation_batches
-from bert_tf.data.rows import Rows, Shares
+from bert_tf.corpus.input_shard import InputShard
+from bert_tf.examples.row_batches import evaluation_batches
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.training.precision import compilation
 from bert_tf.training.task import Batch, Task
 from bert_tf.training.train_step import ReplicaFunction
@@ -24,7 +25,7 @@ class FineTuningTask(Task, Protocol):
     """A task whose evaluation needs all predictions.
 
     Attributes:
-      buckets: lengths that batches are padded to; see `bert_tf.data.rows.length_buckets`.
+      buckets: lengths that batches are padded to; see `bert_tf.examples.rows.length_buckets`.
       eval_examples: the examples to evaluate during training.
     """
 
@@ -52,7 +53,7 @@ class FineTuner(Trainer):
         examples = self.task.eval_examples
         return self.task.metrics(examples, self.predict(examples.rows, self.config.eval_batch_size))
 
-    def predict(self, rows: Rows, batch_size: int) -> Outputs:
+    def predict(self, rows: TokenizedDataset, batch_size: int) -> Outputs:
         """Returns one array per row by name, in the order of the rows, without padding.
 
         Outputs [B, T] are cut to [t], t being the length of the row. If the optimizer keeps
@@ -61,10 +62,10 @@ class FineTuner(Trainer):
         with self.optimizer.averaged_weights():
             return self._predict(rows, batch_size)
 
-    def _predict(self, rows: Rows, batch_size: int) -> Outputs:
+    def _predict(self, rows: TokenizedDataset, batch_size: int) -> Outputs:
         buckets = self.task.buckets
         data = self.distribute(
-            lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, Shares(*worker))
+            lambda *worker: evaluation_batches(rows, batch_size, 0, buckets, InputShard(*worker))
         )
         collected: dict[str, list[Any]] = {}
         iterator = iter(data)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.attention import LEAST_CHUNK, MOST_WHOLE
+from bert_tf.network.attention import LEAST_CHUNK, MOST_WHOLE
 
 
 class Device(NamedTuple):

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from IPython.display import Image
 
 import bert_tf
-from bert_tf.data.embedded_corpus import gather_embedded_corpus
+from bert_tf.corpus.embedded_corpus import gather_embedded_corpus
 
 # %% [markdown]
 # ## The text

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.served.masks import MASK_PREDICT, SCORE
-from bert_tf.served.model import IDS, Served
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
+from bert_tf.serving.model import IDS, Serving
+from bert_tf.tasks.masked_words.serving import MASK_PREDICT, SCORE
 from bert_tf.text.kinds import encode_with_masks
 from bert_tf.text.packing import pack, pack_pair, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
@@ -116,7 +116,7 @@ def _examples(features: dict[str, np.ndarray]) -> np.ndarray:
     return np.array(serialized, object)
 
 
-def load_source(stored: StoredModel, model_dir: str) -> Served:
+def load_source(stored: StoredModel, model_dir: str) -> Serving:
     """Loads the model that a SavedModel was made from, with the same kind, length and inputs."""
     card = stored.card
     options = dict(card.get("options", {}))
@@ -131,7 +131,7 @@ def load_source(stored: StoredModel, model_dir: str) -> Served:
         ) from None
 
 
-def python_answer(served: Served, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:
+def python_answer(served: Serving, stored: StoredModel, request: Request) -> dict[str, np.ndarray]:
     """Returns what the model in Python answers to a request of `make_requests`."""
     inputs = request.inputs
     if "examples" in inputs:

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.printable import escaped
-from bert_tf.served.model import IDS
-from bert_tf.served.saved_models import check_files, read_card
+from bert_tf.serving.model import IDS
+from bert_tf.serving.saved_models import check_files, read_card
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from export.saving.warmup import read_warmup

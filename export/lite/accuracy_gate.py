@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.rows import Rows
-from bert_tf.served.lite_model import LiteModel
-from bert_tf.served.model import IDS, Served, function_of_ids
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.serving.lite_model import LiteModel
+from bert_tf.serving.model import IDS, Serving, function_of_ids
 from export.lite.conversion import answer, check_size
 from export.lite.judges import Judge, RowOutputs
 
@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    path: pathlib.Path, served: Served, form: str, judged_by: Judge, max_loss: float
+    path: pathlib.Path, served: Serving, form: str, judged_by: Judge, max_loss: float
 ) -> Verdict:
     """Scores a file on labelled examples.
 
@@ -96,7 +96,7 @@ def judge(
     return verdict
 
 
-def check_parity(path: pathlib.Path, served: Served, form: str, rows: Rows) -> Verdict:
+def check_parity(path: pathlib.Path, served: Serving, form: str, rows: TokenizedDataset) -> Verdict:
     """Compares the outputs of rows without labels.
 
     Raises:
@@ -113,7 +113,7 @@ def check_parity(path: pathlib.Path, served: Served, form: str, rows: Rows) -> V
 
 
 def _compare(
-    path: pathlib.Path, served: Served, form: str, rows: Rows
+    path: pathlib.Path, served: Serving, form: str, rows: TokenizedDataset
 ) -> tuple[Verdict, RowOutputs, RowOutputs]:
     """Runs both models; returns a verdict without scores, the file's outputs, the reference's."""
     check_size(path, served, form)
@@ -138,7 +138,7 @@ def _compare(
     return verdict, found, expected
 
 
-def reference(served: Served) -> Call:
+def reference(served: Serving) -> Call:
     """Returns the float32 model as a function of arrays."""
     run = function_of_ids(functools.partial(answer, served))
 
@@ -149,7 +149,9 @@ def reference(served: Served) -> Call:
     return call
 
 
-def batches(rows: Rows, batch_size: int, order: Sequence[int]) -> list[dict[str, np.ndarray]]:
+def batches(
+    rows: TokenizedDataset, batch_size: int, order: Sequence[int]
+) -> list[dict[str, np.ndarray]]:
     """Returns batches of rows in an order, each as long as its longest row."""
     made = []
     for start in range(0, len(order), batch_size):
@@ -159,7 +161,7 @@ def batches(rows: Rows, batch_size: int, order: Sequence[int]) -> list[dict[str,
     return made
 
 
-def run_rows(call: Call, rows: Rows, is_long: bool) -> RowOutputs:
+def run_rows(call: Call, rows: TokenizedDataset, is_long: bool) -> RowOutputs:
     """Returns the outputs of all rows, by name an array a row.
 
     Args:
@@ -181,7 +183,7 @@ def run_rows(call: Call, rows: Rows, is_long: bool) -> RowOutputs:
     return collected
 
 
-def median_milliseconds(call: Call, rows: Rows) -> float:
+def median_milliseconds(call: Call, rows: TokenizedDataset) -> float:
     """Returns the median time of a row alone, over rows of all lengths."""
     order = np.argsort(rows.lengths, kind="stable")
     chosen = order[np.linspace(0, len(order) - 1, min(TIMED_ROWS, len(order))).astype(int)]

@@ -29,14 +29,15 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import embedder, layout
-from bert_tf.modeling.activations import without_slope
-from bert_tf.modeling.attention import Sight
-from bert_tf.modeling.pooling import LEAST_COUNT, LEAST_VALUE
-from bert_tf.served.answers import ServedJointAnswerer
-from bert_tf.served.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
-from bert_tf.served.metadata import CARD_NAME
-from bert_tf.served.model import Batch, Outputs, Served, function_of_ids
+from bert_tf.network import layout
+from bert_tf.network.activations import without_slope
+from bert_tf.network.attention import AttentionPattern
+from bert_tf.network.pooling import LEAST_COUNT, LEAST_VALUE
+from bert_tf.serving.lite_model import CHECKSUM_NAME, TEXT_SIGNATURE, model_checksum
+from bert_tf.serving.metadata import CARD_NAME
+from bert_tf.serving.model import Batch, Outputs, Serving, function_of_ids
+from bert_tf.tasks.embedding import model as embedder
+from bert_tf.tasks.question_answering.serving import JointQuestionAnsweringServing
 from export.lite.text_input import check_text_input, make_packer
 
 FORMS = ("none", "float16", "dynamic", "int8")
@@ -56,9 +57,9 @@ INT8_PADDING_BIAS = -30.0
 _DATE = (1980, 1, 1, 0, 0, 0)  # The same model gives the same bytes.
 
 
-def check_kind(served: Served) -> None:
+def check_kind(served: Serving) -> None:
     """Raises ValueError if a model has no LiteRT form."""
-    if isinstance(served, ServedJointAnswerer):
+    if isinstance(served, JointQuestionAnsweringServing):
         raise ValueError(
             "The joint head for questions cannot be converted to LiteRT; train one with "
             "--span_head=independent. export.saved_model serves this one."
@@ -70,7 +71,7 @@ def check_kind(served: Served) -> None:
         )
 
 
-def answer(served: Served, batch: Batch) -> Outputs:
+def answer(served: Serving, batch: Batch) -> Outputs:
     """Returns the outputs of the kind for rows of ids, int32 [B, T]."""
     if served.kind == "tagger":
         return {"probabilities": tf.nn.softmax(served.call_model(batch))}
@@ -79,7 +80,7 @@ def answer(served: Served, batch: Batch) -> Outputs:
 
 
 def convert(
-    served: Served,
+    served: Serving,
     form: str,
     calibration: Sequence[dict[str, np.ndarray]] = (),
     text_input: bool = False,
@@ -87,7 +88,7 @@ def convert(
     """Converts a model; returns the file's bytes, card and vocabulary included.
 
     Args:
-      served: of `bert_tf.served.models.load` with `unpad=False`.
+      served: of `bert_tf.inference.serving_models.load` with `unpad=False`.
       form: of `FORMS`.
       calibration: for int8, batches like those that the model will see, int32 [B, T] by name.
       text_input: whether there is a second signature, of texts; see `text_input.py`.
@@ -143,7 +144,7 @@ def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(layout, "PADDING_BIAS", padding_bias))
-        stack.enter_context(mock.patch.object(Sight, "cut_in_chunks", False))
+        stack.enter_context(mock.patch.object(AttentionPattern, "cut_in_chunks", False))
         for layer in model._flatten_layers():
             if act := getattr(layer, "activation", None):
                 stack.enter_context(mock.patch.object(layer, "activation", without_slope(act)))
@@ -152,7 +153,7 @@ def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
 
 
 def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Pools as `bert_tf.modeling.pooling.pool_tokens`.
+    """Pools as `bert_tf.network.pooling.pool_tokens`.
 
     Raises:
       ValueError: of poolings whose operations LiteRT lacks.
@@ -169,7 +170,7 @@ def _pool(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor
     return tf.reduce_sum(sequence * is_real, axis=1) / count
 
 
-def _save(served: Served, folder: str, text_input: bool) -> list[str]:
+def _save(served: Serving, folder: str, text_input: bool) -> list[str]:
     """Writes a SavedModel of ids, and of texts if asked for; returns the names of its outputs.
 
     Weights stay variables in it: from concrete functions around a Keras model the converter makes,
@@ -192,7 +193,7 @@ def _save(served: Served, folder: str, text_input: bool) -> list[str]:
     return sorted(function.structured_outputs)
 
 
-def _with_files(model: bytes, card: dict[str, Any], served: Served) -> bytes:
+def _with_files(model: bytes, card: dict[str, Any], served: Serving) -> bytes:
     """Appends card and vocabulary as a zip archive, as TFLite's own metadata does with files.
 
     A LiteRT file may have anything behind its tables, and a zip archive anything before it, so one
@@ -212,7 +213,7 @@ def _with_files(model: bytes, card: dict[str, Any], served: Served) -> bytes:
     return buffer.getvalue()
 
 
-def check_size(path: pathlib.Path, served: Served, form: str) -> None:
+def check_size(path: pathlib.Path, served: Serving, form: str) -> None:
     """Raises ValueError if a file is too small to hold the weights."""
     weights = sum(int(np.prod(weight.shape)) for weight in served.model.trainable_weights)
     least, size = weights * BYTES_OF_WEIGHT[form], path.stat().st_size

@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.checkpoints.hub import record_of
-from bert_tf.data.rows import Rows
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import ClassifierConfig, SquadConfig, TaggerConfig
 from bert_tf.run_record import recorded
-from bert_tf.served.model import Served
-from bert_tf.tasks import classification, squad, tagging
-from bert_tf.tasks.fine_tuning import RowsTask
-from bert_tf.tasks.glue import glue_task, read_glue
-from bert_tf.tasks.squad_features import read_squad
-from bert_tf.tasks.tagging_files import column_of, read_tagged
-from bert_tf.tasks.text_examples import read_text_examples
+from bert_tf.serving.model import Serving
+from bert_tf.tasks.classification import task as classification
+from bert_tf.tasks.classification.examples import read_text_examples
+from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.question_answering import task as squad
+from bert_tf.tasks.question_answering.features import read_squad
+from bert_tf.tasks.tagging import task as tagging
+from bert_tf.tasks.tagging.files import column_of, read_tagged
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
@@ -43,7 +45,7 @@ class Judge(NamedTuple):
     examples: Any
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> TokenizedDataset:
         return self.examples.rows
 
     @property
@@ -91,11 +93,11 @@ class Judge(NamedTuple):
         return {"logits": list(logits), "loss": nothing}
 
 
-def make_judge(served: Served, model_dir: str, split: str = "dev", file: str = "") -> Judge | None:
+def make_judge(served: Serving, model_dir: str, split: str = "dev", file: str = "") -> Judge | None:
     """Reads the examples that a model was trained for.
 
     Args:
-      served: the model, of `bert_tf.served.models.load`.
+      served: the model, of `bert_tf.inference.serving_models.load`.
       model_dir: its run directory, or a file in it.
       split: dev or train.
       file: examples in the form of the run's files; "": those that the run names.
@@ -140,7 +142,7 @@ def check_recorded_files(folder: str, own: str, split: str) -> None:
 
 
 def _judge_texts(
-    served: Served, folder: str, split: str, file: str, own: str, tokenizer: Tokenizer
+    served: Serving, folder: str, split: str, file: str, own: str, tokenizer: Tokenizer
 ) -> Judge | None:
     given = _config(ClassifierConfig, folder)
     kind = LABEL_KINDS[served.kind]
@@ -178,7 +180,7 @@ def _judge_texts(
     return Judge(source, task, made)
 
 
-def _judge_words(served: Served, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
+def _judge_words(served: Serving, folder: str, file: str, tokenizer: Tokenizer) -> Judge:
     given = _config(TaggerConfig, folder)
     sentences = read_tagged(file, given.word_column, column_of(given.tag_column))
     length = served.max_seq_length

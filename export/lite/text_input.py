@@ -11,13 +11,13 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.served.model import IDS, SINGLE, Batch, Served
+from bert_tf.serving.model import IDS, SINGLE, Batch, Serving
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
 
 
-def check_text_input(served: Served, form: str) -> None:
+def check_text_input(served: Serving, form: str) -> None:
     """Raises ValueError if a model cannot take texts inside a LiteRT file."""
     reasons = {
         f"{served.kind} does not; only {', '.join(KINDS)} do": served.kind not in KINDS,
@@ -31,7 +31,7 @@ def check_text_input(served: Served, form: str) -> None:
             raise ValueError(f"--text_input is for single texts cut at their ends: {reason}.")
 
 
-def make_packer(served: Served) -> Callable[[tf.Tensor], Batch]:
+def make_packer(served: Serving) -> Callable[[tf.Tensor], Batch]:
     """Returns the function that makes rows of texts, of operations that LiteRT has kernels for."""
     tokenizer = tf_text.FastBertTokenizer(
         vocab=list(served.vocab.tokens),

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf.data.rows import Rows
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.files import atomic_write, read_lines
-from bert_tf.served.lite_model import LiteModel
-from bert_tf.served.model import Served
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
+from bert_tf.serving.lite_model import LiteModel
+from bert_tf.serving.model import Serving
 from bert_tf.text.packing import pack
 from bert_tf.text.tokenization import make_tokenizer
 from export.lite.accuracy_gate import MAX_LOSS, Verdict, batches, check_parity, judge
@@ -94,7 +94,7 @@ def check_same_pieces(path: pathlib.Path) -> None:
             )
 
 
-def make_check(served: Served, request: Request) -> Callable[[pathlib.Path], Verdict]:
+def make_check(served: Serving, request: Request) -> Callable[[pathlib.Path], Verdict]:
     """Returns what is to be done with a file before it gets its name.
 
     Raises:
@@ -115,7 +115,7 @@ def make_check(served: Served, request: Request) -> Callable[[pathlib.Path], Ver
     return lambda path: judge(path, served, form, judged_by, max_loss)
 
 
-def calibration_batches(served: Served, request: Request) -> list[dict[str, np.ndarray]]:
+def calibration_batches(served: Serving, request: Request) -> list[dict[str, np.ndarray]]:
     """Returns batches of rows of all lengths: of --calibration_file, or what the run names.
 
     Raises:
@@ -137,7 +137,7 @@ def calibration_batches(served: Served, request: Request) -> list[dict[str, np.n
     return batches(rows, CALIBRATION_BATCH, order.tolist())
 
 
-def text_rows(served: Served, texts: Sequence[tuple[str, str]]) -> Rows:
+def text_rows(served: Serving, texts: Sequence[tuple[str, str]]) -> TokenizedDataset:
     """Packs texts, or pairs if the model takes pairs."""
     tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
     is_pair = len(served.texts) == 2
@@ -147,4 +147,4 @@ def text_rows(served: Served, texts: Sequence[tuple[str, str]]) -> Rows:
     ]
     length, keep_tail = served.max_seq_length, served.keep_tail
     packed = [pack(served.vocab, *both, length, keep_tail) for both in encoded]
-    return Rows(packed, pad_id=served.vocab.pad_id)
+    return TokenizedDataset(packed, pad_id=served.vocab.pad_id)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.served.model import Served
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.serving.model import Serving
 from bert_tf.text.kinds import piece_texts
 
 SPECIAL = ("[CLS]", "[SEP]", "<s>", "</s>")
@@ -29,7 +29,7 @@ class AttentionView(NamedTuple):
     probabilities: np.ndarray
 
 
-def view_attention(served: Served, texts: Sequence[str]) -> AttentionView:
+def view_attention(served: Serving, texts: Sequence[str]) -> AttentionView:
     """Computes what the heads look at in a text or a pair of texts."""
     batch = served.pack(*(tf.constant([text]) for text in texts))
     ids = batch["input_word_ids"][0].numpy().tolist()

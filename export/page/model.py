@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.sentences import split_sentences
+from bert_tf.corpus.sentences import split_sentences
+from bert_tf.inference.serving_models import load
+from bert_tf.search.serving import SearchServing
 from bert_tf.search.words import word_spans
-from bert_tf.served.entities import find_entities
-from bert_tf.served.model import Served
-from bert_tf.served.models import load
-from bert_tf.served.ranking import ServedSearch
-from bert_tf.tasks.gap_filling import GAP, MaskedModel, fill_text
-from bert_tf.tasks.text_scores import rewrite, score_words
+from bert_tf.serving.model import Serving
+from bert_tf.tasks.masked_words.gap_filling import GAP, MaskedModel, fill_text
+from bert_tf.tasks.masked_words.scores import rewrite, score_words
+from bert_tf.tasks.tagging.entity_serving import find_entities
 from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
 from bert_tf.text.tokenization import make_tokenizer
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
@@ -79,7 +79,7 @@ class DemoModel:
       in_graph: compute answers in a graph: faster, after a first call that is slower.
     """
 
-    def __init__(self, served: Served, name: str = "", in_graph: bool = False) -> None:
+    def __init__(self, served: Serving, name: str = "", in_graph: bool = False) -> None:
         self.kind, self._served, self._name = served.kind, served, name
         self._masked: MaskedModel | None = None  # Made when it is first needed.
         in_python = served.from_texts
@@ -89,7 +89,7 @@ class DemoModel:
         """Returns what the page needs to know before the first text."""
         config = find_encoder(self._served.model).config
         samples = SAMPLES.get(self.kind, SAMPLE)
-        if isinstance(self._served, ServedSearch) and self._served.document_texts is not None:
+        if isinstance(self._served, SearchServing) and self._served.document_texts is not None:
             samples = [sample_query(self._served.document_texts[0].numpy().decode())]
         return {
             **self._served.card(),

@@ -6,7 +6,7 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
-from bert_tf.served.saved_models import versions
+from bert_tf.serving.saved_models import versions
 
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:

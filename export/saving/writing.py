@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import write_json
-from bert_tf.served.metadata import CARD_NAME
-from bert_tf.served.model import IDS, Served, Signatures
-from bert_tf.served.saved_models import EXTRA, write_checksums
+from bert_tf.serving.metadata import CARD_NAME
+from bert_tf.serving.model import IDS, Serving, Signatures
+from bert_tf.serving.saved_models import EXTRA, write_checksums
 from bert_tf.text.vocab import Vocab
 from export.saving.version_folders import check_new, flush, hidden_folder, ids_folder
 from export.saving.warmup import Requests, write_warmup
@@ -31,7 +31,7 @@ SAMPLES = {
 
 
 def save(
-    served: Served,
+    served: Serving,
     folder: pathlib.Path,
     version: int,
     source: str,
@@ -40,7 +40,7 @@ def save(
     """Writes both SavedModels, of a search one; returns their folders, the text model's first.
 
     Args:
-      served: of `bert_tf.served.models.load`.
+      served: of `bert_tf.inference.serving_models.load`.
       folder: of the text model; the ids model's stands beside it.
       version: new to both.
       source: what it was made from, for bert_tf.json.
@@ -79,7 +79,7 @@ def save(
 
 
 def _write(
-    served: Served,
+    served: Serving,
     folder: pathlib.Path,
     name: str,
     signatures: Signatures,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
+from bert_tf.inference.serving_models import find_kind
 from bert_tf.search.reranker import Reranker
-from bert_tf.served.models import find_kind
 from tests.shared_data import golden_file
 
 

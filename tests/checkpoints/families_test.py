@@ -14,9 +14,9 @@ from bert_tf.checkpoints.families import FAMILIES, find_family
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.start import read_start
 from bert_tf.config import ModelConfig
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.models import BertClassifier, BertTokenClassifier
-from bert_tf.modeling.pretrained import checkpoint_variables
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.pretrained import checkpoint_variables
+from bert_tf.tasks.models import BertClassifier, BertTokenClassifier
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import golden_file

@@ -14,10 +14,10 @@ import tensorflow as tf
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.weight_names import to_theirs
-from bert_tf.modeling import models
-from bert_tf.modeling.electra import ElectraDiscriminator
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.pretrained import checkpoint_variables
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.pretrained import checkpoint_variables
+from bert_tf.objectives.electra import ElectraDiscriminator
+from bert_tf.tasks import models
 
 MODELS = {
     "masked_lm": models.BertPretrainer,

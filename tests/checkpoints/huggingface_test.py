@@ -12,9 +12,9 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.modeling import models
-from bert_tf.modeling.conversion import outputs_of
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.conversion import outputs_of
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.tasks import models
 from bert_tf.text.wordpiece import WordPiece
 from tests.checkpoints.made_checkpoint import assert_same, make_batch, make_checkpoint
 from tests.shared_data import golden_file, shared_data

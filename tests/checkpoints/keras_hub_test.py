@@ -15,8 +15,8 @@ from bert_tf.checkpoints.formats import (
     write_checkpoint,
 )
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.models import BertClassifier, BertPretrainer
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.tasks.models import BertClassifier, BertPretrainer
 from tests.checkpoints.made_checkpoint import (
     assert_same,
     make_batch,

@@ -27,7 +27,7 @@ runpy.run_module("bert_tf.convert_checkpoint", run_name="__main__")
 """
 MOMENTS = [
     ("safetensors.numpy", "save_file"),
-    ("bert_tf.modeling.conversion", "compare_outputs"),
+    ("bert_tf.conversion", "compare_outputs"),
     ("bert_tf.model_card", "_usage"),
     ("pathlib.Path", "replace"),
 ]

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.modeling.embedder import BertEmbedder, prompt_pieces
+from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint

@@ -24,10 +24,10 @@ from bert_tf.config import (
     PretrainingConfigs,
     TrainingConfig,
 )
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.models import BertClassifier, BertPretrainer, BertTokenClassifier
-from bert_tf.modeling.pretrained import assign_checkpoint, checkpoint_variables
-from bert_tf.pretraining import make_model
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.pretrained import assign_checkpoint, checkpoint_variables
+from bert_tf.pretraining.run import make_model
+from bert_tf.tasks.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.checkpointing import RunDirectory
 from bert_tf.training.trainer import read_fingerprint

@@ -10,8 +10,8 @@ import safetensors.numpy
 
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.modeling.embedder import BertEmbedder
-from bert_tf.modeling.models import BertPretrainer, BertSpanLabeler, BertTokenClassifier
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.models import BertPretrainer, BertSpanLabeler, BertTokenClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.checkpoints.null_fields_test import STRUCTURES
 

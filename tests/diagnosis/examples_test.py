@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import MaskingConfig
-from bert_tf.data.tfrecords import encode_examples, write_records
+from bert_tf.corpus.tfrecords import encode_examples, write_records
 from bert_tf.diagnosis.examples import diagnose_examples
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import golden_file

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
 from export.ask import ExportedModel, name_arguments, readable
 from export.page.model import as_json
 from export.saving.version_folders import ids_folder

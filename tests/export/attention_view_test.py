@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.modeling import attention
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
+from bert_tf.network import attention
 from export.page import attention_view
 from export.page.attention_view import AttentionView, find_clear_head, view_attention
 from tests.export.made_models import write_model

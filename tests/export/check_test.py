@@ -13,8 +13,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow_serving.apis import prediction_log_pb2
 
-from bert_tf.served.model import Served
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
+from bert_tf.serving.model import Serving
 from export.check import name_folder
 from export.checks import answer_check, model_check
 from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
     """A SavedModel, the model in Python, and what the SavedModel is asked."""
 
     source: pathlib.Path
-    served: Served
+    served: Serving
     stored: StoredModel
     requests: list[Request]
     job: dict

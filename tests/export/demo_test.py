@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.models import BertPretrainer
+from bert_tf.inference.serving_models import CLASSES, load
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, build_index
-from bert_tf.served.entities import find_entities
-from bert_tf.served.models import CLASSES, load
-from bert_tf.tasks.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.text_scores import rewrite, score_words
+from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
+from bert_tf.tasks.masked_words.scores import rewrite, score_words
+from bert_tf.tasks.models import BertPretrainer
+from bert_tf.tasks.tagging.entity_serving import find_entities
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import (
     SAMPLE_WORDS,

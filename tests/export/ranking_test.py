@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.modeling.embedder import BertEmbedder
+from bert_tf.inference.serving_models import load
 from bert_tf.search.embedding import SearchEmbedder
-from bert_tf.search.exact import top_k
 from bert_tf.search.index import Batch, Index, build_index
 from bert_tf.search.reranker import Reranker
-from bert_tf.served.models import load
-from bert_tf.served.ranking import NO_SCORE, ServedSearch, VectorStore
+from bert_tf.search.serving import SearchServing, VectorStore
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.reranking.serving import NO_SCORE
+from bert_tf.vectors.exact import top_k
 from export.ask import ExportedModel
 from export.checks.model_check import check, check_source
 from export.checks.stored_model import read
@@ -43,7 +44,7 @@ def index(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_a_store_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr("bert_tf.served.ranking.CHUNK_ROWS", 100)
+    monkeypatch.setattr("bert_tf.search.serving.CHUNK_ROWS", 100)
     random = np.random.default_rng(0)
     vectors = random.normal(size=[350, 24]).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -87,7 +88,7 @@ def test_reranker() -> None:
 
     # In a search a stored text of nothing is a document, and those behind it keep their order.
     stored = types.SimpleNamespace(rerank_k=2, document_texts=tf.constant(["", "a", "b", "c"]))
-    found, rows = ServedSearch._rerank(
+    found, rows = SearchServing._rerank(
         stored, served, tf.constant(["the river"]), tf.constant([[1, 0, 3, 2]])
     )
     expected = model.scores([("the river", "a"), ("the river", "")])

@@ -1,4 +1,4 @@
-"""Served answers equal those of the Python programs: tokenizer, packing, model, answers."""
+"""Serving answers equal those of the Python programs: tokenizer, packing, model, answers."""
 
 import dataclasses
 import math
@@ -9,23 +9,23 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.models import (
+from bert_tf.inference.serving_models import load
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.serving.model import IDS
+from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
+from bert_tf.tasks.masked_words.reading import fill_mask
+from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, score_words
+from bert_tf.tasks.models import (
     BertClassifier,
     BertPretrainer,
     BertSpanLabeler,
     BertTokenClassifier,
 )
-from bert_tf.served.model import IDS
-from bert_tf.served.models import load
-from bert_tf.tasks.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.mask_filling import fill_mask
-from bert_tf.tasks.squad import make_examples
-from bert_tf.tasks.squad_answers import make_predictions
-from bert_tf.tasks.squad_features import SquadQuestion
-from bert_tf.tasks.tagging_features import gather_tags, make_tag_rows
-from bert_tf.tasks.tagging_files import TaggedSentence
-from bert_tf.tasks.text_scores import pseudo_log_likelihood, score_words
+from bert_tf.tasks.question_answering.answers import make_predictions
+from bert_tf.tasks.question_answering.features import SquadQuestion
+from bert_tf.tasks.question_answering.task import make_examples
+from bert_tf.tasks.tagging.features import gather_tags, make_tag_rows
+from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.text.kinds import MASK, with_trimmed_offsets, with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
@@ -155,7 +155,7 @@ def tags_of_words(folder, served, lists):
 
 @pytest.mark.slow
 def test_tagger_of_given_words(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bert_tf.served.model.MAX_ROWS", 3)  # Several calls of the model.
+    monkeypatch.setattr("bert_tf.serving.model.MAX_ROWS", 3)  # Several calls of the model.
     folder = write_model(tmp_path / "m", "tagger")
     served = load(str(folder), max_seq_length=LENGTH)
     rng = np.random.default_rng(5)
@@ -189,7 +189,7 @@ def squad_questions(rng, count):
 
 @pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_answers(tmp_path, monkeypatch, version_2) -> None:
-    monkeypatch.setattr("bert_tf.served.model.MAX_ROWS", 7)
+    monkeypatch.setattr("bert_tf.serving.model.MAX_ROWS", 7)
     run = {
         **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
         **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},

@@ -12,9 +12,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_tf.served.lite_model import LiteModel
-from bert_tf.served.model import Served
-from bert_tf.served.models import load
+from bert_tf.inference.serving_models import load
+from bert_tf.serving.lite_model import LiteModel
+from bert_tf.serving.model import Serving
 from bert_tf.text.packing import PackedText, pack, pad_batch
 from bert_tf.text.wordpiece import WordPiece
 from export.lite import accuracy_gate
@@ -44,7 +44,7 @@ def model_folder(kind: str) -> pathlib.Path:
 
 
 @functools.cache
-def served_of(kind: str) -> Served:
+def served_of(kind: str) -> Serving:
     return load(str(model_folder(kind)), kind, unpad=False)
 
 
@@ -57,7 +57,7 @@ def lite_file(kind: str, form: str = "none") -> pathlib.Path:
     return path
 
 
-def random_batch(served: Served, num_rows: int, length: int) -> dict[str, np.ndarray]:
+def random_batch(served: Serving, num_rows: int, length: int) -> dict[str, np.ndarray]:
     """Draws rows of up to `length` pieces, the first of just as many."""
     rng = np.random.default_rng(num_rows * 100 + length)
     lengths = [length, *rng.integers(1, length + 1, num_rows - 1)]

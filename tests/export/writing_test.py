@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from bert_tf.served.models import load
-from bert_tf.served.saved_models import read_card, versions
+from bert_tf.inference.serving_models import load
+from bert_tf.serving.saved_models import read_card, versions
 from export.saving import version_folders, writing
 from export.saving.warmup import prediction_log
 from export.saving.writing import save

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig
 from bert_tf.objectives import make_objectives
 from bert_tf.objectives.masked_diffusion import MaskedDiffusion
-from tests.data.masking_test import SEED, VOCAB, make_batch
+from tests.corpus.masking_test import SEED, VOCAB, make_batch
 
 LENGTH = 24
 
@@ -106,7 +106,7 @@ def test_loss_and_accuracy_equal_a_slow_twin(many):
             loss += (math.log(np.exp(scores).sum()) - scores[original[place]]) / share
             right += (scores.argmax() == original[place]) / share
     found = {name: tf.constant(values[rows]) for name, values in masked.items()}
-    sums = MaskedDiffusion().sums(found, {"masked_lm_logits": logits})
+    sums = MaskedDiffusion().loss_and_metric_sums(found, {"masked_lm_logits": logits})
     assert float(sums["masked_lm_loss"].mean()) == pytest.approx(loss / pieces, rel=1e-5)
     assert float(sums["masked_lm_accuracy"].mean()) == pytest.approx(right / pieces, rel=1e-5)
     weight = MaskedDiffusion().loss_weights(found)["masked_lm_loss"]

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
-from bert_tf.modeling.electra import put_in
+from bert_tf.objectives.electra import put_in
 from bert_tf.objectives.replaced_tokens import mask_with_duplicates
-from tests.data.masking_test import SEED, VOCAB, make_batch
+from tests.corpus.masking_test import SEED, VOCAB, make_batch
 
 LENGTH, LIMIT, ROWS = 40, 8, 3000
 MASKING = MaskingConfig(

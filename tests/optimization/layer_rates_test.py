@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.modeling.models import BertClassifier, BertTokenClassifier
 from bert_tf.optimization.optimizers import AdamW, build_optimizer, layer_rates
+from bert_tf.tasks.models import BertClassifier, BertTokenClassifier
 from bert_tf.training.freezing import freeze
 from tests.reference.optimizers import Twin
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization.optimizers import AdamW, Muon, orthogonalized
+from bert_tf.tasks.models import BertPretrainer
 from tests.training.toy_task import TOY
 
 RATE, DECAY = 0.02, 0.1

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization.clipping import clip_scale, global_norm
 from bert_tf.optimization.optimizers import (
     LAMB,
@@ -15,6 +14,7 @@ from bert_tf.optimization.optimizers import (
     build_optimizer,
     decays,
 )
+from bert_tf.tasks.models import BertPretrainer
 from tests.reference import optimizers as reference
 
 CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB}

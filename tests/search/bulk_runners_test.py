@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint
-from bert_tf.modeling.embedder import BertEmbedder
 from bert_tf.search.bulk import Job, read_file
 from bert_tf.search.index import Batch, Index
 from bert_tf.search.runners import RUNNERS, run
+from bert_tf.tasks.embedding.model import BertEmbedder
 from tests.programs import Done, fail, finish, start
 from tests.programs import run as run_program
 from tests.search.programs_test import write_corpus

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bert_tf.data.checksums import file_crc
+from bert_tf.corpus.checksums import file_crc
 from bert_tf.search import index as index_module
 from bert_tf.search.index import Batch, Index, Manifest, add_to_index, build_index
-from bert_tf.search.quantization import quantize
+from bert_tf.vectors.quantization import quantize
 
 
 def batches(start: int, stop: int, dimension: int = 8, size: int = 7) -> Iterator[Batch]:

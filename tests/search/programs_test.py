@@ -11,15 +11,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from bert_tf.metrics.trec import read_run
 from bert_tf.search.documents import read_documents
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, Index, build_index
-from bert_tf.search.trec import read_run
-from bert_tf.tasks import embedding
+from bert_tf.tasks.embedding import task as embedding
 from tests.programs import fail, finish, run
 from tests.search.bulk_stand_in import Stand
 from tests.shared_data import golden_file
-from tests.tasks.beir_test import write
+from tests.tasks.embedding.beir_test import write
 
 TEXTS = {
     "a": "The clock in the tower has no hands.",

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from bert_tf.modeling.models import BertPretrainer
-from bert_tf.search.splade import SparseEncoder, SparseIndex, SparseVectors
+from bert_tf.search.splade import SparseEncoder
+from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.packing import PackedText
+from bert_tf.vectors.sparse import SparseIndex, SparseVectors
 from tests.tiny_model import write_tiny_model
 
 TEXTS = ["the boat", "mill " * 40, "", "the mill and the boat"]

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_tf.tasks.choice_features import make_examples as make_choices
-from bert_tf.tasks.classification import make_examples
-from bert_tf.tasks.squad_features import make_features, read_squad
-from bert_tf.tasks.swag import ChoiceExample
-from bert_tf.tasks.tagging_features import make_tag_rows
-from bert_tf.tasks.tagging_files import TaggedSentence
-from bert_tf.tasks.text_examples import TextExample
+from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.task import make_examples
+from bert_tf.tasks.multiple_choice.examples import ChoiceExample
+from bert_tf.tasks.multiple_choice.features import make_examples as make_choices
+from bert_tf.tasks.question_answering.features import make_features, read_squad
+from bert_tf.tasks.tagging.features import make_tag_rows
+from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from tests.shared_data import golden_file, shared_data
 from tests.tasks.padded_features import pad_features

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.tasks.squad_features import SquadFeature
+from bert_tf.tasks.question_answering.features import SquadFeature
 
 
 def pad_features(

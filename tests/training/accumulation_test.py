@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.data.rows import Rows
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.text.packing import PackedText
 from bert_tf.training.train_step import TrainStep
@@ -25,16 +25,18 @@ CONFIG = dataclasses.replace(TINY, num_hidden_layers=1, max_position_embeddings=
 T = 64
 
 
-def made_rows(kind: str, lengths: tuple[int, int], weights: tuple[float, float]) -> Rows:
+def made_rows(
+    kind: str, lengths: tuple[int, int], weights: tuple[float, float]
+) -> TokenizedDataset:
     draw = np.random.default_rng(1)
     texts = [
         PackedText(draw.integers(5, 40, count + 2).tolist(), [0] * (count + 2)) for count in lengths
     ]
     if kind == "tags":
         tags = [np.array([-1, *draw.integers(0, 3, count), -1]) for count in lengths]
-        return Rows(texts, {}, {"tag_ids": tags})
+        return TokenizedDataset(texts, {}, {"tag_ids": tags})
     labels = {"label_ids": np.array([0, 2], np.int32)}
-    return Rows(texts, labels | {"example_weights": np.array(weights, np.float32)})
+    return TokenizedDataset(texts, labels | {"example_weights": np.array(weights, np.float32)})
 
 
 def fine_tuning(kind: str) -> tuple[Any, dict[str, Any], float, Callable[..., Any]]:

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.config import OptimizerConfig
-from bert_tf.data.rows import Rows
-from bert_tf.data.text_groups import TextGroups
-from bert_tf.modeling.embedder import BertEmbedder
-from bert_tf.modeling.embedding_losses import cosent, in_batch_negatives, matryoshka
+from bert_tf.examples.contrastive_batches import TextGroups
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.tasks.embedding import EmbeddingTask
+from bert_tf.tasks.embedding.losses import cosent, in_batch_negatives, matryoshka
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.task import EmbeddingTask
 from bert_tf.training.cached_step import CachedStep
 from bert_tf.training.train_step import step_seed
 from tests.training.toy_fine_tuning import LONGEST, TINY, toy_texts
@@ -47,7 +47,14 @@ def toy_groups(loss):
     scores = [(float(value),) for value in draw.uniform(size=12)] if has_scores else ()
     places = np.arange(12)
     return TextGroups(
-        Rows(texts), np.arange(60), places, 12 + places, negatives, scores, 2 - 2 * has_scores, True
+        TokenizedDataset(texts),
+        np.arange(60),
+        places,
+        12 + places,
+        negatives,
+        scores,
+        2 - 2 * has_scores,
+        True,
     )
 
 

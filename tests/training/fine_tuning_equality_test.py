@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.data.example_order import place_examples
-from bert_tf.data.packed_rows import pack_batch
-from bert_tf.data.rows import length_buckets
+from bert_tf.corpus.example_order import place_examples
+from bert_tf.examples.packed_rows import pack_batch
+from bert_tf.examples.rows import length_buckets
 from bert_tf.optimization.optimizers import build_optimizer, decays
 from bert_tf.training.distribution import distribute
 from bert_tf.training.train_step import TrainStep

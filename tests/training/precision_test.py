@@ -10,8 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import TrainingConfig
-from bert_tf.modeling.fusion import parts_compiled
-from bert_tf.modeling.models import BertPretrainer
+from bert_tf.network.xla_region import parts_compiled
+from bert_tf.tasks.models import BertPretrainer
 from bert_tf.training import precision
 from bert_tf.training.precision import choose_precision, compilation
 from tests.training.toy_task import TOY, toy_batch

@@ -3,13 +3,13 @@
 import numpy as np
 
 from bert_tf.config import ModelConfig
-from bert_tf.data.rows import Rows
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.modeling.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
-from bert_tf.tasks.classification import ClassificationTask, TextExamples
-from bert_tf.tasks.fine_tuning import RowsTask
-from bert_tf.tasks.squad import SquadTask
-from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.classification.task import ClassificationTask, TextExamples
+from bert_tf.tasks.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
+from bert_tf.tasks.question_answering.task import SquadTask
+from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.text.packing import PackedText
 
 LONGEST = 40
@@ -40,22 +40,28 @@ def toy_texts(count: int = NUM_ROWS, seed: int = 0) -> list[PackedText]:
     ]
 
 
-def toy_rows(kind: str, count: int = NUM_ROWS, seed: int = 0) -> Rows:
+def toy_rows(kind: str, count: int = NUM_ROWS, seed: int = 0) -> TokenizedDataset:
     """Returns rows with labels; those of classes have weights, not all the same."""
     texts, draw = toy_texts(count, seed), np.random.default_rng(seed + 1)
     if kind == "tags":
-        return Rows(texts, {}, {"tag_ids": [draw.choice(TAGS, len(text.ids)) for text in texts]})
+        return TokenizedDataset(
+            texts, {}, {"tag_ids": [draw.choice(TAGS, len(text.ids)) for text in texts]}
+        )
     if kind == "spans":
         starts = np.array([draw.integers(0, len(text.ids)) for text in texts], np.int32)
         ends = np.array([len(text.ids) - 1 for text in texts], np.int32)
-        return Rows(texts, {"start_positions": starts, "end_positions": ends})
+        return TokenizedDataset(texts, {"start_positions": starts, "end_positions": ends})
     labels = draw.integers(0, len(LABELS), count).astype(np.int32)
     weights = np.array([0.5, 1.0, 2.0], np.float32)[labels]
-    return Rows(texts, {"label_ids": labels, "example_weights": weights})
+    return TokenizedDataset(texts, {"label_ids": labels, "example_weights": weights})
 
 
 def toy_task(
-    kind: str, buckets: list[int], rows: Rows | None = None, config: ModelConfig = TINY, **options
+    kind: str,
+    buckets: list[int],
+    rows: TokenizedDataset | None = None,
+    config: ModelConfig = TINY,
+    **options,
 ) -> RowsTask:
     """Returns a task that trains on the rows and evaluates them; `options` are the model's."""
     rows = rows or toy_rows(kind)

@@ -1,0 +1,227 @@
+"""Converts a model to another format, and reports what was converted and how outputs differ."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.checkpoints.adapt import adapt, state_casing
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.families import find_family
+from bert_tf.checkpoints.families.electra import ELECTRA
+from bert_tf.checkpoints.formats import (
+    as_computed,
+    head_as_computed,
+    left_out,
+    read_checkpoint,
+    write_checkpoint,
+)
+from bert_tf.checkpoints.start import merge, starts_of_names
+from bert_tf.config import ModelConfig
+from bert_tf.files import place_for
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.printable import escaped, show
+from bert_tf.tasks import models
+from bert_tf.text.bpe_vocab import BpeVocab
+
+
+def convert(
+    path: str,
+    output: str,
+    form: str,
+    *,
+    config_file: str,
+    tower: str,
+    may_ignore: str,
+    positions: int,
+    vocab_file: str,
+    added_words_file: str,
+    do_lower_case: bool | None = None,
+    complete: Callable[[pathlib.Path, Checkpoint], None] | None = None,
+) -> Checkpoint:
+    """Reads a model, adapts it, writes it as `form` into the folder `output`, prints a report.
+
+    The folder appears when all of it is written and compared; for `complete` see
+    `write_checkpoint`.
+
+    Of ELECTRA's towers `tower` is converted; "": both if the form holds both in one file, else the
+    discriminator. `do_lower_case` is the casing where the files state none; None: that of the
+    vocabulary's pieces. The other arguments are those of `read_checkpoint` and `adapt`.
+
+    Returns:
+      The checkpoint that was written.
+
+    Raises:
+      ValueError: if it cannot be read, or cannot be written in that format.
+    """
+    output = str(pathlib.Path(output).expanduser())  # A shell leaves --output=~/x as it is.
+    place_for(output)  # Refused before a large model is read.
+    source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
+    check_tower(source, tower)
+    source.check(starts_of_names(may_ignore))
+    tables = positions, vocab_file, added_words_file
+    checkpoint = adapt(with_casing(source, do_lower_case), *tables)
+    if source.generator:
+        source.generator.check(starts_of_names(may_ignore))
+        generator = adapt(with_casing(source.generator, do_lower_case), *tables)
+        checkpoint = dataclasses.replace(checkpoint, generator=generator)
+    logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
+    show(describe(checkpoint))
+    if checkpoint.generator:
+        show(describe(checkpoint.generator))
+    for head in left_out(checkpoint, form):
+        is_second = (form, head) == ("keras_hub", "masked_lm") and "classifier" in checkpoint.heads
+        where = " beside a classifier" if is_second else ""
+        show(f"left out: {head}: {form} has no such head{where}")
+
+    def compare(inner: pathlib.Path, written: Checkpoint) -> None:
+        show(f"read back: {len(written.weights)} weights, the same to the bit")
+        show(compare_outputs(checkpoint, written, form))
+        if complete:
+            complete(inner, written)
+
+    written = write_checkpoint(checkpoint, output, form, compare)
+    names = sorted(path.name for path in pathlib.Path(output).iterdir())
+    show(f"wrote {escaped(output)}: {escaped(', '.join(names))}")
+    return written
+
+
+def with_casing(source: Checkpoint, do_lower_case: bool | None) -> Checkpoint:
+    """Returns a checkpoint with the casing that the user gives, if any.
+
+    Raises:
+      ValueError: if the files state the other one, or the vocabulary contradicts it.
+    """
+    if do_lower_case is None:
+        return source
+    is_free = source.stated_casing is None
+    merge(source.config, {"do_lower_case": do_lower_case}, source.source, is_free)
+    return state_casing(source, do_lower_case)
+
+
+def check_tower(source: Checkpoint, tower: str) -> None:
+    """Raises ValueError if a checkpoint is not the one of ELECTRA's towers that is asked for."""
+    if tower == "generator":
+        refuse_discriminator(source)
+    is_other = tower == "discriminator" and "masked_lm" in source.heads
+    if tower and (source.family != ELECTRA.title or is_other):
+        raise ValueError(
+            f"--tower={tower}: {source.source} is no {tower} of an ELECTRA; its heads are "
+            f"{', '.join(source.heads) or 'none'}. Leave --tower out, or give a run, which holds "
+            "both towers."
+        )
+
+
+def describe(checkpoint: Checkpoint) -> str:
+    """Describes what was read: format, size, heads, tokenizer, notes, unused names."""
+    config, weights = checkpoint.config, checkpoint.weights
+    family, count = find_family(config), sum(value.size for value in weights.values())
+    kind = "uncased" if config.do_lower_case else "cased"
+    if isinstance(checkpoint.vocab, BpeVocab):
+        kind = "byte BPE"
+    unused = escaped(", ".join(checkpoint.unused)) or "none"
+    size = f"{len(checkpoint.vocab)} pieces, {kind}" if checkpoint.vocab else "none"
+    lines = [
+        f"read {escaped(checkpoint.source)} ({checkpoint.form})",
+        f"loaded: {len(weights)} weights, {count:,} parameters",
+        f"shape: {config.num_hidden_layers} layers x {config.hidden_size}, "
+        f"{config.num_attention_heads} heads, {config.hidden_act}, epsilon "
+        f"{config.layer_norm_eps:g}",
+        f"family: {family.title if family else 'none that Hugging Face has'}",
+        f"heads: {', '.join(checkpoint.heads) or 'none'}",
+        f"vocabulary: {size}",
+        f"missing: none; mismatched: none; unused: {unused}",
+    ]
+    return "\n".join([*lines, *(f"note: {escaped(note)}" for note in checkpoint.notes)])
+
+
+def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
+    """Returns the largest difference of each output on a fixed batch.
+
+    The written model is computed as the programs of its form do, which is not always how it was.
+    """
+    config = as_computed(after.config, form, after.family)
+    head = head_as_computed(after.config, form, after.family)
+    ours = outputs_of(before, before.config, before.config)
+    theirs = outputs_of(after, config, head)
+    lines = ["largest difference of outputs on a fixed batch, before and after:"]
+    for name in sorted(set(ours) & set(theirs)):
+        difference = float(np.abs(ours[name] - theirs[name]).max())
+        lines.append(f"  {name:24} {difference:.2e}")
+    made = f"this model was trained with {after.config.hidden_act}, {after.config.layer_norm_eps:g}"
+    for part, computed in (("", config), ("'s MLM head", head)):
+        has_part = not part or "masked_lm" in after.heads
+        if has_part and computed != after.config:
+            lines.append(
+                f"note: {form}{part} computes {computed.hidden_act} and epsilon "
+                f"{computed.layer_norm_eps:g}; {made}"
+            )
+    if "pooler" not in before.heads and form == "keras_hub":
+        lines.append(
+            "note: keras-hub always has a pooler; this model has none, so a zero pooler was written"
+        )
+    return "\n".join(lines)
+
+
+def outputs_of(
+    checkpoint: Checkpoint, config: ModelConfig, head_config: ModelConfig
+) -> dict[str, np.ndarray]:
+    """Runs a model class for each head of the checkpoint on a fixed batch.
+
+    Args:
+      checkpoint: the weights.
+      config: how the encoder is computed.
+      head_config: how the MLM head is computed.
+
+    Returns:
+      By name of the output: float32 arrays; the encoder's are there in any case.
+    """
+    batch = fixed_batch(config)
+    checkpoint = dataclasses.replace(checkpoint, config=config, label_kind="")  # Of scores alone.
+    encoder = BertEncoder.from_checkpoint(checkpoint)
+    encoded = encoder(batch)
+    outputs = {
+        name: encoded[name] for name in ("sequence_output", "pooled_output") if name in encoded
+    }
+    if {"masked_lm", "next_sentence"} & set(checkpoint.heads):
+        with_head = dataclasses.replace(checkpoint, config=head_config)
+        model = models.BertPretrainer.from_checkpoint(with_head, may_miss=["cls/predictions/"])
+        if "masked_lm" in checkpoint.heads:
+            outputs["masked_lm_logits"] = model.predictions(
+                encoded["sequence_output"],
+                batch["masked_lm_positions"],
+                encoder.embeddings.word_embeddings,
+            )
+        if "next_sentence" in checkpoint.heads:
+            outputs["next_sentence_logits"] = model.seq_relationship(encoded["pooled_output"])
+    classes: dict[str, Any] = {
+        "classifier": models.BertClassifier,
+        "tagger": models.BertTokenClassifier,
+        "squad": models.BertSpanLabeler,
+        "joint_squad": models.BertJointSpanLabeler,
+    }
+    for head, model_class in classes.items():
+        if head in checkpoint.heads:
+            result = model_class.from_checkpoint(checkpoint)(batch)
+            outputs |= result if isinstance(result, dict) else {f"{head}_logits": result}
+    return {name: np.asarray(value) for name, value in outputs.items()}
+
+
+def fixed_batch(config: ModelConfig) -> dict[str, np.ndarray]:
+    """Returns two rows of ids that spread over the vocabulary, the second padded by a half."""
+    length = min(16, config.max_position_embeddings, config.longest_row)
+    ids = np.arange(2 * length).reshape(2, length) * 7919 % config.vocab_size
+    mask = np.ones((2, length), np.int32)
+    mask[1, (length + 1) // 2 :] = 0
+    types = np.arange(length) * config.type_vocab_size // length
+    positions = np.tile(np.arange(min(2, length)), (2, 1))
+    return {
+        "input_word_ids": np.where(mask, ids, config.pad_token_id).astype(np.int32),
+        "input_mask": mask,
+        "input_type_ids": (types * mask).astype(np.int32),
+        "masked_lm_positions": positions.astype(np.int32),
+    }

@@ -1,0 +1,1 @@
+"""Raw text for pre-training: tokens, examples, records and the masked batches of tf.data."""

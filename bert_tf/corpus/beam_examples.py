@@ -1,0 +1,186 @@
+"""Makes pre-training examples in an Apache Beam pipeline: the same ones, on any Beam engine.
+
+    parts of the input -> pieces of each part -> (all are there) -> shards to write -> examples
+          Create             tokenize_part         side input         plan_shards     write_shard
+
+To leave out duplicates, `write_keys` follows `tokenize_part`, and the plan has `kept_documents`.
+
+The steps are the functions of the local version, and write to the same places. So each run, with
+Beam or local, finds what another has finished. Random partners for next sentence prediction may
+come from any document: a shard needs the pieces of all documents, with random access. That is why
+they are files in a folder, and not a collection that Beam would shuffle.
+
+All workers must see the input, the vocabulary and the output folder under the same path.
+"""
+
+import dataclasses
+import logging
+import pathlib
+import re
+import resource
+import shlex
+from typing import Any, NoReturn
+
+from bert_tf.corpus.checksums import drop_damaged
+from bert_tf.corpus.corpus import CorpusPart
+from bert_tf.corpus.duplicates import key_file, write_keys
+from bert_tf.corpus.example_files import ExampleJob
+from bert_tf.corpus.example_shards import ShardTask, write_shard
+from bert_tf.corpus.token_store import tokenize_part
+from bert_tf.extras import install_hint
+from bert_tf.processes import count_workers
+
+# Not DirectRunner, which first tries to fetch another runner from the network.
+ONE_MACHINE = (
+    "--runner=FnApiRunner --direct_running_mode=multi_processing "
+    "--default_sdk_harness_log_level=ERROR"
+)
+METRICS = "bert_tf"
+PEAK_MEMORY = "peak_memory_mb"
+
+
+def fill_work_folder(job: ExampleJob, beam_options: str = "") -> float:
+    """Makes the missing pieces and examples of a job.
+
+    The local version then finds everything finished, and writes the manifest.
+
+    Args:
+      job: the job.
+      beam_options: Beam's own options, as on a command line. Empty: Beam's runner for one machine,
+        with num_workers processes.
+
+    Returns:
+      The memory of the largest worker in MB; 0 if the runner does not tell.
+
+    Raises:
+      ValueError: if Beam is not installed, or a worker found an error in the input.
+    """
+    pipeline = new_pipeline(beam_options, job.data.num_workers)
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    job = with_absolute_paths(job)
+    if job.tokens.is_dir():
+        drop_damaged(job.tokens.iterdir())
+    build(pipeline, job)
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:  # each runner has its own kind
+        raise_input_fault(error)
+    return peak_memory(result)
+
+
+def new_pipeline(beam_options: str, num_workers: int) -> Any:
+    """Makes an empty pipeline.
+
+    Args:
+      beam_options: Beam's own, as on a command line. Empty: Beam's runner for one machine.
+      num_workers: its processes there; 0: one a core.
+
+    Raises:
+      ValueError: if Beam is not installed.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ValueError(
+            f"--runner=beam needs Apache Beam ({error}); {install_hint('beam')}, in a separate "
+            "environment."
+        ) from None
+    if not beam_options:
+        beam_options = f"{ONE_MACHINE} --direct_num_workers={count_workers(num_workers)}"
+    return beam.Pipeline(options=PipelineOptions(shlex.split(beam_options)))
+
+
+def build(pipeline: Any, job: ExampleJob) -> None:
+    """Adds the steps to a beam.Pipeline."""
+    import apache_beam as beam
+
+    tokenized = (
+        pipeline
+        | "Parts" >> beam.Create(job.token_tasks())
+        | "Deal parts" >> beam.Reshuffle()
+        | "Tokenize" >> beam.Map(_tokenize, job.data.deduplicate)
+    )
+    (
+        pipeline
+        | "Job" >> beam.Create([job])
+        | "Plan" >> beam.FlatMap(_plan, beam.pvalue.AsList(tokenized))
+        | "Deal shards" >> beam.Reshuffle()
+        | "Write" >> beam.Map(_write)
+    )
+
+
+def _tokenize(task: tuple[CorpusPart, pathlib.Path, str, bool], deduplicate: str) -> str:
+    """Makes what is missing of a part: its pieces, and the keys by which duplicates are found."""
+    path = task[1]
+    if not path.exists():
+        tokenize_part(*task)
+    if deduplicate != "none" and not key_file(path, deduplicate).exists():
+        write_keys(path, deduplicate)
+    _note_memory()
+    return path.name
+
+
+def _plan(job: ExampleJob, tokenized: list[str]) -> list[ShardTask]:
+    """Runs when the side input `tokenized` is complete; its content is of no interest."""
+    del tokenized
+    return job.missing_shards()
+
+
+def _write(task: ShardTask) -> dict[str, Any]:
+    record = write_shard(task)
+    _note_memory()
+    return record
+
+
+def _note_memory() -> None:
+    from apache_beam.metrics import Metrics
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000  # KB on Linux
+    Metrics.distribution(METRICS, PEAK_MEMORY).update(peak)
+
+
+def peak_memory(result: Any) -> float:
+    """Returns the memory of the largest worker of a finished pipeline in MB, or 0."""
+    from apache_beam.metrics import MetricsFilter
+
+    try:
+        found = result.metrics().query(MetricsFilter().with_name(PEAK_MEMORY))
+    except NotImplementedError:
+        return 0.0
+    results = [metric.result for metric in found["distributions"]]
+    return float(max((found.max for found in results if found and found.count), default=0))
+
+
+def with_absolute_paths(job: ExampleJob) -> ExampleJob:
+    """Returns the job for workers with another working directory."""
+    return dataclasses.replace(
+        job,
+        parts=tuple(
+            part if part.format == "tfds" else dataclasses.replace(part, path=absolute(part.path))
+            for part in job.parts
+        ),
+        output_files=tuple(path.absolute() for path in job.output_files),
+        work=job.work.absolute(),
+        data=dataclasses.replace(job.data, vocab_file=absolute(job.data.vocab_file)),
+    )
+
+
+def absolute(path: str) -> str:
+    return str(pathlib.Path(path).absolute())
+
+
+def raise_input_fault(error: Exception) -> NoReturn:
+    """Raises a worker's error again: runners wrap its text in an error of their own.
+
+    Raises:
+      ValueError: if there is a line of a ValueError or OSError in it; else `error` itself.
+    """
+    kinds = "ValueError|OSError|FileNotFoundError|PermissionError"
+    lines = re.findall(rf"^(?:{kinds}): (.+?)(?: \[while running .*)?$", str(error), re.M)
+    if isinstance(error, (ValueError, OSError)):
+        lines.append(str(error).split(" [while running")[0])
+    if not lines:
+        raise error
+    raise ValueError(lines[-1]) from error

@@ -1,0 +1,304 @@
+"""Reads raw text as documents, each a list of sentences.
+
+Formats, which are detected (`corpus_format.py`), each also compressed by gzip, xz or bzip2:
+
+  lines     one sentence per line, blank lines between documents (google-research/bert's form). A
+            document also ends at the first line past a multiple of 256 KiB in the file, if the
+            128 KiB before that multiple hold no blank line: one of less than 128 KiB is never cut.
+  prose     paragraphs, hard-wrapped or a line each, blank lines between. A document ends at two
+            blank lines or a form feed (unless only a title stands before them), before a heading
+            (`CHAPTER II`, `# Markdown`, ` = Wikitext = `), and at the first paragraph past each
+            multiple of 256 KiB. So a novel is not a single document, which would be useless for
+            next-sentence prediction. If each line is a document, only the last rule ends one: put
+            such text in JSONL.
+  jsonl     one JSON object per line, each a document with its text in one field; sentences are
+            split by rules.
+  tfrecord  finished examples: listed here, read by `tfrecords.py`.
+  tfds      a TensorFlow Datasets name, `tfds:NAME` or `tfds:NAME:SPLIT`; read as jsonl is.
+
+The input is split into parts for parallel work. A part owns the documents that start in its bytes;
+the documents do not depend on the size of the parts. Lines and prose are read in bounded memory: a
+line of more than 128 KiB may be cut, too (`text_lines.py`). For jsonl and tfds the memory must hold
+the longest record, whose document is not cut (jsonl: 64 MiB at most).
+"""
+
+import contextlib
+import dataclasses
+import glob
+import gzip
+import io
+import json
+import lzma
+import os
+import pathlib
+import re
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import IO
+
+from absl import logging
+
+from bert_tf.corpus import text_lines
+from bert_tf.corpus.corpus_format import SENTENCE_END, detect_format, is_wrapped, open_decompressed
+from bert_tf.corpus.sentences import split_sentences
+from bert_tf.corpus.tfds_corpus import is_dataset_name, list_dataset_parts, read_dataset
+
+WRAPPED_LINE_BYTES = 160  # no hard-wrapped line is longer; such a line is a paragraph
+SAMPLE_BYTES = 1 << 16
+_NUMBER = r"(?:[IVXLCDM]+|\d+|One|Two|Three|Four|Five|Six|Seven|Eight|Nine|Ten|ONE|TWO|THREE)\b"
+_DIVISION = "Chapter|Book|Part|Act|Canto|Letter|Volume|CHAPTER|BOOK|PART|ACT|CANTO|LETTER|VOLUME"
+_HEADING = re.compile(rf"#{{1,6}} |= [^=].* =$|(?:{_DIVISION}) {_NUMBER}")
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusPart:
+    """A piece of the input that one process reads.
+
+    Attributes:
+      path: the file, or NAME:SPLIT of a TensorFlow dataset.
+      format: "lines", "prose", "jsonl", "tfrecord" or "tfds".
+      start, stop: the part owns the documents that start in these bytes (tfds: these examples).
+      text_field: the field with the text (jsonl, tfds).
+    """
+
+    path: str
+    format: str
+    start: int = 0
+    stop: int = sys.maxsize
+    text_field: str = "text"
+
+
+def list_parts(
+    input_file: str, input_format: str = "auto", text_field: str = "text", part_bytes: int = 8 << 20
+) -> list[CorpusPart]:
+    """Finds the input files and splits them into parts, in the order of the input.
+
+    Args:
+      input_file: comma-separated files, globs (their matches are sorted) or dataset names.
+      input_format: one of the formats above, or "auto" to look at each file.
+      text_field: see `CorpusPart`.
+      part_bytes: size of a part of an uncompressed file; a compressed file is one part.
+
+    Raises:
+      ValueError: if nothing matches a name, a file is neither text nor records, or no document is
+        found in all of them.
+    """
+    parts: list[CorpusPart] = []
+    formats: Counter[str] = Counter()
+    for name in dict.fromkeys(_expand(input_file, input_format)):
+        if name.startswith("tfds:"):
+            spans = list_dataset_parts(name.removeprefix("tfds:"), part_bytes)
+            found = [CorpusPart(name, "tfds", at, to, text_field) for name, at, to in spans]
+        else:
+            with _named_errors(name):
+                found = _list_file(name, input_format, text_field, part_bytes)
+        parts += found
+        formats[found[0].format if found else "empty"] += 1
+    logging.info("%s: %s", input_file, ", ".join(f"{n} x {form}" for form, n in formats.items()))
+    _check_not_empty(input_file, parts)
+    return parts
+
+
+def read_documents(part: CorpusPart) -> Iterator[list[str]]:
+    """Yields the documents of a part: sentences stripped, no sentence and no document empty.
+
+    Raises:
+      ValueError: naming file and line, if a line is not UTF-8 or not the expected JSON, or the
+        compressed file is damaged.
+    """
+    if part.format == "tfds":
+        texts = read_dataset(part.path, part.start, part.stop, part.text_field)
+        yield from filter(None, map(_split_text, texts))
+        return
+    readers = {"lines": _read_lines, "prose": _read_prose, "jsonl": _read_jsonl}
+    if part.format not in readers:
+        raise ValueError(
+            f"{part.path}: format {part.format!r} is not text; expected {list(readers)}."
+        )
+    with _named_errors(part.path), open_decompressed(part.path) as file:
+        yield from readers[part.format](file, part)
+
+
+# Listing --------------------------------------------------------------------------------------
+
+
+def _expand(input_file: str, input_format: str) -> Iterator[str]:
+    """Yields file paths, and dataset names as `tfds:NAME`."""
+    names = [name.strip() for name in input_file.split(",") if name.strip()]
+    if not names:
+        raise ValueError("input_file is empty; give comma-separated files, globs or tfds:NAME.")
+    for name in names:
+        if name.startswith("tfds:") or input_format == "tfds":
+            yield "tfds:" + name.removeprefix("tfds:")
+        elif matches := sorted(filter(os.path.isfile, glob.glob(name))):  # noqa: PTH113, PTH207
+            yield from matches
+        elif pathlib.Path(name).is_file():  # a name with [ or ? in it
+            yield name
+        elif is_dataset_name(name):
+            yield "tfds:" + name
+        else:
+            is_folder = pathlib.Path(name).is_dir()
+            remedy = f"it is a folder: write {name}/*" if is_folder else "check the path"
+            raise ValueError(
+                f"input_file: no file matches {name!r} ({remedy}; datasets: tfds:NAME)."
+            )
+
+
+def _list_file(path: str, form: str, text_field: str, part_bytes: int) -> list[CorpusPart]:
+    with open_decompressed(path) as file:
+        sample = file.read(SAMPLE_BYTES)
+        is_compressed = not isinstance(file.raw, io.FileIO)
+    if not sample.strip():
+        if len(sample) < SAMPLE_BYTES:
+            logging.warning("%s is empty.", path)
+            return []
+    if form == "auto":
+        form = detect_format(path, sample, len(sample) == SAMPLE_BYTES)
+    size = pathlib.Path(path).stat().st_size
+    if is_compressed or form == "tfrecord":
+        return [CorpusPart(path, form, text_field=text_field)]
+    if form == "prose":  # parts begin where documents are cut anyway
+        part_bytes = -(-part_bytes // text_lines.BLOCK_BYTES) * text_lines.BLOCK_BYTES
+    starts = range(0, size, part_bytes)
+    return [CorpusPart(path, form, at, min(at + part_bytes, size), text_field) for at in starts]
+
+
+def _check_not_empty(input_file: str, parts: list[CorpusPart]) -> None:
+    for part in parts:
+        if part.format == "tfrecord" or next(read_documents(part), None):
+            return
+    raise ValueError(
+        f"input_file {input_file!r} holds no documents: every file is empty or blank; give "
+        f"files with text."
+    )
+
+
+# Reading --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Turns the errors of damaged or unreadable files into a ValueError that names the file."""
+    try:
+        yield
+    except EOFError as error:
+        raise ValueError(f"{path}: the compressed file is truncated; download it again.") from error
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: the compressed file is damaged: {error}.") from error
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+
+
+def _read_lines(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
+    """Yields the documents separated by blank lines, and where a long one passes a multiple."""
+    document: list[str] = []
+    block = text_lines.BLOCK_BYTES
+    begin, before, blank = 0, -1, -1  # offsets: the document, the last line, the last blank one
+    for offset, line in text_lines.read_lines(file, part.path, part.start):
+        sentence = line.strip()
+        multiple = offset // block * block
+        # Earlier cuts do not count: a reader that begins near here does not know them.
+        is_cut = before < multiple and blank < multiple - block // 2
+        if is_cut or not sentence:
+            if document and begin >= part.start:
+                yield document
+            document = []
+        if not document:
+            if offset >= part.stop:
+                return
+            begin = offset
+        if sentence:
+            document.append(sentence)
+        else:
+            blank = offset
+        before = offset
+    if document and begin >= part.start:
+        yield document
+
+
+def _read_jsonl(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
+    for offset, line in text_lines.read_whole_lines(file, part.path, part.start, part.stop):
+        if line.isspace():
+            continue
+        try:
+            record = json.loads(line)
+            text = record[part.text_field]
+        except (json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
+            problem = f"is not JSON ({error})"
+            if isinstance(error, (KeyError, TypeError)):
+                fields = sorted(record) if isinstance(record, dict) else type(record).__name__
+                problem = f"has no field {part.text_field!r} but {fields}; set text_field"
+            at = f"{part.path}, line {text_lines.line_number(part.path, offset)}"
+            raise ValueError(f"{at} {problem}.") from None
+        if not isinstance(text, str):
+            at = f"{part.path}, line {text_lines.line_number(part.path, offset)}"
+            kind = type(text).__name__
+            raise ValueError(f"{at}: field {part.text_field!r} holds {kind}, expected a string.")
+        if "\\ud" in line or "\\uD" in line:  # half a surrogate pair is no character
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if document := _split_text(text):
+            yield document
+
+
+def _split_text(text: str) -> list[str]:
+    """Returns the sentences of a text, whose paragraphs may be hard-wrapped."""
+    breaks = text.count("\n")
+    if breaks > 3 and len(text) < 100 * breaks and is_wrapped(text.split("\n")):
+        text = re.sub(r"(?<=\S)[ \t\r]*\n(?=[ \t]*\S)", " ", text)
+    return split_sentences(text)
+
+
+def _read_prose(file: IO[bytes], part: CorpusPart) -> Iterator[list[str]]:
+    """Yields the documents of running text; see the module's docstring for where they end.
+
+    Every rule looks at one paragraph before the line only, and all state is forgotten at each
+    multiple of BLOCK_BYTES: so a part that begins there sees what an uncut reading sees.
+    """
+    document: list[str] = []
+    paragraph: list[str] = []
+    block = text_lines.BLOCK_BYTES
+    blanks, is_long = 1, False
+    cut, is_ours, is_title = part.start, False, False
+    for offset, line in text_lines.read_lines(file, part.path, part.start):
+        stripped = line.strip()
+        if offset < part.start:
+            blanks, is_long = int(not stripped), len(line.encode()) > WRAPPED_LINE_BYTES
+            continue
+        blanks += 2 * ("\f" in line) + (not stripped)
+        if not stripped:
+            if offset >= part.stop and not (document or paragraph):
+                return
+            continue
+        was_long, is_long = is_long, len(line.encode()) > WRAPPED_LINE_BYTES
+        is_first = bool(blanks or was_long or is_long)
+        if is_first and paragraph:
+            is_title = len(paragraph) == 1 and _is_title(paragraph[0])
+            document += split_sentences(" ".join(paragraph))
+            paragraph = []
+        is_cut = offset >= cut and (is_first or offset >= cut + block // 4)
+        if is_cut or is_first and _is_boundary(stripped, blanks, is_title):
+            document += split_sentences(" ".join(paragraph))
+            if document:
+                yield document
+            document, paragraph = [], []
+        if is_cut:
+            if offset >= part.stop:
+                return
+            cut = (offset // block + 1) * block
+            is_ours = True
+        if is_ours:
+            paragraph.append(stripped)
+        blanks = 0
+    document += split_sentences(" ".join(paragraph))
+    if document:
+        yield document
+
+
+def _is_title(line: str) -> bool:
+    return len(line) < 80 and not SENTENCE_END.search(line)
+
+
+def _is_boundary(line: str, blanks: int, is_after_title: bool) -> bool:
+    return not is_after_title and (blanks > 1 or bool(_HEADING.match(line) and _is_title(line)))

@@ -1,0 +1,129 @@
+"""Detects from the first bytes of a file its compression and its form of text."""
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+from bert_tf.corpus.sentences import split_sentences
+from bert_tf.corpus.tfrecords import length_crc
+
+SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]*_]*$")
+_MAGIC: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"BZh": bz2.open,
+}
+COMPRESSED = (".gz", ".xz", ".bz2")  # endings of the names of compressed files
+JSON_OBJECT = re.compile(r'\{\s*"')  # how the first line of JSON Lines begins
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+# Of the first bytes of a text; a bell or a ^Z may get into it. Compressed data has about 9 %.
+MAX_CONTROL_SHARE = 0.01
+
+
+@contextlib.contextmanager
+def open_decompressed(path: str) -> Iterator[io.BufferedReader]:
+    """Opens a file for reading bytes, through gzip, xz or bzip2 if its first bytes say so."""
+    with pathlib.Path(path).open("rb") as file:
+        head = file.peek(6)
+        opener = next((opener for magic, opener in _MAGIC.items() if head.startswith(magic)), None)
+        if opener is None:
+            yield file
+            return
+        with opener(file) as stream, io.BufferedReader(stream, 1 << 18) as buffered:
+            yield buffered
+
+
+def without_compression(path: str | os.PathLike) -> pathlib.PurePath:
+    """Returns a file's path without the ending of its compression."""
+    name = pathlib.PurePath(path)
+    return name.with_suffix("") if name.suffix.lower() in COMPRESSED else name
+
+
+def plain_ending(path: str | os.PathLike) -> str:
+    """Returns the ending of a file's name in lower case; that of a compression does not count."""
+    return without_compression(path).suffix.lower()
+
+
+def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
+    """Returns "tfrecord", "jsonl", "lines" or "prose" by the first bytes of a file.
+
+    Args:
+      path: named in errors.
+      sample: the first bytes, decompressed.
+      is_cut: whether the file continues after them.
+
+    Raises:
+      ValueError: if they are binary, UTF-16 or a JSON document of several lines.
+    """
+    if is_tfrecord(sample):
+        return "tfrecord"
+    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path} > new.txt")
+    _check_not_binary(path, sample)
+    text = sample.decode("utf8", errors="replace").removeprefix("\ufeff")
+    lines = text.split("\n")
+    if is_cut and len(lines) > 1:
+        lines.pop()
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if JSON_OBJECT.match(first):
+        return "jsonl"
+    if first in ("{", "[", "[{") or first.startswith('[{"'):
+        raise ValueError(
+            f"{path} is one JSON document; expected one object per line: jq -c '.[]' {path}"
+        )
+    return "prose" if _is_prose(lines) else "lines"
+
+
+def _check_not_binary(path: str, sample: bytes) -> None:
+    """Raises ValueError if there is a zero byte or there are many control bytes."""
+    offsets = [match.start() for match in _CONTROL.finditer(sample)]
+    zero = sample.find(b"\0")
+    if zero < 0 and len(offsets) <= 1 + MAX_CONTROL_SHARE * len(sample):
+        return
+    offset = zero if zero >= 0 else offsets[0]
+    raise ValueError(
+        f"{path} is neither text nor TFRecords: byte 0x{sample[offset]:02x} at offset {offset}, "
+        f"{len(offsets)} control bytes in the first {len(sample)}. If it is text nevertheless, "
+        f"pass --input_format=lines (or prose, jsonl)."
+    )
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Returns whether `head` begins with a TFRecord header: uint64 length, its masked CRC-32C."""
+    length, crc = (int.from_bytes(field, "little") for field in (head[:8], head[8:12]))
+    return len(head) >= 12 and length_crc(length) == crc
+
+
+def _is_prose(lines: list[str]) -> bool:
+    """Distinguishes paragraphs from one sentence per line.
+
+    It is prose if lines are hard-wrapped, if many lines hold several sentences, or if nearly every
+    line stands between blank ones: as documents these would be single sentences.
+    """
+    filled = [line.strip() for line in lines if line.strip()]
+    blocks = sum(
+        bool(b.strip() and not a.strip()) for a, b in zip(["", *lines], lines, strict=False)
+    )
+    several = sum(len(split_sentences(line)) > 1 for line in filled)
+    alone = len(filled) > 5 and blocks > 0.9 * len(filled)
+    return is_wrapped(lines) or several > 0.4 * len(filled) or alone
+
+
+def is_wrapped(lines: list[str]) -> bool:
+    """Returns whether lines are hard-wrapped: long ones end in mid-sentence."""
+    # A line followed by a filled one: full width in wrapped text, and mostly in mid-sentence.
+    inner = [a.strip() for a, b in zip(lines, lines[1:], strict=False) if a.strip() and b.strip()]
+    if len(inner) < 3:
+        return False
+    ended = sum(bool(SENTENCE_END.search(line)) for line in inner)
+    lengths = sorted(map(len, inner))
+    width = lengths[int(0.95 * (len(lengths) - 1))]
+    full = sum(length > 0.75 * width for length in lengths)
+    return ended < 0.4 * len(inner) and 40 <= width <= 120 and full > 0.6 * len(inner)

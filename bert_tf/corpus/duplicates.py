@@ -1,0 +1,224 @@
+"""Finds duplicate documents of a tokenised corpus, which are left out.
+
+Documents are compared as the model sees them, as pieces: white space plays no part, nor do case and
+accents in an uncased model, nor where sentences end.
+
+  exact  an earlier document has the same pieces
+  near   it shares with an earlier document 0.8 of all runs of five pieces that occur in
+         either (Jaccard similarity of the sets of their shingles)
+
+So the first one stays, whatever the number of processes. Each document gets a few 64-bit keys, and
+only documents that share a key are compared: for exact duplicates a hash of all pieces, for near
+ones the hashes of 20 bands of 6 minima each. Of two documents with similarity s the minima of a
+hash function are equal with probability s, so the pair is compared with probability
+1 - (1 - s**6)**20: 0.997 at 0.8, 0.27 at 0.5. A comparison uses all pieces: chance never removes a
+document, it can only keep one.
+
+Reference: Broder 1997, "On the resemblance and containment of documents"; Leskovec, Rajaraman,
+Ullman, "Mining of Massive Datasets", section 3.4 (bands).
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from bert_tf.corpus.checksums import seal
+from bert_tf.corpus.progress import Progress
+from bert_tf.corpus.splitmix import GAMMA, hash64, mix64
+from bert_tf.corpus.token_store import TokenStore
+from bert_tf.files import atomic_write
+from bert_tf.processes import map_in_processes
+
+FORMS = ("none", "exact", "near")
+SHINGLE = 5  # pieces, about four words
+SIMILARITY = 0.8
+BANDS, ROWS = 20, 6
+KEYS_AT_ONCE = 1 << 22  # sorted in memory, at about 40 bytes each
+SHINGLES_AT_ONCE = 1 << 11  # their hashes under all functions stay in the cache
+MAX_COMPARED = 16  # documents that share a key and are not alike, with which others are compared
+MULTIPLIERS = hash64(np.arange(BANDS * ROWS)) | np.uint64(1)
+
+
+class Comparison(NamedTuple):
+    """How documents are compared.
+
+    Attributes:
+      num_keys: keys a document.
+      keys: pieces [n] -> uint64 [num_keys].
+      traits: pieces [n] -> what `is_same` needs of a document.
+      is_same: two documents' traits -> whether they are duplicates.
+    """
+
+    num_keys: int
+    keys: Callable[[np.ndarray], np.ndarray]
+    traits: Callable[[np.ndarray], np.ndarray]
+    is_same: Callable[[np.ndarray, np.ndarray], bool]
+
+
+def kept_documents(store: TokenStore, form: str, num_workers: int) -> np.ndarray:
+    """Returns the documents that are no duplicates, int64 [n], ascending.
+
+    Keys and result are kept beside the store's files: what is there is not made again.
+
+    Args:
+      store: the tokenised corpus.
+      form: "none", "exact" or "near".
+      num_workers: processes that make keys.
+    """
+    if form == "none":
+        return np.arange(store.num_documents)
+    result = store.paths[0].with_name(f"kept.{form}.npy")
+    if not result.exists():
+        tasks = [(path, form) for path in store.paths if not key_file(path, form).exists()]
+        progress = Progress(f"keys of {form} duplicates", total=len(tasks), unit="parts")
+        for documents, pieces in map_in_processes(write_keys, tasks, num_workers):
+            progress.add(documents=documents, tokens=pieces)
+        duplicates = find_duplicates(store, form)
+        logging.info(
+            "Duplicates (%s): leaving out %d of %d documents.",
+            form,
+            len(duplicates),
+            store.num_documents,
+        )
+        with atomic_write(result, "wb") as file:
+            np.save(file, np.setdiff1d(np.arange(store.num_documents), duplicates, True))
+        seal(result)
+    return np.load(result)
+
+
+def key_file(token_file: pathlib.Path, form: str) -> pathlib.Path:
+    """Returns where the keys of a file of the store are kept: uint64 [num_keys, documents]."""
+    return token_file.with_name(f"{token_file.name}.{form}")
+
+
+def write_keys(token_file: pathlib.Path, form: str) -> tuple[int, int]:
+    """Writes the keys of all documents of a file; returns how many documents and pieces it has."""
+    store, comparison = TokenStore([token_file]), COMPARISONS[form]
+    with atomic_write(key_file(token_file, form), "wb+") as file:
+        if store.num_documents:
+            shape = (comparison.num_keys, store.num_documents)
+            keys = np.memmap(file, np.uint64, "w+", shape=shape)
+            for document in range(store.num_documents):
+                keys[:, document] = comparison.keys(document_pieces(store, document))
+            keys.flush()
+    seal(key_file(token_file, form))
+    return store.num_documents, store.num_pieces
+
+
+def find_duplicates(store: TokenStore, form: str) -> np.ndarray:
+    """Returns the documents to leave out, int64, ascending; the files of keys must be there."""
+    comparison = COMPARISONS[form]
+    is_duplicate = np.zeros(store.num_documents, bool)
+    num_slices = 1 + store.num_documents // KEYS_AT_ONCE
+    for number in range(comparison.num_keys):
+        for part in range(num_slices):
+            keys, documents = _read_keys(store, form, number, num_slices, part)
+            is_left = ~is_duplicate[documents]
+            for group in _equal_keys(keys[is_left], documents[is_left]):
+                for document in _later_duplicates(store, group, comparison):
+                    is_duplicate[document] = True
+    return is_duplicate.nonzero()[0]
+
+
+def _read_keys(
+    store: TokenStore, form: str, number: int, num_slices: int, part: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns one key of each document, where it falls in this part of all keys, and documents."""
+    found_keys, found_documents = [], []
+    for path, first, count in store.spans():
+        keys = np.fromfile(key_file(path, form), np.uint64, count, offset=8 * number * count)
+        (rows,) = (keys % np.uint64(num_slices) == part).nonzero()
+        found_keys.append(keys[rows])
+        found_documents.append(first + rows)
+    return np.concatenate(found_keys), np.concatenate(found_documents)
+
+
+def _equal_keys(keys: np.ndarray, documents: np.ndarray) -> Iterator[list[int]]:
+    """Yields the documents, ascending, of each key that several of them have."""
+    order = keys.argsort(kind="stable")
+    keys, documents = keys[order], documents[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
+    ends = np.append(starts[1:], len(keys))
+    several = ends - starts > 1
+    for start, end in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
+        yield documents[start:end].tolist()
+
+
+def _later_duplicates(
+    store: TokenStore, documents: list[int], comparison: Comparison
+) -> Iterator[int]:
+    """Yields those of some documents that are duplicates of one before them that is none."""
+    kept: list[np.ndarray] = []
+    for document in documents:
+        traits = comparison.traits(document_pieces(store, document))
+        if any(comparison.is_same(other, traits) for other in kept):
+            yield document
+        elif len(kept) < MAX_COMPARED:
+            kept.append(traits)
+
+
+def document_pieces(store: TokenStore, document: int) -> np.ndarray:
+    """Returns the pieces of all sentences of a document, [n]."""
+    file, first, last = store.locate(document)
+    bounds = store.bounds(file, first, last)
+    return store.pieces(file, bounds[0], bounds[last - first])
+
+
+# Comparisons ----------------------------------------------------------------------------------
+
+
+def hash_pieces(pieces: np.ndarray) -> np.ndarray:
+    """Returns a hash of all pieces, uint64 [1]."""
+    digest = hashlib.blake2b(pieces.tobytes(), digest_size=8).digest()
+    return np.frombuffer(digest, np.uint64)
+
+
+def shingles(pieces: np.ndarray) -> np.ndarray:
+    """Returns the hashes of all runs of five pieces, each once, uint64 [m], ascending.
+
+    Of fewer pieces than five there is one run, of all of them.
+    """
+    values = pieces.astype(np.uint64)
+    count = max(1, len(values) - SHINGLE + 1)
+    hashes = np.zeros(count, np.uint64)
+    for start in range(min(SHINGLE, len(values))):
+        hashes = hashes * np.uint64(GAMMA) + values[start : start + count] + np.uint64(1)
+    return np.unique(mix64(hashes))
+
+
+def minimum_hashes(hashes: np.ndarray) -> np.ndarray:
+    """Returns the least value of shingles [m] under each hash function, uint64 [BANDS * ROWS]."""
+    minima = np.full(len(MULTIPLIERS), np.iinfo(np.uint64).max, np.uint64)
+    for start in range(0, len(hashes), SHINGLES_AT_ONCE):
+        block = np.multiply.outer(MULTIPLIERS, hashes[start : start + SHINGLES_AT_ONCE])
+        np.minimum(minima, block.min(axis=1), out=minima)
+    return minima
+
+
+def band_keys(pieces: np.ndarray) -> np.ndarray:
+    """Returns one key a band, equal where all minima of the band are, uint64 [BANDS]."""
+    minima = minimum_hashes(shingles(pieces)).reshape(BANDS, ROWS)
+    return hash64(*minima.T)
+
+
+def similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Returns the Jaccard similarity of two sets, ascending arrays without repetitions."""
+    shared = len(np.intersect1d(a, b, assume_unique=True))
+    return shared / (len(a) + len(b) - shared)
+
+
+def is_similar(a: np.ndarray, b: np.ndarray) -> bool:
+    """Returns whether two sets of shingles are those of near duplicates."""
+    if min(len(a), len(b)) < SIMILARITY * max(len(a), len(b)):
+        return False
+    return similarity(a, b) >= SIMILARITY
+
+
+COMPARISONS = {
+    "exact": Comparison(1, hash_pieces, lambda pieces: pieces, np.array_equal),
+    "near": Comparison(BANDS, band_keys, shingles, is_similar),
+}

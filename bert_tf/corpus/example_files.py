@@ -1,0 +1,228 @@
+"""Writes examples to files of the user's choice, with a manifest beside them.
+
+    input_file -> pieces on disk -> examples, a file a shard -> manifest
+
+A hidden work folder holds finished results: the pieces of each part of the input, and a receipt for
+each example file. A step whose result exists is skipped. So it does not matter who made it: this
+run or a killed one, processes on this machine or an Apache Beam pipeline (`beam_examples.py`).
+"""
+
+import dataclasses
+import pathlib
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus.checksums import file_crcs
+from bert_tf.corpus.corpus import CorpusPart, list_parts
+from bert_tf.corpus.duplicates import kept_documents
+from bert_tf.corpus.example_shards import (
+    ShardTask,
+    drop_damaged_shards,
+    plan_shards,
+    write_shards,
+)
+from bert_tf.corpus.manifests import (
+    MANIFEST,
+    describe_parts,
+    key_of,
+    read_manifest,
+    vocabulary_hash,
+    write_manifest,
+)
+from bert_tf.corpus.throughput import input_megabytes, run_report
+from bert_tf.corpus.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
+from bert_tf.files import exclusive
+from bert_tf.processes import count_workers
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleJob:
+    """What to make, and where; workers of a Beam pipeline get this object.
+
+    Attributes:
+      parts: the corpus.
+      output_files: one TFRecord file a shard.
+      work: the folder of pieces and receipts; it belongs to this job alone.
+      data: vocab_file and rules.
+      masking: static masks are drawn here, others when the examples are read.
+      do_lower_case: casing of the tokenizer.
+    """
+
+    parts: tuple[CorpusPart, ...]
+    output_files: tuple[pathlib.Path, ...]
+    work: pathlib.Path
+    data: DataConfig
+    masking: MaskingConfig
+    do_lower_case: bool
+
+    @property
+    def tokens(self) -> pathlib.Path:
+        return self.work / "tokens"
+
+    def token_tasks(self) -> list[tuple[CorpusPart, pathlib.Path, str, bool]]:
+        """Returns the arguments of `tokenize_part` for all parts, finished ones too."""
+        return token_tasks(self.parts, self.tokens, self.data.vocab_file, self.do_lower_case)
+
+    def missing_shards(self) -> list[ShardTask]:
+        """Returns the arguments of `write_shard`, once all parts are tokenised."""
+        store = open_tokens(self.parts, self.tokens)
+        return plan_shards(
+            store.paths,
+            kept_documents(store, self.data.deduplicate, 1),
+            self.output_files,
+            self.work,
+            vocab_file=self.data.vocab_file,
+            num_duplicates=passes(self.data, self.masking),
+            data=self.data,
+            masking=self.masking,
+        )
+
+
+def write_examples(
+    output_files: Sequence[pathlib.Path],
+    data: DataConfig,
+    masking: MaskingConfig,
+    *,
+    do_lower_case: bool,
+    fill_work_folder: Callable[[ExampleJob], float] | None = None,
+) -> dict[str, Any]:
+    """Writes all examples of a corpus to files of the user's choice; resumes a killed run.
+
+    Pieces and receipts lie in a hidden folder beside the first file until all is done; then
+    `manifest_path` is written. If it says that these very files are made, they are kept. A second
+    process that is to write the same files waits for the first.
+
+    Args:
+      output_files: one TFRecord file a shard.
+      data: input, vocab_file and rules.
+      masking: static masks are drawn here, others when the examples are read.
+      do_lower_case: casing of the tokenizer.
+      fill_work_folder: makes pieces and examples elsewhere, for example
+        `beam_examples.fill_work_folder`; returns the memory of the largest worker in MB. Only what
+        is still missing is then made here.
+
+    Returns:
+      The manifest: key, parameters, totals and a record a file.
+
+    Raises:
+      ValueError: if the input is missing, empty or too small, or the folder cannot be written.
+    """
+    start = time.monotonic()
+    parts = list_parts(data.input_file, data.input_format, data.text_field)
+    parameters = {
+        **rules(data, masking),
+        "passes": passes(data, masking),
+        "do_lower_case": do_lower_case,
+        "deduplicate": data.deduplicate,
+        "vocabulary": vocabulary_hash(data.vocab_file),
+        "input": describe_parts(parts),
+        "output": [str(path) for path in output_files],
+    }
+    key, manifest_file = key_of(parameters), manifest_path(output_files)
+    folder, name = output_files[0].parent, output_files[0].name
+    with exclusive(folder / f".{name}.lock", waits=True, flag="output_file"):
+        if manifest := _made_already(output_files, key):
+            return manifest
+        work = folder / f".{name}.{key}.work"
+        _delete_stale_work(folder, name, work)
+        is_resumed = work.exists()
+        job = ExampleJob(tuple(parts), tuple(output_files), work, data, masking, do_lower_case)
+        drop_damaged_shards(output_files, work)
+        worker_memory = fill_work_folder(job) if fill_work_folder else 0.0
+        store, documents, files = make_locally(job)
+        counts = {
+            "documents": store.num_documents,
+            "input_mb": input_megabytes(part.path for part in parts),
+            "examples": sum(file["examples"] for file in files),
+        }
+        runner = "beam" if fill_work_folder else "local"
+        report = run_report(
+            start, counts, runner=runner, is_resumed=is_resumed, worker_memory=worker_memory
+        )
+        num_duplicates = store.num_documents - len(documents)
+        manifest = write_manifest(
+            *(manifest_file, key, parameters, store, files), duplicates=num_duplicates, run=report
+        )
+        shutil.rmtree(work)
+        return manifest
+
+
+def make_locally(job: ExampleJob) -> tuple[TokenStore, np.ndarray, list[dict[str, Any]]]:
+    """Makes what is missing in several processes.
+
+    Returns:
+      The corpus, the documents that are used, and a record a file.
+    """
+    num_workers = count_workers(job.data.num_workers)
+    store = tokenize_corpus(
+        job.parts,
+        job.tokens,
+        vocab_file=job.data.vocab_file,
+        do_lower_case=job.do_lower_case,
+        num_workers=num_workers,
+    )
+    documents = kept_documents(store, job.data.deduplicate, num_workers)
+    files = write_shards(
+        store,
+        documents,
+        job.output_files,
+        job.work,
+        vocab_file=job.data.vocab_file,
+        num_duplicates=passes(job.data, job.masking),
+        data=job.data,
+        masking=job.masking,
+        num_workers=num_workers,
+    )
+    return store, documents, files
+
+
+def passes(data: DataConfig, masking: MaskingConfig) -> int:
+    """Returns how often each document is used: once, unless masks are drawn beforehand."""
+    return data.dupe_factor if masking.masking == "static" else 1
+
+
+def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
+    """Returns the parameters that the content of examples depends on."""
+    names = ["max_seq_length", "short_seq_prob", "random_seed", "use_next_sentence"]
+    values = {name: getattr(data, name) for name in names}
+    if data.sentence_order:
+        values["sentence_order"] = True
+    values["masking"] = "static" if masking.masking == "static" else "dynamic"
+    return values | (masking.to_dict() if masking.masking == "static" else {})
+
+
+def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Returns where `write_examples` says what it made: one manifest an output, not a folder."""
+    return output_files[0].with_name(f"{output_files[0].name}.{MANIFEST}")
+
+
+def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, Any] | None:
+    """Returns the manifest if it says that these very files are made."""
+    manifest_file = manifest_path(output_files)
+    manifest = read_manifest(manifest_file, key)
+    if not manifest:
+        return None
+    if not all(path.is_file() for path in output_files):
+        return None
+    received, expected = file_crcs(output_files), [file.get("crc32c") for file in manifest["files"]]
+    if received != expected:
+        pairs = zip(output_files, received, expected, strict=True)
+        damaged = [str(path) for path, crc, other in pairs if crc != other]
+        logging.warning("Files that do not match %s: %s. Making all again.", manifest_file, damaged)
+        return None
+    logging.info("According to %s these examples exist already.", manifest_file)
+    return manifest
+
+
+def _delete_stale_work(folder: pathlib.Path, name: str, work: pathlib.Path) -> None:
+    """Deletes what killed runs of this output, with other parameters, have left."""
+    for path in folder.iterdir():
+        if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}\.work", path.name) and path != work:
+            shutil.rmtree(path)

@@ -1,0 +1,62 @@
+"""The order of examples in training: a pure function without a shuffle buffer.
+
+Row r of step s is place g = s * B + r of an endless row of epochs; epoch g // N shows all N
+examples once, in an order of its own, and place g % N of it holds example permutation(g % N). The
+permutation is computed where it is needed (a Feistel network over the next power of two, walked
+until it lands below N), so it takes no memory, a run resumes at any step at no cost, and neither
+workers nor replicas change it. Every epoch is shuffled over the whole corpus.
+
+Reference: Black and Rogaway 2002, "Ciphers with arbitrary finite domains" (cycle walking).
+"""
+
+import numpy as np
+
+from bert_tf.corpus.splitmix import numpy_random_bits
+
+HALF_ROUNDS = 8  # a few more than the 4 rounds after which a Feistel network is pseudo-random
+MIN_BITS = 2  # one for each half
+
+
+def place_examples(
+    places: np.ndarray, num_examples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the examples at the given places of training.
+
+    Args:
+      places: int64 [n], step * batch size + row.
+      num_examples: N, examples of an epoch.
+      seed: in [0, 2**64).
+
+    Returns:
+      example_ids, int64 [n] in [0, N), and epochs, int64 [n].
+
+    Raises:
+      ValueError: if there are no examples.
+    """
+    if num_examples < 1:
+        raise ValueError(f"Expected at least one example, received {num_examples}.")
+    epochs, indices = np.divmod(places, num_examples)
+    return permute(indices, num_examples, epochs, seed), epochs
+
+
+def permute(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> np.ndarray:
+    """Returns where each index in [0, size) goes in its epoch's permutation, int64 [n]."""
+    permuted = indices.astype(np.int64)
+    walking = np.arange(len(permuted))
+    while len(walking):
+        permuted[walking] = _feistel(permuted[walking], size, epochs[walking], seed)
+        walking = walking[permuted[walking] >= size]
+    return permuted
+
+
+def _feistel(indices: np.ndarray, size: int, epochs: np.ndarray, seed: int) -> np.ndarray:
+    """Permutes [0, 2**bits), the smallest such range that holds `size`; int64 [n]."""
+    bits = max(MIN_BITS, (size - 1).bit_length())
+    right_bits = bits // 2
+    halves = [indices >> right_bits, indices & ((1 << right_bits) - 1)]
+    widths = [bits - right_bits, right_bits]
+    for half_round in range(HALF_ROUNDS):
+        changed = half_round % 2
+        mask = numpy_random_bits(seed, epochs, half_round, halves[1 - changed])
+        halves[changed] = halves[changed] ^ (mask >> np.uint64(64 - widths[changed])).astype(int)
+    return halves[0] << right_bits | halves[1]

@@ -1,0 +1,370 @@
+"""Writes examples of a tokenised corpus to TFRecord files ("shards") in several processes.
+
+The documents are put in a random order and dealt to the shards; what a shard holds is a pure
+function of its documents and the configuration. So neither the number of processes nor a kill and
+restart changes a byte, and a shard that is finished is not made again.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus.checksums import drop, drop_damaged, file_crc, file_crcs, seal
+from bert_tf.corpus.progress import Progress
+from bert_tf.corpus.sentence_pairs import (
+    SentencePair,
+    document_generator,
+    full_sentences,
+    sentence_pairs,
+)
+from bert_tf.corpus.splitmix import hash64
+from bert_tf.corpus.static_masks import mask_rows
+from bert_tf.corpus.tfrecords import RecordWriter, encode_examples
+from bert_tf.corpus.token_store import TokenStore
+from bert_tf.files import atomic_write, write_json
+from bert_tf.processes import map_in_processes
+from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.tokenization import AnyVocab, read_vocab
+
+# Examples are shuffled among this many pieces; it also bounds the memory of a worker.
+PIECES_PER_BLOCK = 1 << 20
+MAX_CUT_SHARE = 0.01  # of all pieces, left out without a word
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """What a worker needs to write one shard.
+
+    Attributes:
+      token_files: the tokenised corpus.
+      vocab_file: its vocabulary.
+      documents_file: int64 [n] (.npy), all documents of the set (training or evaluation), in
+        random order; random partners come from here.
+      first, last: the shard's own part of these documents.
+      path: file to write.
+      receipt: JSON file to write when the shard is finished.
+      num_duplicates: passes over the documents.
+      data, masking: the rules.
+    """
+
+    token_files: tuple[pathlib.Path, ...]
+    vocab_file: str
+    documents_file: pathlib.Path
+    first: int
+    last: int
+    path: pathlib.Path
+    receipt: pathlib.Path
+    num_duplicates: int
+    data: DataConfig
+    masking: MaskingConfig
+
+
+def write_shards(
+    store: TokenStore,
+    documents: np.ndarray,
+    paths: Sequence[pathlib.Path],
+    receipts: pathlib.Path,
+    *,
+    vocab_file: str,
+    num_duplicates: int,
+    data: DataConfig,
+    masking: MaskingConfig,
+    num_workers: int,
+) -> list[dict[str, Any]]:
+    """Writes the examples of some documents, or what of them is not yet written.
+
+    Args:
+      store: the tokenised corpus.
+      documents: int64 [n], the documents to use; random partners come from these, too.
+      paths: one TFRecord file a shard.
+      receipts: folder for one small file a finished shard; it must belong to this store, these
+        documents and this configuration alone.
+      vocab_file: vocabulary of the store.
+      num_duplicates: passes over the documents, each with other pairs and masks.
+      data, masking: the rules.
+      num_workers: processes.
+
+    Returns:
+      A record a shard: file, bytes, sha256, crc32c, documents, examples, tokens.
+
+    Raises:
+      ValueError: if there are too few documents for pairs, or for that many shards.
+    """
+    tasks = plan_shards(
+        store.paths,
+        documents,
+        paths,
+        receipts,
+        vocab_file=vocab_file,
+        num_duplicates=num_duplicates,
+        data=data,
+        masking=masking,
+    )
+    _delete_temporary(paths)
+    if data.use_next_sentence:
+        num_special = num_special_tokens(True, read_vocab(vocab_file).num_separators)
+        _warn_of_long_sentences(store, data.max_seq_length, num_special)
+    progress = Progress("making examples", total=len(tasks), unit="files")
+    for record in map_in_processes(write_shard, [(task,) for task in tasks], num_workers):
+        progress.add(documents=record["documents"], tokens=record["tokens"])
+    records = [read_receipt(receipts, number, path) for number, path in enumerate(paths)]
+    if None in records:
+        raise OSError(f"{paths[records.index(None)]} has disappeared; run the same command again.")
+    return [record for record in records if record]
+
+
+def plan_shards(
+    token_files: Sequence[pathlib.Path],
+    documents: np.ndarray,
+    paths: Sequence[pathlib.Path],
+    receipts: pathlib.Path,
+    *,
+    vocab_file: str,
+    num_duplicates: int,
+    data: DataConfig,
+    masking: MaskingConfig,
+) -> list[ShardTask]:
+    """Orders the documents, deals them to the shards and returns those that are not finished.
+
+    Arguments and errors are those of `write_shards`.
+    """
+    check_documents(len(documents), len(paths), data.use_next_sentence)
+    order = hash64(data.random_seed, documents).argsort(kind="stable")
+    documents_file = receipts / "documents.npy"
+    _open.cache_clear()  # what this process has open from an earlier call may be made again since
+    with atomic_write(documents_file, "wb") as file:
+        np.save(file, np.asarray(documents, np.int64)[order])
+    limits = np.linspace(0, len(documents), len(paths) + 1).astype(np.int64).tolist()
+    return [
+        ShardTask(
+            token_files=tuple(token_files),
+            vocab_file=str(vocab_file),
+            documents_file=documents_file,
+            first=limits[number],
+            last=limits[number + 1],
+            path=path,
+            receipt=receipt_path(receipts, number),
+            num_duplicates=num_duplicates,
+            data=data,
+            masking=masking,
+        )
+        for number, path in enumerate(paths)
+        if read_receipt(receipts, number, path) is None
+    ]
+
+
+def _warn_of_long_sentences(store: TokenStore, max_seq_length: int, num_special: int) -> None:
+    """Warns of what pairs leave out, as google-research/bert's program does: ends of sentences."""
+    cut = store.count_cut(max_seq_length - num_special)
+    if cut > MAX_CUT_SHARE * store.num_pieces:
+        logging.warning(
+            "%s of %s pieces are left out, because their sentences are longer than "
+            "--max_seq_length=%d. Put each sentence on its own line, let --input_format=prose find "
+            "sentence ends, or use whole texts with --use_next_sentence=false.",
+            *(f"{cut:,}", f"{store.num_pieces:,}", max_seq_length),
+        )
+
+
+def _delete_temporary(paths: Sequence[pathlib.Path]) -> None:
+    """Deletes what `atomic_write` of a killed run left of these files, and of no others."""
+    for folder in filter(pathlib.Path.is_dir, {path.parent for path in paths}):
+        for temporary in folder.iterdir():
+            match = re.fullmatch(r"\.(.+)\.[0-9a-f]{32}\.tmp", temporary.name)
+            if match and folder / match[1] in paths:
+                temporary.unlink()
+
+
+def check_documents(num_documents: int, num_shards: int, use_next_sentence: bool) -> None:
+    """Raises ValueError if there are too few documents for pairs and shards."""
+    if use_next_sentence and num_documents < 2:
+        raise ValueError(
+            f"Next sentence prediction needs at least 2 documents, received {num_documents}: "
+            f"separate documents by blank lines, give more of them, or pass "
+            f"--use_next_sentence=false."
+        )
+    if num_documents < num_shards:
+        raise ValueError(
+            f"{num_documents} documents cannot fill {num_shards} files; name fewer in "
+            "--output_file, or pass a smaller --num_shards."
+        )
+
+
+def receipt_path(receipts: pathlib.Path, number: int) -> pathlib.Path:
+    """Returns where the record of a finished shard is kept."""
+    return receipts / f"shard-{number:05d}.json"
+
+
+def read_receipt(receipts: pathlib.Path, number: int, path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the record of a finished shard, or None if it is to be made."""
+    receipt = receipt_path(receipts, number)
+    if not (receipt.exists() and path.exists()):
+        return None
+    record = json.loads(receipt.read_text(encoding="utf8"))
+    return record if record["bytes"] == path.stat().st_size else None
+
+
+def drop_damaged_shards(paths: Sequence[pathlib.Path], receipts: pathlib.Path) -> None:
+    """Deletes the files that are not as their receipts say, and damaged receipts.
+
+    Call it before anything of an earlier run is used again.
+    """
+    drop_damaged(receipts.glob("shard-*.json"))
+    records = {path: read_receipt(receipts, number, path) for number, path in enumerate(paths)}
+    found = {path: record for path, record in records.items() if record}
+    for path, record, crc in zip(found, found.values(), file_crcs(found), strict=True):
+        if crc != record["crc32c"]:
+            drop(path)
+
+
+@functools.lru_cache(maxsize=8)
+def _open(
+    token_files: tuple[pathlib.Path, ...],
+    vocab_file: str,
+    documents_file: pathlib.Path,
+    thread: int,
+) -> tuple[TokenStore, AnyVocab, np.ndarray]:
+    """Opens the store, the vocabulary and the list of documents once a thread.
+
+    A store opens and closes files as it is read: threads of a Beam worker must not share one.
+    """
+    documents = np.load(documents_file, mmap_mode="r").view(np.ndarray)
+    return TokenStore(token_files), read_vocab(vocab_file), documents
+
+
+def write_shard(task: ShardTask) -> dict[str, Any]:
+    """Writes one shard and its receipt, and returns the receipt; runs in a worker."""
+    store, vocab, documents = _open(
+        task.token_files, task.vocab_file, task.documents_file, threading.get_ident()
+    )
+    rows = Rows(task, store.piece_type, vocab)
+    record: dict[str, Any] = {"file": task.path.name, "documents": task.last - task.first}
+    record |= {"examples": 0, "tokens": 0}
+    with RecordWriter(task.path) as writer:
+        for examples, num_pieces in rows.blocks(shard_sequences(task, store, vocab, documents)):
+            for example in examples:
+                writer.write(example)
+            record["examples"] += len(examples)
+            record["tokens"] += num_pieces
+    with task.path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    record |= {"bytes": task.path.stat().st_size, "sha256": digest.hexdigest()}
+    record["crc32c"] = file_crc(task.path)
+    write_json(task.receipt, record)
+    seal(task.receipt)
+    return record
+
+
+def shard_sequences(
+    task: ShardTask, store: TokenStore, vocab: AnyVocab, documents: np.ndarray
+) -> Iterator[tuple[int, int, int, SentencePair]]:
+    """Yields (duplicate, document, number in the document, pair) of a shard's sequences.
+
+    For full sentences, which may hold several documents, the document is the shard's first one.
+    """
+    data = task.data
+    own = documents[task.first : task.last]
+    for duplicate in range(task.num_duplicates):
+        if not data.use_next_sentence:
+            sequences = full_sentences(
+                store, own, max_seq_length=data.max_seq_length, sep_id=vocab.sep_id
+            )
+            for number, sequence in enumerate(sequences):
+                yield duplicate, int(own[0]), number, sequence
+            continue
+        for index in range(task.first, task.last):
+            document = int(documents[index])
+            pairs = sentence_pairs(
+                store,
+                documents,
+                index,
+                document_generator(data.random_seed, duplicate, document),
+                max_seq_length=data.max_seq_length,
+                short_seq_prob=data.short_seq_prob,
+                num_separators=vocab.num_separators,
+                swaps=data.sentence_order,
+            )
+            for number, pair in enumerate(pairs):
+                yield duplicate, document, number, pair
+
+
+class Rows:
+    """Collects sequences as rows of arrays and makes serialized examples of them, a block at once.
+
+    Args:
+      task: for the lengths, the masking and the seed.
+      piece_type: type of the pieces.
+      vocab: for the special tokens: a pair has as many between its segments as elsewhere, and its
+        type ids, so that fine-tuning finds the form that was pre-trained.
+    """
+
+    def __init__(self, task: ShardTask, piece_type: np.dtype, vocab: AnyVocab) -> None:
+        length = task.data.max_seq_length
+        self._task, self._vocab = task, vocab
+        self._capacity = max(1, PIECES_PER_BLOCK // length)
+        self._ids = np.zeros((self._capacity, length), piece_type)
+        self._lengths = np.zeros((self._capacity, 2), np.int64)  # of both segments with [SEP]
+        self._labels = np.zeros((self._capacity, 1), np.int64)
+        self._origins = np.zeros((self._capacity, 3), np.int64)  # duplicate, document, number
+
+    def blocks(
+        self, sequences: Iterator[tuple[int, int, int, SentencePair]]
+    ) -> Iterator[tuple[list[bytes], int]]:
+        """Yields (shuffled examples, number of their pieces) of one block after the other."""
+        block = count = 0
+        cls_id, sep_id = self._vocab.cls_id, self._vocab.sep_id
+        between = self._vocab.num_separators - 1
+        for *origin, (ids_a, ids_b, is_random_next) in sequences:
+            row, end_a = self._ids[count], len(ids_a) + 2
+            end = end_a
+            row[0] = cls_id
+            row[1 : end_a - 1] = ids_a
+            row[end_a - 1] = sep_id
+            if len(ids_b):
+                start_b = end_a + between
+                end = start_b + len(ids_b) + 1
+                row[end_a:start_b] = sep_id
+                row[start_b : end - 1] = ids_b
+                row[end - 1] = sep_id
+            row[end:] = self._vocab.pad_id
+            self._lengths[count] = end_a, end
+            self._labels[count] = is_random_next
+            self._origins[count] = origin
+            count += 1
+            if count == self._capacity:
+                yield self._encode(count, block), int(self._lengths[:count, 1].sum())
+                block, count = block + 1, 0
+        if count:
+            yield self._encode(count, block), int(self._lengths[:count, 1].sum())
+
+    def _encode(self, count: int, block: int) -> list[bytes]:
+        """Returns the first `count` rows as examples in random order."""
+        task = self._task
+        seed = task.data.random_seed
+        order = np.random.default_rng([seed, task.first, block]).permutation(count)
+        ids, lengths = self._ids[order], self._lengths[order]
+        end_a, end = lengths[:, :1], lengths[:, 1:]  # [n, 1] each
+        positions = np.arange(ids.shape[1])
+        masked_lm = {}
+        if task.masking.masking == "static":
+            keys = hash64(seed, *self._origins[order].T)
+            masked = mask_rows(ids, lengths[:, 1], keys, task.masking, self._vocab)
+            masked_lm, ids = masked._asdict(), masked.ids
+            del masked_lm["ids"]
+        features = {
+            "input_ids": ids,
+            "input_mask": positions < end,
+            "segment_ids": (positions >= end_a) & (positions < end) & bool(self._vocab.second_type),
+            **masked_lm,
+            "next_sentence_labels": self._labels[order],
+        }
+        return encode_examples(features)

@@ -1,0 +1,267 @@
+"""Makes exactly the examples of google-research/bert's program.
+
+One generator drives everything, in the original's order of draws: the order of the documents;
+pass by pass and document by document the pairs and, pair by pair, their truncation and masks; the
+order of the examples. So it is one process with all examples in memory. Use it to repeat an
+earlier experiment; `example_shards.py` draws from the same distributions at any scale.
+
+Reference: google-research/bert's create_pretraining_data.py; Devlin et al. 2019, section 3.1.
+"""
+
+import dataclasses
+import gzip
+import lzma
+import pathlib
+import random
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+import numpy as np
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus.corpus import SAMPLE_BYTES
+from bert_tf.corpus.corpus_format import detect_format, open_decompressed
+from bert_tf.corpus.static_masks import never_masked
+from bert_tf.corpus.text_lines import numbered_lines
+from bert_tf.corpus.tfrecords import list_record_files
+from bert_tf.files import not_utf8
+from bert_tf.text.kinds import space_before_sentences
+from bert_tf.text.packing import num_special_tokens
+from bert_tf.text.tokenization import AnyVocab, Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class GoogleExample:
+    """One masked example, lists of Python ints without padding.
+
+    Attributes:
+      ids: pieces after masking, special tokens included.
+      type_ids: 0 for the first segment, 1 for the second.
+      masked_lm_positions, masked_lm_ids: what is predicted, by ascending position.
+      is_random_next: the second segment is of a random document.
+    """
+
+    ids: list[int]
+    type_ids: list[int]
+    masked_lm_positions: list[int]
+    masked_lm_ids: list[int]
+    is_random_next: bool
+
+
+def read_google_documents(
+    input_file: str, tokenizer: Tokenizer, input_format: str = "auto"
+) -> list[list[list[int]]]:
+    """Reads one sentence a line, blank lines between documents, as the original does.
+
+    Args:
+      input_file: comma-separated files and globs, also compressed by gzip, xz or bzip2. The
+        matches of a glob are sorted; the original takes them as the folder lists them
+        (tf.gfile.Glob), which differs from machine to machine.
+      tokenizer: makes pieces of the sentences.
+      input_format: "lines" takes each file as such; "auto" looks, and refuses what is no text.
+
+    Raises:
+      ValueError: if no file matches, one is JSONL, TFRecords or damaged, a line is not UTF-8, or
+        there is no text.
+    """
+    documents: list[list[list[int]]] = [[]]
+    for path in list_record_files(input_file):
+        try:
+            with open_decompressed(str(path)) as file:  # in bytes: only "\n" ends a line
+                if input_format == "auto":
+                    _check_format(path, file)
+                _read_lines(path, file, tokenizer, documents)
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise ValueError(
+                f"{path}: the compressed file is truncated or damaged ({error}); download it again."
+            ) from error
+    documents = [document for document in documents if document]
+    if not documents:
+        raise ValueError(f"No text found in {input_file!r}; expected one sentence per line.")
+    return documents
+
+
+def _check_format(path: pathlib.Path, file: IO[bytes]) -> None:
+    """Refuses a file that the original would silently misread."""
+    sample = file.read(SAMPLE_BYTES)
+    file.seek(0)
+    form = detect_format(str(path), sample, len(sample) == SAMPLE_BYTES)
+    if form in ("jsonl", "tfrecord"):
+        raise ValueError(
+            f"{path} looks like {form}, but google-research/bert's program reads one sentence per "
+            f"line. Give other input, leave out --google_identical, or force it with "
+            f"--input_format=lines."
+        )
+
+
+def _read_lines(
+    path: pathlib.Path, file: IO[bytes], tokenizer: Tokenizer, documents: list[list[list[int]]]
+) -> None:
+    """Adds a file to the documents; its end does not end a document."""
+    space = space_before_sentences(tokenizer.vocab)
+    for number, line in numbered_lines(file, str(path)):
+        try:
+            text = line.decode("utf8").strip()
+        except UnicodeDecodeError as error:
+            raise not_utf8(f"{path}, line {number}", path, error) from None
+        if not text:
+            documents.append([])
+        elif ids := tokenizer.encode(space + text if documents[-1] else text):
+            documents[-1].append(ids)
+
+
+def make_google_examples(
+    documents: Iterable[list[list[int]]],
+    data: DataConfig,
+    masking: MaskingConfig,
+    vocab: AnyVocab,
+) -> list[GoogleExample]:
+    """Makes all examples of a corpus.
+
+    Args:
+      documents: of `read_google_documents`.
+      data: max_seq_length, dupe_factor, short_seq_prob and random_seed.
+      masking: masked_lm_prob, max_predictions_per_seq and do_whole_word_mask.
+      vocab: the vocabulary of the documents' ids.
+    """
+    documents = list(documents)
+    separators = [vocab.sep_id] * vocab.num_separators
+    generator = random.Random(data.random_seed)
+    generator.shuffle(documents)
+    examples = []
+    for _ in range(data.dupe_factor):
+        for index in range(len(documents)):
+            pairs = _draw_pairs(documents, index, data, generator, vocab.num_separators)
+            for ids_a, ids_b, is_random_next in pairs:
+                ids = [vocab.cls_id, *ids_a, *separators, *ids_b, vocab.sep_id]
+                type_ids = [0] * (len(ids_a) + 2)
+                type_ids += [vocab.second_type] * (len(ids) - len(type_ids))
+                masked = _draw_masks(ids, masking, vocab, generator)
+                examples.append(GoogleExample(masked[0], type_ids, *masked[1:], is_random_next))
+    generator.shuffle(examples)
+    return examples
+
+
+def _draw_pairs(
+    documents: Sequence[list[list[int]]],
+    index: int,
+    data: DataConfig,
+    generator: random.Random,
+    num_separators: int = 1,
+) -> Iterable[tuple[list[int], list[int], bool]]:
+    """Yields the pairs of one document; the caller draws the masks of each before the next."""
+    document = documents[index]
+    max_length = target = data.max_seq_length - num_special_tokens(True, num_separators)
+    if generator.random() < data.short_seq_prob:
+        target = generator.randint(2, max_length)
+    first = 0
+    while first < len(document):
+        last, length = first, 0  # sentences first..last-1 are gathered
+        while last < len(document) and (last == first or length < target):
+            length += len(document[last])
+            last += 1
+        num_sentences = last - first
+        middle = first + (generator.randint(1, num_sentences - 1) if num_sentences >= 2 else 1)
+        ids_a = sum(document[first:middle], [])
+        is_random_next = num_sentences == 1 or generator.random() < 0.5
+        if is_random_next:
+            ids_b = _draw_partner(documents, index, target - len(ids_a), generator)
+            first = middle
+        else:
+            ids_b = sum(document[middle:last], [])
+            first = last
+        _truncate(ids_a, ids_b, max_length, generator)
+        yield ids_a, ids_b, is_random_next
+
+
+def _draw_partner(
+    documents: Sequence[list[list[int]]], index: int, target: int, generator: random.Random
+) -> list[int]:
+    """Draws sentences of a random document, which after ten draws may be the same one."""
+    for _ in range(10):
+        other = generator.randint(0, len(documents) - 1)
+        if other != index:
+            break
+    document = documents[other]
+    ids: list[int] = []
+    for sentence in document[generator.randint(0, len(document) - 1) :]:
+        ids.extend(sentence)
+        if len(ids) >= target:
+            break
+    return ids
+
+
+def _truncate(
+    ids_a: list[int], ids_b: list[int], max_length: int, generator: random.Random
+) -> None:
+    """Drops pieces of the longer list, at the front or back, until both fit; in place."""
+    while len(ids_a) + len(ids_b) > max_length:
+        longer = ids_a if len(ids_a) > len(ids_b) else ids_b
+        del longer[0 if generator.random() < 0.5 else -1]
+
+
+def _draw_masks(
+    ids: list[int], config: MaskingConfig, vocab: AnyVocab, generator: random.Random
+) -> tuple[list[int], list[int], list[int]]:
+    """Returns (masked ids, positions, original ids at the positions)."""
+    words: list[list[int]] = []
+    specials = never_masked(vocab)
+    for position, piece in enumerate(ids):
+        if piece in specials:
+            continue
+        if config.do_whole_word_mask and words and vocab.is_continuation[piece]:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    generator.shuffle(words)
+    wanted = max(1, int(round(len(ids) * config.masked_lm_prob)))
+    count = min(config.max_predictions_per_seq, wanted)
+    masked = list(ids)
+    positions: list[int] = []
+    for word in words:
+        if len(positions) + len(word) > count:
+            continue
+        for position in word:
+            if generator.random() < 0.8:
+                masked[position] = vocab.mask_id
+            elif generator.random() >= 0.5:
+                masked[position] = generator.randint(0, len(vocab) - 1)
+        positions += word
+    positions.sort()
+    return masked, positions, [ids[position] for position in positions]
+
+
+def pad_examples(
+    examples: Sequence[GoogleExample],
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    pad_id: int = 0,
+) -> dict[str, np.ndarray]:
+    """Returns the features as they stand in the files, a row an example.
+
+    Ids are padded with `pad_id`, the vocabulary's, all else with 0.
+    """
+    counts = [len(example.masked_lm_ids) for example in examples]
+    return {
+        "input_ids": _pad([example.ids for example in examples], max_seq_length, pad_id),
+        "input_mask": _pad([[1] * len(example.ids) for example in examples], max_seq_length),
+        "segment_ids": _pad([example.type_ids for example in examples], max_seq_length),
+        "masked_lm_positions": _pad(
+            [example.masked_lm_positions for example in examples], max_predictions_per_seq
+        ),
+        "masked_lm_ids": _pad(
+            [example.masked_lm_ids for example in examples], max_predictions_per_seq
+        ),
+        "masked_lm_weights": _pad(
+            [[1] * count for count in counts], max_predictions_per_seq
+        ).astype(np.float32),
+        "next_sentence_labels": np.array([[int(e.is_random_next)] for e in examples], np.int64),
+    }
+
+
+def _pad(rows: list[list[int]], length: int, empty: int = 0) -> np.ndarray:
+    padded = np.full((len(rows), length), empty, np.int64)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded

@@ -1,0 +1,219 @@
+"""Hashes what prepared files depend on, and writes manifests of finished files.
+
+A manifest is written when all its files are finished: if there is one with the key of the wanted
+parameters, nothing needs to be made. Its records of the files hold their hashes, and so identify
+the examples wherever they are. Training compares given files with the manifest beside them.
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from absl import logging
+
+import bert_tf
+from bert_tf.config import DataConfig
+from bert_tf.corpus.corpus import CorpusPart
+from bert_tf.corpus.tfds_corpus import describe_dataset
+from bert_tf.corpus.token_store import TokenStore
+from bert_tf.files import write_json
+from bert_tf.text.kinds import content_of
+from bert_tf.text.tokenization import read_vocab
+
+MANIFEST = "manifest.json"
+HASHED_BYTES = 1 << 30  # 0.6 s at 1.7 GB/s, with SHA instructions of the processor
+TOTALS = ("examples", "tokens", "bytes")
+
+
+def key_of(values: dict[str, Any]) -> str:
+    """Returns 12 hex digits for parameters and the version of this package."""
+    return _short_hash([bert_tf.__version__, values])
+
+
+def describe_parts(parts: Sequence[CorpusPart]) -> list[list[Any]]:
+    """Returns name, size and time of each input file or data set, and how it is read."""
+    described: list[list[Any]] = []
+    stamps: dict[str, list[Any]] = {}
+    for part in parts:
+        path = pathlib.Path(part.path)
+        if part.format == "tfds" and part.path not in stamps:
+            stamps[part.path] = describe_dataset(part.path)
+        status = path.stat() if path.is_file() else None
+        stamp = [status.st_size, status.st_mtime_ns] if status else stamps.get(part.path, [])
+        file = [str(path.resolve() if status else path), part.format, part.text_field, *stamp]
+        if not described or described[-1] != file:
+            described.append(file)
+    return described
+
+
+def vocabulary_hash(path: str) -> str:
+    """Returns the SHA-256 of all that decides a vocabulary's pieces: line ends do not change it."""
+    text = content_of(read_vocab(path)) + "\n"
+    return hashlib.sha256(text.encode("utf8")).hexdigest()
+
+
+def write_manifest(
+    path: pathlib.Path,
+    key: str,
+    parameters: dict[str, Any],
+    store: TokenStore,
+    files: list[dict[str, Any]],
+    **more: Any,
+) -> dict[str, Any]:
+    """Writes and returns the manifest of finished files.
+
+    Args:
+      path: the file to write.
+      key: of `parameters`.
+      parameters: all that the examples depend on.
+      store: the corpus.
+      files: the records that `write_shards` gave.
+      **more: what else is to be told; the examples do not depend on it.
+    """
+    corpus = {"documents": store.num_documents, "tokens": store.num_pieces}
+    totals = {name: sum(file[name] for file in files) for name in TOTALS}
+    manifest = {"key": key, "parameters": parameters, "corpus": corpus, **totals, "files": files}
+    manifest |= more
+    write_json(path, manifest)
+    return manifest
+
+
+def read_manifest(path: pathlib.Path, key: str) -> dict[str, Any] | None:
+    """Returns the manifest with this key; None if there is none, or a file of somebody else."""
+    manifest = _load(path)
+    return manifest if manifest and manifest["key"] == key else None
+
+
+def _load(path: pathlib.Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf8"))
+    except (FileNotFoundError, ValueError, RecursionError):  # no file; neither UTF-8 nor JSON
+        return None
+    is_ours = isinstance(manifest, dict) and {"key", "files", *TOTALS} <= manifest.keys()
+    return manifest if is_ours else None
+
+
+def fingerprint_made(manifest: dict[str, Any]) -> str:
+    """Returns 12 hex digits that are equal for equal examples, wherever and whenever made."""
+    return _short_hash([file["sha256"] for file in manifest["files"]])
+
+
+def fingerprint_given(paths: Iterable[str]) -> str:
+    """Returns 12 hex digits of the names, without folders, and the sizes of the user's records.
+
+    Hashing all their bytes would take minutes at each start.
+    """
+    files = map(pathlib.Path, paths)
+    return _short_hash([[file.name, file.stat().st_size] for file in files])
+
+
+def _file_hash(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _short_hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode("utf8")).hexdigest()[:12]
+
+
+# Checking -------------------------------------------------------------------------------------
+
+
+def check_records(
+    paths: Iterable[str], data: DataConfig, vocab_file: str, do_lower_case: bool
+) -> None:
+    """Compares record files with the manifests in their folders; a file without one passes.
+
+    Sizes are compared always, contents where all files of a manifest have at most 1 GiB together:
+    more would take too long at each start. (Each record has a checksum that is compared when it is
+    read; the hash is for files that are whole, but not the ones that were made.)
+
+    Args:
+      paths: TFRecord files that are to be read.
+      data: whether pairs are wanted, and of which kind.
+      vocab_file: their vocabulary; "" if it is not known.
+      do_lower_case: casing of the model.
+
+    Raises:
+      ValueError: if a file that a manifest names together with one of these is missing or has
+        another size or content, or vocabulary or casing differ, or pairs are wanted and there are
+        none, or of the other kind.
+    """
+    given = {pathlib.Path(path).absolute() for path in paths}
+    for folder in sorted({path.parent for path in given}):
+        for manifest_file in sorted(folder.glob(f"*{MANIFEST}")):
+            manifest = _load(manifest_file) or {}
+            files = _files_beside(manifest, folder)
+            if not given.isdisjoint(files):
+                parameters = manifest.get("parameters", {})
+                _check_rules(manifest_file, parameters, vocab_file, do_lower_case)
+                _check_pairs(manifest_file, parameters, data)
+                _check_files(manifest_file, files)
+
+
+def _files_beside(manifest: dict[str, Any], folder: pathlib.Path) -> dict[pathlib.Path, Any]:
+    """Returns the records of the files that lie in the manifest's own folder."""
+    records = manifest.get("files", [])
+    output = manifest.get("parameters", {}).get("output", [r["file"] for r in records])
+    parents = [pathlib.Path(path).parent for path in output]
+    return {
+        folder / record["file"]: record
+        for record, parent in zip(records, parents, strict=True)
+        if parent == parents[0]
+    }
+
+
+def _check_rules(
+    manifest_file: pathlib.Path, parameters: dict[str, Any], vocab_file: str, do_lower_case: bool
+) -> None:
+    made_with = parameters.get("vocabulary")
+    if made_with and vocab_file and vocabulary_hash(vocab_file) != made_with:
+        raise ValueError(
+            f"The examples of {manifest_file} were made with another vocabulary than {vocab_file} "
+            f"(SHA-256 {made_with[:12]}..., received {vocabulary_hash(vocab_file)[:12]}...); give "
+            f"that vocabulary as --vocab_file, or make the examples again."
+        )
+    if parameters.get("do_lower_case", do_lower_case) != do_lower_case:
+        cased, wanted = (str(value).lower() for value in (do_lower_case, not do_lower_case))
+        raise ValueError(
+            f"The examples of {manifest_file} were made with --do_lower_case={wanted}, but the "
+            f"model has {cased}; pass --do_lower_case={wanted}, or make the examples again."
+        )
+
+
+def _check_pairs(manifest_file: pathlib.Path, parameters: dict[str, Any], data: DataConfig) -> None:
+    """Without pairs every label is 0, and of both kinds of pairs they look alike."""
+    if not data.use_next_sentence:
+        return
+    for name, received in (("use_next_sentence", True), ("sentence_order", data.sentence_order)):
+        made_with = parameters.get(name, received if name == "use_next_sentence" else False)
+        if made_with != received:
+            wanted, other = (str(value).lower() for value in (received, made_with))
+            raise ValueError(
+                f"The examples of {manifest_file} were made with --{name}={other}, but the run has "
+                f"--{name}={wanted}; pass --{name}={other}, or make the examples again."
+            )
+
+
+def _check_files(manifest_file: pathlib.Path, files: dict[pathlib.Path, Any]) -> None:
+    remedy = "copy or make the examples again; to use the existing files, delete the manifest."
+    for path, record in files.items():
+        if not path.is_file():
+            raise ValueError(f"{path} is missing, but {manifest_file} names it; {remedy}")
+        if path.stat().st_size != record["bytes"]:
+            raise ValueError(
+                f"{path} has {path.stat().st_size} bytes, but {record['bytes']} according to "
+                f"{manifest_file}; {remedy}"
+            )
+    if sum(record["bytes"] for record in files.values()) > HASHED_BYTES:
+        logging.info("%s: sizes are correct; contents were not compared.", manifest_file)
+        return
+    for path, record in files.items():
+        if _file_hash(path) != record["sha256"]:
+            raise ValueError(
+                f"{path} has changed since it was made: its SHA-256 differs from that in "
+                f"{manifest_file}; {remedy}"
+            )

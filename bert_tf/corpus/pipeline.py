@@ -1,0 +1,287 @@
+"""tf.data pipelines from TFRecords to masked batches.
+
+    step -> rows of the step -> examples -> serialized records -> features -> masked batch
+         example_order       RecordFiles.read      parse_example     masking
+
+Every batch is a pure function of (records, seed, step): a run resumes by its step number, a worker
+makes its own slice of the global batch, and the pipeline holds no state. All shapes are static.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.config import MaskingConfig
+from bert_tf.corpus import features
+from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.mapping import map_in_order
+from bert_tf.corpus.masking import mask_batch
+from bert_tf.corpus.record_form import RecordForm, check_form, describe_records, find_fault
+from bert_tf.corpus.tfrecords import RecordFiles
+from bert_tf.text.tokenization import AnyVocab
+
+# A step -> example ids and epochs of its rows.
+Choose = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def pretraining_dataset(
+    records: RecordFiles,
+    vocab: AnyVocab,
+    masking: MaskingConfig,
+    *,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    num_steps: int | None = None,
+    worker_index: int = 0,
+    num_workers: int = 1,
+    **options: Any,
+) -> tf.data.Dataset:
+    """Returns the training batches of the steps from `start_step` on.
+
+    Args:
+      records: unmasked records, masked here anew each epoch, or masked records, passed through.
+      vocab: the vocabulary of the records.
+      masking: how unmasked records are masked; P.
+      batch_size: examples a step over all workers.
+      seed: of order and masks.
+      start_step: first step.
+      num_steps: batches to make; None: without end.
+      worker_index: which slice of each global batch is made, rows [w * B / W, (w + 1) * B / W).
+      num_workers: W, divides batch_size.
+      options: `max_seq_length`, T of the records; `use_next_sentence`, False for 0 in all
+        `next_sentence_weights`; `mask`, with the signature of `mask_batch`: what masks the records,
+        in place of what `masking` names; `last_step`, at which the share of masks is
+        `masked_lm_prob_end`.
+
+    Returns:
+      Dataset of PretrainingBatch, B / W rows each, in the order of the steps.
+
+    Raises:
+      ValueError: if the records do not fit T, P or the masking, or W does not divide B. A bad
+        record or piece id raises InvalidArgumentError when it is met: see `raise_input_fault`.
+    """
+    rows = InputShard(worker_index, num_workers).rows(batch_size)
+
+    def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return place_examples(step * batch_size + rows, len(records), seed)
+
+    if num_steps is None:
+        num_steps = np.iinfo(np.int64).max - start_step
+    steps = tf.data.Dataset.range(start_step, start_step + num_steps)
+    make_batch = _batch_maker(records, vocab, masking, seed, **options)
+    return _map_steps(steps, records, choose, make_batch, len(rows), vocab.pad_id)
+
+
+def evaluation_dataset(
+    records: RecordFiles,
+    vocab: AnyVocab,
+    masking: MaskingConfig,
+    *,
+    batch_size: int,
+    seed: int,
+    max_steps: int | None = None,
+    worker_index: int = 0,
+    num_workers: int = 1,
+    **options: Any,
+) -> tf.data.Dataset:
+    """Returns every example once, in file order and with the masks of epoch 0.
+
+    Arguments and errors are those of `pretraining_dataset`; `max_steps` is the most batches. The
+    last batch is filled up with rows of padding, whose weights are 0.
+    """
+    rows = InputShard(worker_index, num_workers).rows(batch_size)
+
+    def choose(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        example_ids = step * batch_size + rows
+        example_ids = example_ids[example_ids < len(records)]
+        return example_ids, np.zeros_like(example_ids)
+
+    num_steps = -(-len(records) // batch_size)
+    if max_steps is not None:
+        num_steps = min(num_steps, max_steps)
+    make_batch = _batch_maker(records, vocab, masking, seed, **options)
+    steps = tf.data.Dataset.range(num_steps)
+    return _map_steps(steps, records, choose, make_batch, len(rows), vocab.pad_id)
+
+
+def raise_input_fault(
+    error: tf.errors.InvalidArgumentError, *records: RecordFiles | None
+) -> NoReturn:
+    """Reports in one line the error in the input that made a dataset of this module fail.
+
+    A program calls it with what came out of the dataset, or of a training step on its batches.
+
+    Args:
+      error: TensorFlow's error; what the pipeline said itself stands somewhere in its message.
+      records: the records that were read; None is passed over.
+
+    Raises:
+      ValueError: naming the record and what to do.
+      InvalidArgumentError: `error` again, if the records are not to blame.
+    """
+    own = [line for line in error.message.splitlines() if line.startswith("ValueError: ")]
+    if own:
+        raise ValueError(own[-1].removeprefix("ValueError: ")) from error
+    for files in records:
+        if files is not None:
+            find_fault(files)
+    raise error
+
+
+def _map_steps(
+    steps: tf.data.Dataset,
+    records: RecordFiles,
+    choose: Choose,
+    make_batch: Callable,
+    num_rows: int,
+    pad_id: int,
+) -> tf.data.Dataset:
+    """Maps steps to batches of `num_rows` rows, several at once, in order."""
+
+    def gather(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        example_ids, epochs = choose(step)
+        return np.array(records.read(example_ids), object), example_ids, epochs
+
+    @tf.autograph.experimental.do_not_convert  # no Python control flow on tensors: traced faster
+    def load(step: tf.Tensor) -> features.PretrainingBatch:
+        gathered = tf.numpy_function(gather, [step], (tf.string, tf.int64, tf.int64))
+        batch = make_batch(*(tf.ensure_shape(x, [None]) for x in gathered), step)
+        return _fill_rows(batch, num_rows, pad_id)
+
+    return map_in_order(steps, load)
+
+
+def _fill_rows(
+    batch: Mapping[str, tf.Tensor], num_rows: int, pad_id: int
+) -> features.PretrainingBatch:
+    """Adds rows of padding up to `num_rows`, which becomes the static shape."""
+    filled = {}
+    for name, values in batch.items():
+        missing = num_rows - tf.shape(values)[0]
+        empty = pad_id if name == "input_word_ids" else 0
+        paddings = [[0, missing]] + [[0, 0]] * (values.shape.rank - 1)
+        padded = tf.pad(values, paddings, constant_values=empty)
+        filled[name] = tf.ensure_shape(padded, [num_rows, *values.shape[1:]])
+    return cast(features.PretrainingBatch, filled)
+
+
+def _batch_maker(
+    records: RecordFiles,
+    vocab: AnyVocab,
+    masking: MaskingConfig,
+    seed: int,
+    *,
+    max_seq_length: int,
+    use_next_sentence: bool = True,
+    mask: Callable | None = None,
+    last_step: int | None = None,
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the function from serialized records, example ids, epochs and step to a batch."""
+    form = describe_records(records)
+    mask = _choose_masking(form, masking, mask)
+    check_form(records, form, max_seq_length, masking.max_predictions_per_seq)
+
+    def make_batch(
+        serialized: tf.Tensor, example_ids: tf.Tensor, epochs: tf.Tensor, step: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        batch = parse_records(serialized, form)
+        checked = [_check_ids(batch["input_word_ids"], example_ids, records, len(vocab))]
+        if form.is_masked:
+            checked.append(_check_ids(batch["masked_lm_ids"], example_ids, records, len(vocab)))
+        with tf.control_dependencies(checked):
+            batch = {name: tf.identity(values) for name, values in batch.items()}
+        if vocab.pad_id:  # Records of google-research/bert's form are padded with 0.
+            is_piece = batch["input_mask"] > 0
+            batch["input_word_ids"] = tf.where(is_piece, batch["input_word_ids"], vocab.pad_id)
+        if mask:
+            options: dict[str, Any] = {"vocab": vocab, "masking": masking, "seed": seed}
+            if masking.masked_lm_prob_end and last_step is not None:
+                # After batches that were left out, the run ends with later ones.
+                done = tf.cast(step, tf.float64) / max(1, last_step)
+                options["progress"] = tf.minimum(done, 1.0)
+            batch = mask(batch, example_ids, epochs, **options)
+        weights = tf.fill(tf.shape(example_ids), float(use_next_sentence))
+        return {**batch, "next_sentence_weights": weights}
+
+    return make_batch
+
+
+def _choose_masking(
+    form: RecordForm, masking: MaskingConfig, of_objective: Callable | None
+) -> Callable | None:
+    """Returns the objective's masking function, or the one that the configuration names.
+
+    Returns:
+      None for masked records.
+    """
+    if of_objective and form.is_masked:
+        raise ValueError(
+            "The records are masked already, and the objective draws masks of its own. Take raw "
+            "text, or records of create_pretraining_data --masking=dynamic."
+        )
+    if of_objective:
+        return of_objective
+    if form.is_masked:
+        if masking.masking != "static":
+            logging.info(
+                "The records are already masked: --masking=%s has no effect.", masking.masking
+            )
+        return None
+    if masking.masking == "static":
+        raise ValueError(
+            "The records are not masked, and --masking=static does not mask them. Pass "
+            "--masking=dynamic, "
+            "or make the records again with create_pretraining_data --masking=static."
+        )
+    if masking.masking == "tf_text":
+        from bert_tf.corpus import tf_text_masking
+
+        return tf_text_masking.mask_batch
+    return mask_batch
+
+
+def parse_records(serialized: tf.Tensor, form: RecordForm) -> dict[str, tf.Tensor]:
+    """Parses records, string [B], into the features they hold, with the library's names and types.
+
+    Raises:
+      InvalidArgumentError: if a record lacks a feature or a list has another length.
+    """
+    lengths = {"T": [form.max_seq_length], "P": [form.max_predictions_per_seq], "": []}
+    present = features.MASKED_FEATURES if form.is_masked else features.UNMASKED_FEATURES
+    specs = {
+        form.file_names[feature.name]: tf.io.FixedLenFeature(
+            lengths[feature.axis], feature.file_dtype
+        )
+        for feature in present
+    }
+    parsed = tf.io.parse_example(serialized, specs)
+    return {
+        feature.name: tf.cast(parsed[form.file_names[feature.name]], feature.dtype)
+        for feature in present
+    }
+
+
+def _check_ids(
+    ids: tf.Tensor, example_ids: tf.Tensor, records: RecordFiles, vocab_size: int
+) -> tf.Tensor:
+    """Fails, naming the record, if piece ids int32 [B, ...] are not in [0, vocab_size)."""
+
+    def fail(ids: np.ndarray, example_ids: np.ndarray) -> bool:
+        row, column = np.argwhere((ids < 0) | (ids >= vocab_size))[0]
+        raise ValueError(
+            f"Piece id {ids[row, column]} in {records.locate(example_ids[row])}, but the "
+            f"vocabulary has {vocab_size} pieces. Use the vocabulary that made the records "
+            "(--vocab_file)."
+        )
+
+    is_wrong = tf.reduce_any((ids < 0) | (ids >= vocab_size))
+    return tf.cond(
+        is_wrong,
+        lambda: tf.numpy_function(fail, [ids, example_ids], tf.bool),
+        lambda: False,
+    )

@@ -1,0 +1,358 @@
+"""Turns any input into ready TFRecord files, and keeps every step for the next run.
+
+    input_file -> vocabulary -> pieces on disk -> examples for training and for evaluation
+
+A step's results are in a folder of cache_dir whose name contains a hash of everything they depend
+on: the input files' names, sizes and times, the parameters, the version of this package. The next
+run finds them; a changed parameter makes a new folder; a killed run resumes with what is missing.
+All files have checksums, checked before they are used: damaged files are named and made again.
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+import bert_tf
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus.checksums import drop_damaged, seal
+from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
+from bert_tf.corpus.duplicates import kept_documents
+from bert_tf.corpus.embedded_corpus import gather_embedded_corpus
+from bert_tf.corpus.example_files import passes, rules
+from bert_tf.corpus.example_shards import (
+    check_documents,
+    drop_damaged_shards,
+    read_receipt,
+    write_shards,
+)
+from bert_tf.corpus.manifests import (
+    MANIFEST,
+    check_records,
+    describe_parts,
+    fingerprint_given,
+    fingerprint_made,
+    key_of,
+    read_manifest,
+    vocabulary_hash,
+    write_manifest,
+)
+from bert_tf.corpus.splitmix import uniform
+from bert_tf.corpus.tfrecords import list_record_files
+from bert_tf.corpus.token_store import TokenStore, tokenize_corpus
+from bert_tf.files import exclusive
+from bert_tf.processes import count_workers
+from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
+from bert_tf.text.kinds import BYTE_BPE, WORDPIECE
+from bert_tf.text.tokenization import AnyVocab, read_vocab
+from bert_tf.text.vocab import Vocab
+from bert_tf.text.vocab_training import train_vocab_on_parts
+
+PIECES_PER_SHARD = 1 << 19
+MAX_SHARDS = 256  # readers keep all files open
+HELD_OUT_STREAM = 0x68656C64  # parts this draw from the others of the same seed
+
+
+class PreparedData(NamedTuple):
+    """Ready input of pre-training.
+
+    Attributes:
+      train_files, eval_files: TFRecord files; no eval_files if nothing is to be held out.
+      vocab_file: the vocabulary of their ids; "" if TFRecords came without one.
+      fingerprint: 12 hex digits that change when the training examples change: of the content of
+        prepared files, of the names and sizes of given TFRecords. Where the files lie, and when
+        they were made, does not change it.
+    """
+
+    train_files: list[str]
+    eval_files: list[str]
+    vocab_file: str
+    fingerprint: str
+
+
+def prepare_pretraining_data(
+    data: DataConfig,
+    masking: MaskingConfig,
+    *,
+    vocab_size: int,
+    do_lower_case: bool,
+    cache_dir: str,
+    do_eval: bool = True,
+    tokenizer: str = WORDPIECE,
+    begun_with: str = "",
+) -> PreparedData:
+    """Makes what is missing between the input and TFRecord files.
+
+    Args:
+      data: input and rules; an empty input_file means the embedded corpus.
+      masking: how pieces are masked; only static masks are drawn here.
+      vocab_size: size of a vocabulary that is to be trained, and the most a given one may have.
+      do_lower_case: casing of the vocabulary and the tokenizer.
+      cache_dir: where everything is kept; not touched if the input is TFRecords.
+      do_eval: whether an evaluation follows. If not, documents are held out all the same, so that a
+        later evaluation sees new ones; TFRecords are all trained on, as in the original.
+      tokenizer: kind of a vocabulary that is to be trained.
+      begun_with: fingerprint of the examples with which the run was begun; "" for a new run.
+
+    Raises:
+      ValueError: if the input is missing, empty, of mixed kinds, or too small, or cache_dir cannot
+        be written.
+    """
+    parts = _list_parts(data, data.input_file) if data.input_file else []
+    if _are_records(parts):
+        prepared = _use_records(data, parts, do_eval, begun_with)
+        files = [*prepared.train_files, *prepared.eval_files]
+        check_records(files, data, data.vocab_file, do_lower_case)
+        return prepared
+    cache = pathlib.Path(cache_dir)
+    with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
+        parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
+        vocab_file = data.vocab_file or str(
+            _trained_vocabulary(
+                cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers
+            )
+        )
+        num_pieces = len(read_vocab(vocab_file))
+        if num_pieces > vocab_size:
+            raise ValueError(
+                f"{vocab_file} has {num_pieces} pieces, but the model's vocab_size is "
+                f"{vocab_size}; pass --vocab_size or another --vocab_file."
+            )
+        store = _tokens(cache, parts, vocab_file, do_lower_case, data.num_workers)
+        train = kept_documents(store, data.deduplicate, count_workers(data.num_workers))
+        held_out, eval_store = train[:0], store
+        eval_files: list[str] = []
+        if not data.eval_file:
+            train, held_out = (train[rows] for rows in split_documents(len(train), data))
+        elif _are_records(eval_parts := _list_parts(data, data.eval_file)):
+            eval_files = _record_paths(eval_parts)
+            check_records(eval_files, data, vocab_file, do_lower_case)
+        else:
+            eval_store = _tokens(cache, eval_parts, vocab_file, do_lower_case, data.num_workers)
+            held_out = np.arange(eval_store.num_documents)
+            try:  # Before the examples for training, which may take hours.
+                check_documents(len(held_out), 1, data.use_next_sentence)
+            except ValueError as error:
+                raise ValueError(f"--eval_file={data.eval_file}: {error}") from None
+        train_files, fingerprint = _examples(
+            cache, "train", store, train, vocab_file, passes(data, masking), data, masking
+        )
+        if not data.eval_file and np.array_equal(train, held_out):
+            eval_files = train_files
+        elif len(held_out):
+            eval_files, _ = _examples(
+                cache, "eval", eval_store, held_out, vocab_file, 1, data, masking
+            )
+        return PreparedData(train_files, eval_files, vocab_file, fingerprint)
+
+
+def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the documents for training and those held out, int64 each, ascending.
+
+    A document is held out if its hash falls below eval_fraction; pairs need two documents on
+    each side, so two are held out at least. With too few for that, both sets are all documents.
+    """
+    documents = np.arange(num_documents)
+    if not data.eval_fraction:
+        return documents, documents[:0]
+    fewest = 2 if data.use_next_sentence else 1
+    if num_documents < 2 * fewest:
+        logging.warning(
+            "%d documents are too few to hold some out: the evaluation uses the training data.",
+            num_documents,
+        )
+        return documents, documents
+    draws = uniform(data.random_seed, HELD_OUT_STREAM, documents)
+    count = max(fewest, int((draws < data.eval_fraction).sum()))
+    count = min(count, num_documents - fewest)
+    is_held_out = np.zeros(num_documents, bool)
+    is_held_out[draws.argsort(kind="stable")[:count]] = True
+    return documents[~is_held_out], documents[is_held_out]
+
+
+# Steps ----------------------------------------------------------------------------------------
+
+
+def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
+    path = cache / f"embedded-{bert_tf.__version__}.txt"
+    logging.info(
+        "No --input_file: using the embedded corpus, the documentation of Python and of the "
+        "installed packages (%s).",
+        path,
+    )
+    drop_damaged([path])
+    if not path.exists():
+        gather_embedded_corpus(path)
+        seal(path)
+    return path
+
+
+def _list_parts(data: DataConfig, input_file: str) -> list[CorpusPart]:
+    return list_parts(input_file, data.input_format, data.text_field)
+
+
+def _are_records(parts: Sequence[CorpusPart]) -> bool:
+    formats = {part.format for part in parts}
+    if "tfrecord" in formats and len(formats) > 1:
+        raise ValueError(
+            f"The input mixes TFRecords and text ({sorted(formats)}); give only one of them."
+        )
+    return formats == {"tfrecord"}
+
+
+def _record_paths(parts: Sequence[CorpusPart]) -> list[str]:
+    return list(dict.fromkeys(str(part.path) for part in parts))
+
+
+def _use_records(
+    data: DataConfig, parts: Sequence[CorpusPart], do_eval: bool, begun_with: str
+) -> PreparedData:
+    """Passes TFRecord files through; for evaluations without eval_file the last of several is left.
+
+    A run that was begun goes on with the files that it was begun with: evaluations may be asked for
+    later, or no longer.
+    """
+    train_files = _record_paths(parts)
+    takes_all = not do_eval
+    if begun_with:
+        takes_all = fingerprint_given(train_files) == begun_with
+    eval_files: list[str] = []
+    if data.eval_file:
+        if do_eval:
+            eval_files = [str(path) for path in list_record_files(data.eval_file)]
+    elif data.eval_fraction:
+        eval_files = train_files[-1:]
+        if len(train_files) > 1 and not takes_all:
+            train_files = train_files[:-1]
+            logging.info("No --eval_file: %s is held out for evaluations.", eval_files[0])
+        elif do_eval:
+            logging.warning(
+                "%s is trained on, and there is no --eval_file: the evaluation uses training data.",
+                eval_files[0],
+            )
+    if not do_eval:
+        eval_files = []
+    return PreparedData(train_files, eval_files, data.vocab_file, fingerprint_given(train_files))
+
+
+def _trained_vocabulary(
+    cache: pathlib.Path,
+    parts: Sequence[CorpusPart],
+    vocab_size: int,
+    tokenizer: str,
+    do_lower_case: bool,
+    num_workers: int,
+) -> pathlib.Path:
+    parameters = {"input": describe_parts(parts), "size": vocab_size}
+    parameters |= (
+        {"do_lower_case": do_lower_case} if tokenizer == WORDPIECE else {"kind": tokenizer}
+    )
+    name = "vocab.txt" if tokenizer == WORDPIECE else "tokenizer.json"
+    path = cache / f"vocabulary-{key_of(parameters)}" / name
+    drop_damaged([path])
+    if not path.exists():
+        logging.info("No --vocab_file: training a vocabulary of %d pieces.", vocab_size)
+        vocab = train_vocabulary(
+            parts, vocab_size, tokenizer, do_lower_case, count_workers(num_workers)
+        )
+        vocab.write(path)
+        seal(path)
+    return path
+
+
+def train_vocabulary(
+    parts: Sequence[CorpusPart],
+    vocab_size: int,
+    tokenizer: str,
+    do_lower_case: bool,
+    num_workers: int,
+) -> AnyVocab:
+    """Trains a vocabulary on a corpus.
+
+    Args:
+      parts: the corpus.
+      vocab_size: pieces wanted.
+      tokenizer: the kind, as `ModelConfig.tokenizer`.
+      do_lower_case: casing of WordPiece.
+      num_workers: processes that count words for WordPiece; 0: one a core.
+
+    Raises:
+      ValueError: if the corpus is empty, or `vocab_size` too small.
+    """
+    if tokenizer == BYTE_BPE:
+        return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
+    return Vocab(
+        tuple(train_vocab_on_parts(parts, read_documents, vocab_size, do_lower_case, num_workers))
+    )
+
+
+def _tokens(
+    cache: pathlib.Path,
+    parts: Sequence[CorpusPart],
+    vocab_file: str,
+    do_lower_case: bool,
+    num_workers: int,
+) -> TokenStore:
+    key = key_of(
+        {
+            "input": describe_parts(parts),
+            "vocabulary": vocabulary_hash(vocab_file),
+            "do_lower_case": do_lower_case,
+        }
+    )
+    return tokenize_corpus(
+        parts,
+        cache / f"tokens-{key}",
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        num_workers=count_workers(num_workers),
+    )
+
+
+def _examples(
+    cache: pathlib.Path,
+    name: str,
+    store: TokenStore,
+    documents: np.ndarray,
+    vocab_file: str,
+    num_duplicates: int,
+    data: DataConfig,
+    masking: MaskingConfig,
+) -> tuple[list[str], str]:
+    """Makes one set of examples in a folder of the cache; returns its files and fingerprint."""
+    check_documents(len(documents), 1, data.use_next_sentence)
+    parameters = {
+        **rules(data, masking),
+        "passes": num_duplicates,
+        "tokens": store.paths[0].parent.name,
+        "documents": hashlib.sha256(np.asarray(documents, "<i8").tobytes()).hexdigest(),
+    }
+    key = key_of(parameters)
+    folder = cache / f"{name}-{key}"
+    share = store.num_pieces * len(documents) / store.num_documents
+    count = min(MAX_SHARDS, len(documents), 1 + int(share / PIECES_PER_SHARD))
+    paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
+    receipts = folder / "receipts"
+    drop_damaged([folder / MANIFEST])
+    drop_damaged_shards(paths, receipts)
+    manifest = read_manifest(folder / MANIFEST, key)
+    if not manifest or any(
+        read_receipt(receipts, number, path) is None for number, path in enumerate(paths)
+    ):
+        files = write_shards(
+            store,
+            documents,
+            paths,
+            receipts,
+            vocab_file=vocab_file,
+            num_duplicates=num_duplicates,
+            data=data,
+            masking=masking,
+            num_workers=count_workers(data.num_workers),
+        )
+        manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
+        seal(folder / MANIFEST)
+    return [str(path) for path in paths], fingerprint_made(manifest)

@@ -1,0 +1,204 @@
+"""Makes sequences from sentences: pairs for next sentence prediction, or full sentences.
+
+A document's pairs are drawn from a generator of its own, seeded with (seed, duplicate, document),
+so they are the same whatever the number of workers, shards or restarts.
+
+Reference: Devlin et al. 2019, section 3.1, task 2, and google-research/bert's
+create_pretraining_data.py; Liu et al. 2019 (RoBERTa), section 4.2, for full sentences.
+"""
+
+import bisect
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.corpus.token_store import TokenStore
+from bert_tf.text.packing import num_special_tokens
+
+
+class SentencePair(NamedTuple):
+    """One sequence without its special tokens.
+
+    Attributes:
+      ids_a: [n], pieces of the first segment.
+      ids_b: [m], pieces of the second segment; empty for full sentences.
+      is_random_next: the second segment comes from another document, or both are swapped.
+    """
+
+    ids_a: np.ndarray
+    ids_b: np.ndarray
+    is_random_next: bool
+
+
+def document_generator(seed: int, duplicate: int, document: int) -> random.Random:
+    """Returns the generator of one document in one pass over the corpus."""
+    return random.Random(seed << 96 | duplicate << 64 | document)
+
+
+def truncate_pair(
+    length_a: int, length_b: int, max_length: int, generator: random.Random
+) -> tuple[int, int, int, int]:
+    """Draws what to cut off so that both segments together have at most `max_length` pieces.
+
+    A piece is dropped from the longer segment (the second when equal), at its front or back with
+    equal chance, until the pair fits. How many each segment loses is thus no matter of chance, and
+    how many of these are at its front is binomial: one draw a segment in place of one a piece.
+
+    Returns:
+      Numbers of pieces cut: (front of a, back of a, front of b, back of b).
+
+    Example: lengths 10 and 4, at most 9: a loses 5 (to 5), b nothing.
+    """
+    excess = max(0, length_a + length_b - max_length)
+    # First the longer one down to the other, then in turn, the second segment first.
+    cut_a = min(excess, max(0, length_a - length_b))
+    cut_b = min(excess, max(0, length_b - length_a))
+    excess -= cut_a + cut_b
+    cut_a, cut_b = cut_a + excess // 2, cut_b + (excess + 1) // 2
+    front_a = generator.getrandbits(cut_a).bit_count() if cut_a else 0
+    front_b = generator.getrandbits(cut_b).bit_count() if cut_b else 0
+    return front_a, cut_a - front_a, front_b, cut_b - front_b
+
+
+def sentence_pairs(
+    store: TokenStore,
+    documents: np.ndarray,
+    index: int,
+    generator: random.Random,
+    *,
+    max_seq_length: int,
+    short_seq_prob: float,
+    num_separators: int = 1,
+    swaps: bool = False,
+) -> Iterator[SentencePair]:
+    """Yields the sentence pairs of one document.
+
+    Sentences are gathered up to the target length; a random number of them makes segment a. In
+    half of the cases the rest of them is segment b; otherwise b is a piece of another document,
+    and the rest is used by the next pair.
+
+    Args:
+      store: the tokenised corpus.
+      documents: int64 [n], the documents that may be drawn from, n at least 2.
+      index: which of `documents` is meant.
+      generator: of `document_generator`.
+      max_seq_length: T, special tokens included.
+      short_seq_prob: probability that the target length, drawn once a document, is uniform in
+        [2, M] instead of M, the room that the special tokens leave: T - 3 for BERT.
+      num_separators: between the segments; see `Vocab`.
+      swaps: for sentence order: half of the pairs are swapped in the place of a random b. One
+        sentence alone has nothing to be swapped with, and gets a random b, as in ALBERT's program.
+
+    Differs from the original: the other document always is another one (there, after ten
+    unlucky draws, it may be the same), and a segment's cuts are drawn at once (truncate_pair).
+    """
+    draw = generator.random
+    max_length = target = max_seq_length - num_special_tokens(True, num_separators)
+    if draw() < short_seq_prob:
+        target = generator.randint(2, max_length)
+    file, first, last = store.locate(int(documents[index]))
+    bounds = store.bounds(file, first, last)
+    origin, num_sentences = bounds[0], last - first
+    pieces = store.pieces(file, origin, bounds[num_sentences])
+    sentence = 0
+    while sentence < num_sentences:
+        start_a = bounds[sentence]
+        end = _gather(bounds, sentence, num_sentences, target)
+        end_a = sentence + 1
+        if end - sentence >= 2:
+            end_a += int(draw() * (end - sentence - 1))
+        length_a = bounds[end_a] - start_a
+        is_alone = end - sentence == 1
+        is_random_next = is_alone or draw() < 0.5
+        if is_alone or (is_random_next and not swaps):
+            file_b, start_b, end_b = _draw_partner(
+                store, documents, index, target - length_a, generator
+            )
+            sentence = end_a
+        else:
+            file_b, start_b, end_b = file, bounds[end_a], bounds[end]
+            sentence = end
+        cuts = truncate_pair(length_a, end_b - start_b, max_length, generator)
+        start_b, end_b = start_b + cuts[2], end_b - cuts[3]
+        ids_a = pieces[start_a - origin + cuts[0] : start_a - origin + length_a - cuts[1]]
+        if is_alone or (is_random_next and not swaps):
+            ids_b = store.pieces(file_b, start_b, end_b)
+        else:
+            ids_b = pieces[start_b - origin : end_b - origin]
+            if is_random_next:
+                ids_a, ids_b = ids_b, ids_a
+        yield SentencePair(ids_a, ids_b, is_random_next)
+
+
+def _gather(bounds: Sequence[int], first: int, last: int, target: int) -> int:
+    """Returns one past the sentence with which first, first + 1, ... reach `target` pieces."""
+    return min(bisect.bisect_left(bounds, bounds[first] + target, first + 1, last + 1), last)
+
+
+def _draw_partner(
+    store: TokenStore, documents: np.ndarray, index: int, target: int, generator: random.Random
+) -> tuple[int, int, int]:
+    """Draws sentences of about `target` pieces from any of the other documents.
+
+    Returns:
+      (file, first piece, one past the last piece).
+    """
+    other = int(generator.random() * (len(documents) - 1))
+    file, first, last = store.locate(int(documents[other + (other >= index)]))
+    start = first + int(generator.random() * (last - first))
+    # No sentence is empty, so no more than `target` of them are needed, and one at least.
+    num_sentences = min(last - start, max(target, 1))
+    bounds = store.bounds(file, start, start + num_sentences)
+    return file, bounds[0], bounds[_gather(bounds, 0, num_sentences, target)]
+
+
+def full_sentences(
+    store: TokenStore, documents: np.ndarray, *, max_seq_length: int, sep_id: int
+) -> Iterator[SentencePair]:
+    """Yields sequences filled with whole sentences, one document after the other.
+
+    A sequence takes sentences as long as they fit, across the end of a document too, where a
+    [SEP] separates the two. A sentence longer than a sequence is spread over several.
+
+    Args:
+      store: the tokenised corpus.
+      documents: int64 [n], the documents in the order in which they are packed.
+      max_seq_length: T, special tokens included.
+      sep_id: id of [SEP].
+
+    Reference: Liu et al. 2019, section 4.2, FULL-SENTENCES.
+    """
+    capacity = max_seq_length - num_special_tokens(False)
+    nothing = np.zeros(0, store.piece_type)
+    separator = np.array([sep_id], store.piece_type)
+    row: list[np.ndarray] = []
+    room = capacity
+    for document in documents.tolist():
+        file, first, last = store.locate(document)
+        bounds = store.bounds(file, first, last)
+        pieces = store.pieces(file, bounds[0], bounds[last - first])
+        start, length = 0, len(pieces)
+        if row:  # room for [SEP] and the first sentence, or a new sequence
+            if bounds[1] - bounds[0] < room:
+                row.append(separator)
+                room -= 1
+            else:
+                yield SentencePair(np.concatenate(row), nothing, False)
+                row, room = [], capacity
+        while start < length:
+            # The last sentence end within the room.
+            fitting = bisect.bisect_right(bounds, bounds[0] + start + room) - 1
+            end = bounds[fitting] - bounds[0]
+            if end <= start and not row:
+                end = start + room
+            if end > start:
+                row.append(pieces[start:end])
+                room -= end - start
+                start = end
+            if start < length or not room:
+                yield SentencePair(np.concatenate(row), nothing, False)
+                row, room = [], capacity
+    if row:
+        yield SentencePair(np.concatenate(row), nothing, False)

@@ -1,0 +1,149 @@
+"""Masks drawn once, when examples are written, as google-research/bert does (static masking).
+
+The draw of a sequence is a pure function of its key, so it does not depend on the batch in which
+the sequence happens to be handled. NumPy only: the processes that write examples run it.
+
+Reference: Devlin et al. 2019, section 3.1, task 1; google-research/bert's
+create_pretraining_data.py, create_masked_lm_predictions.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.config import MaskingConfig
+from bert_tf.corpus.splitmix import uniform
+from bert_tf.text.tokenization import AnyVocab
+from bert_tf.text.vocab import Vocab
+
+SELECT, ACTION, REPLACEMENT = range(3)  # what a draw is for
+
+
+class MaskedRows(NamedTuple):
+    """Masked sequences.
+
+    Attributes:
+      ids: [n, T], after masking.
+      masked_lm_positions: int64 [n, P], ascending, zero padded.
+      masked_lm_ids: int64 [n, P], what stood there, zero padded.
+      masked_lm_weights: float32 [n, P], 1 real, 0 padding.
+    """
+
+    ids: np.ndarray
+    masked_lm_positions: np.ndarray
+    masked_lm_ids: np.ndarray
+    masked_lm_weights: np.ndarray
+
+
+def never_masked(vocab: AnyVocab) -> tuple[int, ...]:
+    """Returns the ids of the pieces that are not selected, ascending.
+
+    WordPiece makes ordinary pieces of special tokens that are written in a text, so a row holds
+    [CLS] and [SEP] alone, beside [UNK], which the original selects. Byte-level BPE takes each of
+    its special tokens out of a text as it stands there.
+    """
+    held = (vocab.cls_id, vocab.sep_id) if isinstance(vocab, Vocab) else vocab.special_ids
+    return tuple(sorted(held))
+
+
+def begins_after_specials(vocab: AnyVocab) -> bool:
+    """Whether a piece behind one that is never masked begins a word in any case.
+
+    Byte-level BPE's first piece of a document has no space in front, which marks a word. WordPiece
+    marks what continues one, and follows the original.
+    """
+    return not isinstance(vocab, Vocab)
+
+
+def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
+    """Returns the number of predictions of sequences, int64 [n].
+
+    As the original: min(P, max(1, round(length * masked_lm_prob))), the length including special
+    tokens, halves rounded to even.
+    """
+    wanted = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
+    return np.minimum(config.max_predictions_per_seq, np.maximum(1, wanted))
+
+
+def mask_rows(
+    ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, config: MaskingConfig, vocab: AnyVocab
+) -> MaskedRows:
+    """Selects pieces to predict and replaces them.
+
+    Of the selected pieces 80 % become [MASK], 10 % any row of the vocabulary, 10 % stay.
+
+    Args:
+      ids: [n, T], sequences with their special tokens, padded.
+      lengths: [n], pieces of each sequence, special tokens included.
+      keys: uint64 [n], a key a sequence.
+      config: probabilities, P and whether whole words are selected.
+      vocab: the vocabulary.
+    """
+    positions = np.arange(ids.shape[1])
+    is_candidate = ~np.isin(ids, never_masked(vocab)) & (positions < lengths[:, None])
+    counts = count_predictions(lengths, config)
+    if config.do_whole_word_mask:
+        continues = vocab.is_continuation[ids]
+        if begins_after_specials(vocab):
+            continues[:, 1:] &= is_candidate[:, :-1]
+        starts = _word_starts(is_candidate, continues)
+        is_selected = _select_words(is_candidate, starts, keys, counts)
+    else:
+        order = uniform(keys[:, None], SELECT, positions)
+        is_selected = _rank(np.where(is_candidate, order, 2.0)) < counts[:, None]
+        is_selected &= is_candidate
+    rows, columns = np.nonzero(is_selected)  # ascending in each row
+    labels = ids[rows, columns]
+    action = uniform(keys[rows], ACTION, columns)
+    drawn = (uniform(keys[rows], REPLACEMENT, columns) * len(vocab)).astype(np.int64)
+    masked = ids.copy()
+    changed = np.where(action < 0.9, drawn, labels)
+    masked[rows, columns] = np.where(action < 0.8, vocab.mask_id, changed)
+
+    slots = (is_selected.cumsum(axis=1) - 1)[rows, columns]
+    shape = len(ids), config.max_predictions_per_seq
+    masked_lm_positions, masked_lm_ids = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    masked_lm_weights = np.zeros(shape, np.float32)
+    masked_lm_positions[rows, slots] = columns
+    masked_lm_ids[rows, slots] = labels
+    masked_lm_weights[rows, slots] = 1.0
+    return MaskedRows(masked, masked_lm_positions, masked_lm_ids, masked_lm_weights)
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Returns the rank of each value in its row, int64 [n, T]."""
+    ranks = np.empty(values.shape, np.int64)
+    np.put_along_axis(ranks, values.argsort(axis=1), np.arange(values.shape[1])[None], axis=1)
+    return ranks
+
+
+def _word_starts(is_candidate: np.ndarray, is_continuation: np.ndarray) -> np.ndarray:
+    """Returns bool [n, T], true at the first piece of each word.
+
+    As in the original a piece that continues a word belongs to the candidate before it, whatever
+    stands between them; the first candidate of a sequence begins a word in any case.
+    """
+    is_first = is_candidate & (is_candidate.cumsum(axis=1) == 1)
+    return is_first | (is_candidate & ~is_continuation)
+
+
+def _select_words(
+    is_candidate: np.ndarray, starts: np.ndarray, keys: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Selects whole words in random order, skipping each that would exceed the count."""
+    num_rows, length = is_candidate.shape
+    word_numbers = np.where(is_candidate, starts.cumsum(axis=1) - 1, length)  # [n, T]
+    flat = (np.arange(num_rows)[:, None] * (length + 1) + word_numbers).ravel()
+    sizes = np.bincount(flat, minlength=num_rows * (length + 1)).reshape(num_rows, length + 1)
+    sizes = sizes[:, :length]  # [n, T], pieces of each word; 0 beyond the last word
+    order = uniform(keys[:, None], SELECT, np.arange(length))
+    ranked = np.where(sizes > 0, order, 2.0).argsort(axis=1)  # [n, T], words in drawn order
+    total = np.zeros(num_rows, np.int64)
+    is_taken = np.zeros((num_rows, length + 1), bool)
+    rows = np.arange(num_rows)
+    for words in ranked.T[: int(starts.sum(axis=1).max(initial=0))]:
+        size = sizes[rows, words]
+        fits = (size > 0) & (total + size <= counts)
+        is_taken[rows[fits], words[fits]] = True
+        total += size * fits
+    return np.take_along_axis(is_taken, word_numbers, axis=1)

@@ -1,1 +1,0 @@
-"""Corpus, examples, records and the tf.data pipeline."""

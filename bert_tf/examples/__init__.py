@@ -1,0 +1,1 @@
+"""Labelled examples for fine-tuning: tables and columns, tokenized datasets and their batches."""

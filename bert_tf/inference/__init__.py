@@ -1,0 +1,1 @@
+"""Trained models of any format with plain Python answers; see `loading.load`."""

@@ -1,0 +1,138 @@
+"""Loads a trained model in any format: `bert_tf.load`.
+
+a run directory or a checkpoint in it, or one of others with a head; see `formats`
+hf://org/name, keras_hub://preset, kaggle://handle
+mine.keras          a Keras model with its preprocessor
+serving/mine        a SavedModel that export.saved_model wrote, its newest version or this one
+mine.tflite         a file that export.tflite wrote; needs no TensorFlow
+"""
+
+import contextlib
+import os
+import pathlib
+from typing import Any
+
+from bert_tf.checkpoints.hub import local_path
+from bert_tf.inference.output_answers import OutputAnswers, TextModel
+from bert_tf.inference.predictor import METHODS, Predictor
+from bert_tf.serving.saved_models import find_saved_model
+
+OF_PAIRS = ("classifier", "multi_label", "regression")
+MOST_PIECES = 100  # that `fill_mask` can show
+
+
+def load(
+    path: str | os.PathLike,
+    kind: str = "",
+    *,
+    max_seq_length: int = 0,
+    pair: bool | None = None,
+    batch_size: int = 32,
+    device: str = "",
+    num_threads: int = 0,
+) -> Predictor:
+    """Loads a model that answers in plain Python, with the same answers from each format.
+
+        predictor = bert_tf.load("runs/sst2")
+        predictor.classify(["A fine film."])  # [{"label": "1", "score": 0.98}]
+
+    Args:
+      path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
+      kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
+        question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
+        for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run embeds by
+        its discriminator; with "fill_mask" its generator fills masks.
+      max_seq_length: maximum length of a row; 0: as in training, or all positions.
+      pair: whether rows hold two texts; None: as in training.
+      batch_size: maximum number of rows per batch.
+      device: "cpu", "gpu", "gpu:1"; "": the first GPU, if there is one.
+      num_threads: number of threads; 0: all cores, for a LiteRT file one. TensorFlow uses the value
+        of the first model for the whole process.
+
+    Raises:
+      ValueError: if there is no readable model, it does not have the kind, or there is no such
+        device.
+    """
+    if kind and kind not in METHODS:
+        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(METHODS)}.")
+    found = local_path(path)
+    given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
+    if found.suffix == ".tflite":
+        model = _load_lite(found, device, num_threads)
+        return Predictor(OutputAnswers(_as_asked(model, found, given)), model.card, batch_size)
+
+    from bert_tf.inference import graphs
+
+    if num_threads:
+        graphs.set_threads(num_threads)
+    device = graphs.find_device(device)
+    if saved := find_saved_model(found):
+        model = graphs.GraphModel.of_saved_model(saved, device)
+        return Predictor(OutputAnswers(_as_asked(model, saved, given)), model.card, batch_size)
+    return _load_trained(found, given, batch_size, device)
+
+
+def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> TextModel:
+    from bert_tf.inference.lite import LiteTexts
+    from bert_tf.serving.lite_model import LiteModel
+
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")
+    if device not in ("", "cpu"):
+        raise ValueError(f"device is {device!r}, but LiteRT files run only on the CPU.")
+    return LiteTexts(LiteModel(path, num_threads or 1))
+
+
+def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> TextModel:
+    """Returns an exported model.
+
+    Raises:
+      ValueError: if it was exported as something else than is asked for.
+    """
+    card = model.card
+    was = {**card, "pair": len(card["inputs"]) == 2}
+    for name, value in given.items():
+        is_given = value is not None if name == "pair" else bool(value)
+        if is_given and value != was[name]:
+            raise ValueError(
+                f"{path} was exported with {name} {was[name]}, not {value}; export it again, or "
+                f"load the original model."
+            )
+    return model
+
+
+def _load_trained(
+    path: pathlib.Path, given: dict[str, Any], batch_size: int, device: str
+) -> Predictor:
+    """Loads a checkpoint or a .keras file."""
+    from bert_tf.inference import graphs
+    from bert_tf.inference.keras_models import KERAS_KINDS, make_keras_model
+    from bert_tf.inference.serving_models import read_model
+
+    def scope() -> contextlib.AbstractContextManager[Any]:
+        return graphs.on_device(device)
+
+    trained = read_model(str(path), given["kind"])
+    if given["pair"] is not None and trained.kind not in OF_PAIRS:
+        raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
+    with scope():
+        if trained.kind in KERAS_KINDS:
+            model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
+            return Predictor(model, metadata, batch_size, scope)
+        graph = graphs.GraphModel.of_served(_serve(path, given), device)
+    return Predictor(OutputAnswers(graph), graph.card, batch_size)
+
+
+def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
+    """Makes the served model of a checkpoint or of a .keras file."""
+    from bert_tf.inference.serving_models import load as load_served
+    from bert_tf.serving.model import PAIR, SINGLE
+
+    kind, length = given["kind"], given["max_seq_length"]
+    options: dict[str, Any] = {}
+    if given["pair"] is not None:
+        options["texts"] = PAIR if given["pair"] else SINGLE
+    served: Any = load_served(str(path), kind, length, **options)
+    if served.kind == "fill_mask":
+        served.top_k = min(MOST_PIECES, len(served.vocab))  # The likeliest are cut off later.
+    return served

@@ -1,0 +1,248 @@
+"""The object that `bert_tf.load` returns: a trained model with plain Python answers."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+# Methods of Keras' models that are looked for here.
+OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
+# The class that trains a model of each kind.
+CLASSES = {
+    "classifier": "BertClassifier",
+    "multi_label": "BertClassifier",
+    "regression": "BertClassifier",
+    "next_sentence": "BertPretrainer",
+    "tagger": "BertTokenClassifier",
+    "question_answering": "BertSpanLabeler",
+    "fill_mask": "BertPretrainer",
+    "embeddings": "BertEmbedder",
+}
+# The methods that answer for a model of each kind.
+METHODS = {
+    "classifier": ("classify", "probabilities"),
+    "multi_label": ("classify", "probabilities"),
+    "regression": ("score", "choose"),
+    "next_sentence": ("score",),
+    "tagger": ("tag", "find_entities"),
+    "question_answering": ("answer",),
+    "fill_mask": ("fill_mask",),
+    "embeddings": ("encode",),
+}
+
+
+class Predictor:
+    """A model with methods for its purpose; each takes lists and returns lists.
+
+        predictor = bert_tf.load("runs/sst2")
+        predictor.classify(["A fine film.", "Dull."])
+
+    Rows of similar length are computed together. Taggers and question answering models read texts
+    of any length, in overlapping windows; other models cut texts at `max_seq_length` tokens. Texts
+    are strings, or tuples of two for a model of pairs.
+
+    Args:
+      answers: has the methods below that its kind needs, with a keyword `batch_size`: a Keras model
+        of this package, or the answers of an exported model.
+      metadata: kind, labels, inputs and max_seq_length of the model.
+      batch_size: maximum number of rows per batch.
+      scope: makes a context in which the answers are computed, such as one of a device.
+
+    Attributes:
+      kind: classifier, multi_label, regression, next_sentence, tagger, question_answering,
+        fill_mask or embeddings.
+      labels: names of classes or tags, () without.
+      inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
+        ("question", "context").
+      max_seq_length: maximum length of a row.
+    """
+
+    def __init__(
+        self,
+        answers: Any,
+        metadata: Mapping[str, Any],
+        batch_size: int = 32,
+        scope: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, expected 1 or more.")
+        self._answers = answers
+        self._scope = scope
+        self.batch_size = batch_size
+        self.kind = str(metadata["kind"])
+        self.labels = tuple(metadata["labels"])
+        self.inputs = tuple(metadata["inputs"])
+        self.max_seq_length = int(metadata["max_seq_length"])
+        if self.kind == "reranker":
+            raise ValueError(
+                "A reranker has no predictor; load it with "
+                "bert_tf.search.reranker.Reranker.from_pretrained."
+            )
+        if self.kind not in METHODS:
+            raise ValueError(
+                f"A model of kind {self.kind} has no predictor; expected one of "
+                f"{', '.join(METHODS)}."
+            )
+
+    def __repr__(self) -> str:
+        labels = f", labels={list(self.labels)}" if self.labels else ""
+        methods = " or ".join(METHODS[self.kind])
+        return f"<Predictor {self.kind}: {methods}, of {' and '.join(self.inputs)}{labels}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OF_TRAINING:
+            raise AttributeError(
+                f"A predictor cannot {name}: it only answers. Train "
+                f"bert_tf.{CLASSES[self.kind]}.from_pretrained(...) of the same path; fit and "
+                "evaluate take texts."
+            )
+        kind = vars(self).get("kind", "")  # Not there yet while a copy is made.
+        methods = ""
+        if kind in METHODS:
+            methods = f"; of a {kind} it answers with {' or '.join(METHODS[kind])}"
+        raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
+
+    def classify(self, texts: Any, threshold: float | None = None) -> list[dict[str, Any]]:
+        """Classifies texts.
+
+        Args:
+          texts: B texts.
+          threshold: of a model of several labels, the probability above which a text has a label;
+            None: 0.5.
+
+        Returns:
+          For each text the likeliest class, {"label": "good", "score": 0.98}; for a
+          model of several labels {"labels": ["news", "sport"], "scores": [0.9, 0.7]}, all above
+          the threshold, the likeliest first.
+
+        Raises:
+          ValueError: if the model is not a classifier, one of the texts is not a string, or there
+            is a threshold for a model of one label per text.
+        """
+        return self._ask("classify", texts, threshold=threshold)
+
+    def probabilities(self, texts: Any) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class, by label; raises as `classify`."""
+        return self._ask("probabilities", texts)
+
+    def score(self, texts: Any) -> list[float]:
+        """Scores texts: a regression's number, or the probability that the second text follows.
+
+        Raises:
+          ValueError: if the model does not, or one of the texts is no string.
+        """
+        return self._ask("score", texts)
+
+    def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
+        """Chooses the continuation or answer for each context.
+
+        Args:
+          contexts: B texts.
+          choices: B lists of texts.
+
+        Returns:
+          For each context {"choice": "He sat down.", "index": 2, "score": 0.7}, the score being a
+          probability among its choices.
+
+        Raises:
+          ValueError: if the model does not score pairs, there are no choices, or one is not a
+            string.
+        """
+        return self._ask("choose", contexts, choices)
+
+    def tag(self, texts: Any) -> list[list[dict[str, Any]]]:
+        """Tags words.
+
+        Args:
+          texts: texts of any length, which the tokenizer splits into words at white space and
+            punctuation; or lists of words, which are used unchanged.
+
+        Returns:
+          For each text its words: {"word": "Ada", "label": "B-PER", "score": 0.99} and, for texts,
+            their "start" and "end" in characters.
+
+        Raises:
+          ValueError: if the model is not a tagger, or one of the texts is neither.
+        """
+        return self._ask("tag", texts)
+
+    def find_entities(self, texts: Any) -> list[list[dict[str, Any]]]:
+        """Finds named or other tagged entities in texts of any length.
+
+        Returns:
+          For each text its entities in order: {"type": "PER", "text": "Ada Lovelace", "start": 0,
+          "end": 12, "score": 0.99}: text[start:end] is the entity, and the score is the
+          lowest of its words'. If the tags are not BIO, IOB1, BIOES or BILOU, each word with a tag
+          other than O is an entity.
+
+        Raises:
+          ValueError: if the model is not a tagger, or one of the texts is not a string.
+        """
+        return self._ask("find_entities", texts)
+
+    def answer(self, questions: Any, contexts: Any) -> list[dict[str, Any]]:
+        """Answers questions with parts of their contexts, which may be of any length.
+
+        Args:
+          questions: B texts.
+          contexts: B texts.
+
+        Returns:
+          For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
+          "null_odds": -8.2}: context[start:end] is the answer, score is the sum of its
+          logits, and null_odds is the score of no answer minus that; of a joint head, the sum of
+          log-probabilities and the score of its class for no answer. Without one, "" and -1.
+
+        Raises:
+          ValueError: if the model does not answer questions, or one of the texts is not a string.
+        """
+        return self._ask("answer", questions, contexts)
+
+    def fill_mask(self, texts: Any, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+        """Fills in [MASK].
+
+        Args:
+          texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
+          top_k: pieces per mask.
+
+        Returns:
+          For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
+          0.4}.
+
+        Raises:
+          ValueError: if the model does not fill masks, or fewer pieces per mask, or a text has no
+            mask among the pieces that are read.
+        """
+        return self._ask("fill_mask", texts, top_k=top_k)
+
+    def encode(self, texts: Any) -> np.ndarray:
+        """Embeds texts.
+
+        Returns:
+          float32 [B, D].
+
+        Raises:
+          ValueError: if the model does not, or one of the texts is no string.
+        """
+        return self._ask("encode", texts)
+
+    def embed(self, texts: Any) -> np.ndarray:
+        """Returns `encode(texts)`; the earlier name."""
+        return self.encode(texts)
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Calls a method of the answers.
+
+        Raises:
+          ValueError: if models of this kind do not have the method.
+        """
+        if method not in METHODS[self.kind]:
+            kinds = [kind for kind, names in METHODS.items() if method in names]
+            raise ValueError(
+                f"{method} is for {' and '.join(kinds)}, but this model is a {self.kind}: use "
+                f"{' or '.join(METHODS[self.kind])}, or load it with kind={kinds[0]!r} if it has "
+                "that head."
+            )
+        with self._scope():
+            return getattr(self._answers, method)(*arguments, batch_size=self.batch_size, **options)

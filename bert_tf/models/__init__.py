@@ -1,0 +1,1 @@
+"""The base classes of the Keras models: raw input, `fit`, saving and conversion."""

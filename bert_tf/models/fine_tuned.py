@@ -1,0 +1,268 @@
+"""The base of fine-tuned models: the encoder with one head, new or from a checkpoint."""
+
+import typing
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning_defaults import MOST_LENGTH
+from bert_tf.models.preprocessor import BertPreprocessor
+from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
+from bert_tf.models.text_fit import TextFitMixin
+from bert_tf.models.with_preprocessor import Preprocessing
+from bert_tf.network.dropout import Dropout
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.heads import HeadTransform, label_head
+from bert_tf.network.pooling import pool_tokens
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+def head_dropout(model: Any) -> Dropout:
+    """Makes the dropout before a fine-tuned model's head."""
+    config = model.config
+    salt = 1 + 3 * config.num_hidden_layers  # The encoder's layers have the numbers before.
+    return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
+
+
+class FineTunedModel(TextFitMixin, keras.Model):
+    """The encoder, dropout and one head; subclasses define its purpose.
+
+    Args:
+      config: shape of the network.
+      num_labels: number of classes of the head.
+      head: name of the head's weights in checkpoints, after cls/.
+      use_pooler: whether the encoder has a pooler.
+      recompute: see `BertEncoder`.
+      unpad: see `BertEncoder`; None: yes with a preprocessor, unless XLA compiles the model.
+      preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
+    """
+
+    head_name = ""
+    default_length = MOST_LENGTH
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_labels: int,
+        head: str,
+        use_pooler: bool,
+        recompute: bool = False,
+        unpad: bool | None = None,
+        preprocessor: BertPreprocessor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if num_labels < 1:
+            raise ValueError(
+                f"num_labels is {num_labels}, and there is no {head} head to take it from: give "
+                f"labels=[...] for a new head with these names, or num_labels."
+            )
+        self.config, self.num_labels = config, num_labels
+        self.autocast = False  # See `BertEncoder`.
+        self._texts = Preprocessing(None)
+        self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
+        self.dropout = head_dropout(self)
+        with keras.name_scope("cls"):
+            if config.head_transform:
+                self.transform = HeadTransform(
+                    config, config.hidden_size, name="transform", dtype=self.dtype_policy
+                )
+                self.transform.build()
+            self.head = self.make_head(num_labels, head)
+        self.built = True
+        self.preprocessor = preprocessor
+        if unpad is None:
+            self.bert.leave_out_padding(preprocessor is not None and not self.jit_compile)
+
+    def make_head(self, num_labels: int, head: str) -> Any:
+        """Makes and builds the head, under the name scope of heads."""
+        return label_head(self, num_labels, head)
+
+    def score_pieces(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+        """Returns the head's scores of each piece, float32 [B, T, C]."""
+        seed = self.bert.draw_dropout_seed(training, seed)
+        encoded = self.bert(inputs, training=training, dropout_seed=seed)
+        return self._score(encoded["sequence_output"], seed)
+
+    def score_texts(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+        """Returns the head's scores of each text, float32 [B, C]."""
+        seed, pooling = self.bert.draw_dropout_seed(training, seed), self.config.classifier_pooling
+        encoded = self.bert(inputs, training=training, dropout_seed=seed)
+        if pooling == "pooler":
+            return self._score(encoded["pooled_output"], seed)
+        sequence = encoded["sequence_output"]
+        pooled = pool_tokens(sequence, inputs["input_mask"], pooling)
+        return self._score(ops.cast(pooled, sequence.dtype), seed)
+
+    def _score(self, encoded: Any, seed: Any) -> Any:
+        if self.config.head_transform:
+            encoded = self.transform(encoded)
+        return self.head(self.dropout(encoded, seed))
+
+    def summary(self, *arguments: Any, **options: Any) -> None:
+        """Keras' own, with the shapes of the outputs."""
+        start: Shape = (None, None) if self.has_pieces else (None,)
+        shapes = {**encoder_shapes(self.bert), self.dropout: (*start, self.config.hidden_size)}
+        if self.config.head_transform:
+            shapes[self.transform] = (*start, self.config.hidden_size)
+        shapes[self.head] = (*start, self.num_labels)
+        with shown_shapes(shapes):
+            super().summary(*arguments, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_labels": self.num_labels,
+            "use_pooler": self.bert.use_pooler,
+        }
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: "Checkpoint",
+        may_miss: Sequence[str] = (),
+        new_head: bool = False,
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model from a checkpoint that was read.
+
+        Args:
+          checkpoint: as read, and adapted.
+          may_miss: see `from_pretrained`.
+          new_head: whether to start with a new head even if the checkpoint has one.
+          arguments: arguments of the constructor.
+
+        Raises:
+          ValueError: see `from_pretrained`.
+        """
+        from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
+
+        if new_head:
+            checkpoint, may_miss = without_task_heads(checkpoint), (*may_miss, "cls/")
+        try:
+            return super().from_checkpoint(checkpoint, may_miss, **arguments)
+        except ValueError as error:
+            remedies = []
+            if not new_head and cls.head_name not in checkpoint.heads:
+                remedies.append("new_head=True to start with a new head")
+            if "pooler" not in checkpoint.heads and HEADS["pooler"] in str(error):
+                remedies.append(f'may_miss=["{HEADS["pooler"]}"] to start with a new pooler')
+            if not remedies or "missing" not in str(error):
+                raise
+            raise ValueError(f"{error} Give {', and '.join(remedies)}.") from None
+
+
+class LabelledModel(FineTunedModel):
+    """A fine-tuned model with class names.
+
+    Args:
+      config: shape of the network.
+      num_labels: C; 0: as many as there are names.
+      labels: the names, in the order of the head's rows; None if they have none.
+      arguments: of `FineTunedModel`, from the head on.
+      options: of `FineTunedModel`.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_labels: int,
+        labels: Sequence[Any] | None,
+        *arguments: Any,
+        **options: Any,
+    ) -> None:
+        names = None if labels is None else check_labels(labels)
+        if names and num_labels not in (0, len(names)):
+            raise ValueError(
+                f"num_labels is {num_labels}, but there are {len(names)} labels: leave it out."
+            )
+        super().__init__(config, len(names) if names else num_labels, *arguments, **options)
+        self._names = names
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the classes, in the order of the scores; None if they have none."""
+        return self._names
+
+    @property
+    def known_labels(self) -> tuple[str, ...]:
+        """Names of the classes, or their numbers if they have none."""
+        return self._names or tuple(map(str, range(self.num_labels)))
+
+    @property
+    def labels_to_read(self) -> tuple[str, ...]:
+        """Names as `read_label_ids` has them."""
+        return self._names or ("",) * self.num_labels
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "labels": self._names and list(self._names)}
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: "Checkpoint",
+        may_miss: Sequence[str] = (),
+        new_head: bool = False,
+        **arguments: Any,
+    ) -> Self:
+        """Makes the model from a checkpoint that was read.
+
+        With `labels` or `num_labels`, a checkpoint without a head gets a new one, which is logged.
+        If the checkpoint has a head, it must have these labels, in this order, or the same number
+        without names: the head of another task is refused unless `new_head` is true.
+        """
+        labels = arguments.get("labels")
+        has_head = cls.head_name in checkpoint.heads
+        if labels is not None:
+            arguments["labels"] = names = check_labels(labels)
+            if has_head and not new_head:
+                check_same_labels(checkpoint, names)
+            new_head = new_head or not has_head
+        elif has_head and not new_head and checkpoint.labels:
+            if arguments.get("num_labels", 0) in (0, len(checkpoint.labels)):
+                arguments["labels"] = checkpoint.labels
+        elif not has_head and arguments.get("num_labels"):
+            new_head = True
+        return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        has_head = cls.head_name in checkpoint.heads
+        return {"num_labels": checkpoint.num_labels if has_head else 0}
+
+
+def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:
+    """Returns names of classes as strings.
+
+    Raises:
+      ValueError: if they are not a list, or one is empty or occurs twice.
+    """
+    if isinstance(labels, str) or not isinstance(labels, Sequence):
+        raise ValueError(f"labels is {labels!r:.80}, expected a list of names: ['bad', 'good'].")
+    names = tuple(map(str, labels))
+    if not names or "" in names:
+        raise ValueError(f"labels is {list(labels)!r:.80}, expected a name for each class.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"labels has {twice[0]!r} {names.count(twice[0])} times, expected once.")
+    return names
+
+
+def check_same_labels(checkpoint: "Checkpoint", labels: tuple[str, ...]) -> None:
+    """Raises ValueError if the head of a checkpoint has other labels."""
+    if (
+        checkpoint.labels == labels
+        or not checkpoint.labels
+        and checkpoint.num_labels == len(labels)
+    ):
+        return
+    theirs = f" {list(checkpoint.labels)[:10]}" if checkpoint.labels else ""
+    raise ValueError(
+        f"{checkpoint.source} has a head of {checkpoint.num_labels} labels{theirs}, but labels is "
+        f"{list(labels)[:10]}. Leave labels out to keep that head, or give new_head=True to start "
+        "with a new one."
+    )

@@ -1,0 +1,265 @@
+"""The encoder: embeddings, L layers, pooler (BERT section 3; Vaswani et al. 2017).
+
+  input ids, mask, types [B, T]
+    -> BertEmbeddings [B, T, E], projected to D -> pieces [U, D]
+    -> L blocks, see `blocks.py`; after the last of the pre-norm form a LayerNorm
+    -> sequence_output [B, T, D], and tanh(W x) of the first position: pooled_output [B, D]
+
+Layers carry the names of google-research/bert's scopes and are built inside the constructor, so
+`variable.path` is that program's variable name, e.g. bert/encoder/layer_3/output/dense/kernel.
+"""
+
+import abc
+import functools
+import typing
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.network.activations import activation
+from bert_tf.network.attention import AttentionPattern
+from bert_tf.network.blocks import BLOCKS, Block
+from bert_tf.network.dropout import mix
+from bert_tf.network.embeddings import BertEmbeddings
+from bert_tf.network.layer_norm import layer_norm
+from bert_tf.network.layout import PaddedBatch, find_layout
+from bert_tf.network.positions import initializer
+from bert_tf.network.pretrained import FromPretrained
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Pooler(keras.layers.Layer):
+    """A dense layer with an activation on the first position, [CLS].
+
+    Args:
+      initializer_range: standard deviation of the initial kernel.
+      act: name of the activation; BERT's is tanh.
+
+    Call arguments:
+      inputs: float [B, T, D].
+
+    Returns:
+      float [B, D].
+    """
+
+    def __init__(self, initializer_range: float, act: str = "tanh", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.initializer_range, self.act = initializer_range, act
+
+    def build(self, input_shape: Any) -> None:
+        self.dense = keras.layers.Dense(
+            input_shape[-1],
+            activation=activation(self.act),
+            kernel_initializer=initializer(self.initializer_range),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.dense.build((None, input_shape[-1]))
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs[:, 0])
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertEncoder(FromPretrained, keras.Model):
+    """The encoder without heads.
+
+    Args:
+      config: shape of the network.
+      use_pooler: whether there is a pooler.
+      recompute: whether the backward pass recomputes each layer instead of keeping its intermediate
+        values. Costs a second forward pass; the masks are the same, and so are the gradients.
+      unpad: whether the layers skip padding, see `layout.py`. Not under XLA. Output at padding is
+        then 0. Has no effect on packed rows.
+      embeddings: embeddings of another encoder to share; None: its own.
+
+    Call arguments:
+      inputs: dict of int32 [B, T]: `input_word_ids`, `input_mask`, `input_type_ids`; other keys are
+        ignored. With `packed_places` [R, T] and `packed_starts` [B] the layers work on packed rows,
+        see `layout.py`; output at padding is then 0, too.
+      training: whether dropout is on.
+      dropout_seed: int32 []; with `training` and without a seed, one is drawn from this model's own
+        generator (what `fit` does).
+      output_attentions: whether the attention of all heads is returned, which costs a second
+        product of queries and keys.
+
+    Returns:
+      dict: `sequence_output` float [B, T, D], with a pooler `pooled_output` float [B, D], and
+      `encoder_outputs`, a list of L + 1 float [B, T, D]: what enters the first layer, and every
+      layer's output; in the pre-norm form the last is `sequence_output` before its LayerNorm. With
+      `output_attentions` also `attentions`, a list of L float32 [B, N, T, T]: how much each
+      position attends to each other one, without dropout; the last axis sums to 1.
+
+    Reference: Devlin et al. 2019, section 3.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        recompute: bool = False,
+        use_pooler: bool = True,
+        unpad: bool = False,
+        name: str = "bert",
+        embeddings: BertEmbeddings | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.config, self.recompute, self.use_pooler = config, recompute, use_pooler
+        self.leave_out_padding(unpad)
+        self.autocast = False  # Ids are never rounded, in whatever type they come.
+        if embeddings is None:
+            embeddings = BertEmbeddings(config, name="embeddings", dtype=self.dtype_policy)
+        self.embeddings = embeddings
+        if config.table_width != config.hidden_size:
+            self.embeddings_project = keras.layers.Dense(
+                config.hidden_size,
+                kernel_initializer=initializer(config.initializer_range),
+                name="embeddings_project",
+                dtype=self.dtype_policy,
+            )
+        for index in range(config.num_hidden_layers):
+            make = BLOCKS[config.block_type]
+            block = make(config, index, name=f"layer_{index}", dtype=self.dtype_policy)
+            # An attribute each, not a list: tf.train.Checkpoint does not look into Keras' lists.
+            setattr(self, f"layer_{index}", block)
+        if config.block_type == "pre_norm":
+            self.final_norm = layer_norm(config, self.dtype_policy)
+        if use_pooler:
+            self.pooler = Pooler(
+                config.initializer_range, config.pooler_act, name="pooler", dtype=self.dtype_policy
+            )
+        seeds = "dropout_seeds" if name == "bert" else f"{name}_dropout_seeds"
+        self.dropout_seeds = keras.random.SeedGenerator(name=seeds)
+        self.build()
+
+    @property
+    def encoder_layers(self) -> list[Block]:
+        return [getattr(self, f"layer_{i}") for i in range(self.config.num_hidden_layers)]
+
+    def leave_out_padding(self, unpad: bool) -> None:
+        """Sets whether the layers skip padding, which XLA cannot compile."""
+        self.unpad, self.supports_jit = unpad, not unpad
+
+    def prepare_for_inference(self) -> None:
+        """Permanently makes calls faster; training then has no effect."""
+        for layer in self.encoder_layers:
+            layer.prepare_for_inference()
+
+    def build(self, input_shape: Any = None) -> None:
+        size = self.config.hidden_size
+        if not self.embeddings.built:
+            self.embeddings.build()
+        if self.config.table_width != size:
+            self.embeddings_project.build((None, self.config.table_width))
+        with keras.name_scope("encoder"):
+            for layer in self.encoder_layers:
+                layer.build((None, size))
+            if self.config.block_type == "pre_norm":
+                self.final_norm.build((None, size))
+        if self.use_pooler:
+            self.pooler.build((None, None, size))
+
+    def draw_dropout_seed(self, training: bool, dropout_seed: Any) -> Any:
+        """Returns the seed of a call's dropout: the one given, a new one, or None at inference."""
+        if not training:
+            return None
+        if dropout_seed is not None:
+            return dropout_seed
+        start, count = ops.unstack(ops.cast(self.dropout_seeds.next(), "int32"))
+        return ops.bitwise_xor(start, mix(count))
+
+    def embed(self, inputs: dict[str, Any], dropout_seed: Any, layout: PaddedBatch) -> Any:
+        """Returns what enters the first layer, [U, D]."""
+        # Under MirroredStrategy `fit` first calls the model with means of ids, which are floats.
+        word_ids = ops.cast(inputs["input_word_ids"], "int32")
+        type_ids = ops.cast(inputs["input_type_ids"], "int32")
+        embedded = self.embeddings(word_ids, type_ids, layout=layout, dropout_seed=dropout_seed)
+        embedded = ops.reshape(embedded, (-1, self.config.table_width))
+        if self.config.table_width == self.config.hidden_size:
+            return embedded
+        return self.embeddings_project(embedded)
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        training: bool = False,
+        dropout_seed: Any = None,
+        output_attentions: bool = False,
+    ) -> dict[str, Any]:
+        if output_attentions and "packed_places" in inputs:
+            raise ValueError("output_attentions is not for packed rows; give rows of one text.")
+        config = self.config
+        dropout_seed = self.draw_dropout_seed(training, dropout_seed)
+        layout = find_layout(inputs, self.unpad)
+        hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
+        kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
+        sights = {is_local: AttentionPattern(layout, config, is_local) for is_local in kinds}
+        outputs = [hidden]
+        for index, layer in enumerate(self.encoder_layers):
+            # No arguments here: TensorFlow warns of those that have no gradient.
+            sight = sights[config.is_local(index)]
+            run = functools.partial(layer.__call__, sight=sight, dropout_seed=dropout_seed)
+            hidden = (keras.remat(run) if self.recompute and training else run)(hidden)
+            outputs.append(hidden)
+        if config.block_type == "pre_norm":
+            hidden = self.final_norm(hidden)
+            outputs.append(hidden)
+        by_sequence = (-1, layout.length, config.hidden_size)
+        outputs = [ops.reshape(layout.pad(output), by_sequence) for output in outputs]  # [B, T, D]
+        result = {
+            "sequence_output": outputs[-1],
+            "encoder_outputs": outputs[: config.num_hidden_layers + 1],
+        }
+        if self.use_pooler:
+            first = layout.first_pieces(hidden, outputs[-1])
+            result["pooled_output"] = self.pooler(first[:, None])
+        if output_attentions:
+            result["attentions"] = self._attentions(inputs, result["encoder_outputs"])
+        return result
+
+    def _attentions(self, inputs: dict[str, Any], states: list[Any]) -> list[Any]:
+        """Returns the attention probabilities of each layer, float32 [B, N, T, T]."""
+        layout = PaddedBatch(inputs["input_mask"])
+        attentions = []
+        for index, layer in enumerate(self.encoder_layers):
+            sight = AttentionPattern(layout, self.config, self.config.is_local(index))
+            attentions.append(layer.attention_probabilities(states[index], sight))
+        return attentions
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "use_pooler": self.use_pooler}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        return {"use_pooler": "pooler" in checkpoint.heads}
+
+
+class HeadOnEncoder(FromPretrained, keras.Model):
+    """An encoder without pooler, `bert`, with the head of the subclass.
+
+    Args:
+      config: shape of the network.
+      recompute, unpad: see `BertEncoder`.
+    """
+
+    default_name = ""
+
+    def __init__(
+        self, config: ModelConfig, recompute: bool = False, unpad: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**{"name": self.default_name, **kwargs})
+        self.config = config
+        self.autocast = False  # See `BertEncoder`.
+        self.bert = BertEncoder(config, recompute, False, unpad, dtype=self.dtype_policy)
+        with keras.name_scope("cls"):
+            self.build_head()
+        self.built = True
+
+    @abc.abstractmethod
+    def build_head(self) -> None:
+        """Makes and builds the head, whose variables begin with cls/."""

@@ -1,0 +1,217 @@
+"""The heads (BERT sections 3.1 and 4).
+
+MLM:     sequence_output [B, T, D] -> rows at masked_lm_positions [B*P, D]
+           -> dense, activation, LayerNorm -> product with the word table + bias -> [B, P, V]
+classes: pooled_output [B, D] or sequence_output [B, T, D]
+           -> product with output_weights + bias -> [B, C] or [B, T, C]
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.network.activations import activation
+from bert_tf.network.configured import ConfiguredLayer
+from bert_tf.network.layer_norm import layer_norm
+from bert_tf.network.positions import initializer
+
+
+def gather_positions(sequence: Any, positions: Any) -> Any:
+    """Picks the vectors at `positions`.
+
+    A product with one-hot rows: it costs a thousandth of the step, and its gradient is a product,
+    where that of a gather is a scatter that compilers run row by row.
+
+    Args:
+      sequence: float [B, T, D].
+      positions: int32 [B, P], in [0, T).
+
+    Returns:
+      float [B, P, D].
+    """
+    one_hot = ops.one_hot(positions, ops.shape(sequence)[1], dtype=sequence.dtype)  # [B, P, T]
+    return ops.matmul(one_hot, sequence)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class HeadTransform(ConfiguredLayer):
+    """A dense layer, activation and LayerNorm, before the scores of a head.
+
+    Args:
+      config: shape of the network.
+      units: E, width of the result.
+
+    Call arguments:
+      inputs: float [..., D].
+
+    Returns:
+      float [..., E].
+    """
+
+    def __init__(self, config: ModelConfig | dict[str, Any], units: int, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.units = units
+        self.dense = keras.layers.Dense(
+            units,
+            activation=activation(self.config.transform_act),
+            use_bias=self.config.has_bias("head"),
+            kernel_initializer=initializer(self.config.initializer_range),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.layer_norm = layer_norm(self.config, self.dtype_policy)
+
+    def build(self, input_shape: Any = None) -> None:
+        self.dense.build((None, self.config.hidden_size))
+        self.layer_norm.build((None, self.units))
+
+    def call(self, inputs: Any) -> Any:
+        return self.layer_norm(self.dense(inputs))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class MaskedLMHead(ConfiguredLayer):
+    """Scores every piece of the vocabulary at the masked positions; the table is the encoder's.
+
+    Args:
+      config: shape of the network.
+
+    Call arguments:
+      inputs: float [B, T, D].
+      positions: int32 [B, P].
+      word_embeddings: float [V, E], the encoder's variable itself (tied weights).
+
+    Returns:
+      float32 [B, P, V], unnormalised.
+    """
+
+    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.transform = HeadTransform(
+            self.config, self.config.table_width, name="transform", dtype=self.dtype_policy
+        )
+        self.output_bias = None
+
+    def build(self, input_shape: Any = None) -> None:
+        self.transform.build()
+        if self.config.has_bias("output"):
+            shape = (self.config.vocab_size,)
+            self.output_bias = self.add_weight(
+                name="output_bias", shape=shape, initializer="zeros", autocast=False
+            )
+
+    def call(self, inputs: Any, positions: Any, word_embeddings: Any) -> Any:
+        config = self.config
+        rows = gather_positions(inputs, positions)
+        scores = self.score(ops.reshape(rows, (-1, config.hidden_size)), word_embeddings)
+        return ops.reshape(scores, (-1, ops.shape(positions)[1], config.vocab_size))
+
+    def score(self, rows: Any, word_embeddings: Any) -> Any:
+        """Returns the scores of every piece for rows, float [M, D]: float32 [M, V]."""
+        rows = self.transform(rows)  # [M, E]
+        table = ops.cast(word_embeddings, rows.dtype)
+        scores = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")  # [M, V]
+        if self.output_bias is not None:
+            scores = scores + ops.cast(self.output_bias, "float32")
+        return scores
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class DiscriminatorHead(ConfiguredLayer):
+    """Scores each piece: was it replaced? (ELECTRA)
+
+    Args:
+      config: shape of the network.
+
+    Call arguments:
+      inputs: float [B, T, D].
+
+    Returns:
+      float32 [B, T], unnormalised.
+    """
+
+    def __init__(self, config: ModelConfig | dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        initial = self.config.initializer_range
+        self.dense, self.dense_1 = (
+            keras.layers.Dense(
+                units,
+                activation=activation(act),
+                kernel_initializer=initializer(initial),
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for units, act, name in (
+                (self.config.hidden_size, self.config.hidden_act, "dense"),
+                (1, "linear", "dense_1"),
+            )
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        for layer in (self.dense, self.dense_1):
+            layer.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Any) -> Any:
+        return ops.cast(self.dense_1(self.dense(inputs)), "float32")[..., 0]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LabelHead(keras.layers.Layer):
+    """Scores classes: of a text, of each of its positions, or of positions as start and end.
+
+    With two classes on the pooled output it is the NSP head: 0, the second segment follows the
+    first; 1, it is random.
+
+    Args:
+      num_labels: C.
+      hidden_size: D.
+      initializer_range: standard deviation of the initial weights.
+
+    Call arguments:
+      inputs: float [B, D] or [B, T, D].
+
+    Returns:
+      float32 [B, C] or [B, T, C], unnormalised.
+    """
+
+    def __init__(
+        self, num_labels: int, hidden_size: int, initializer_range: float, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_labels = num_labels
+        self.hidden_size = hidden_size
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape: Any = None) -> None:
+        # [C, D], output first: the shape it has in google-research/bert's checkpoints.
+        self.output_weights = self.add_weight(
+            name="output_weights",
+            shape=(self.num_labels, self.hidden_size),
+            initializer=initializer(self.initializer_range),
+        )
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.num_labels,), initializer="zeros", autocast=False
+        )
+
+    def call(self, inputs: Any) -> Any:
+        scores = ops.matmul(inputs, ops.transpose(self.output_weights))
+        return ops.cast(scores, "float32") + ops.cast(self.output_bias, "float32")
+
+
+def label_head(model: Any, num_labels: int, name: str) -> LabelHead:
+    """Makes and builds a model's head of `num_labels` classes."""
+    config = model.config
+    head = LabelHead(
+        num_labels,
+        config.hidden_size,
+        config.initializer_range,
+        name=name,
+        dtype=model.dtype_policy,
+    )
+    head.build()
+    return head

@@ -1,0 +1,259 @@
+"""ELECTRA: a small masked language model makes fakes, the encoder tells which pieces they are.
+
+    masked ids -> generator -> scores of the masked pieces -> a piece drawn from each
+      -> ids with fakes [B, T] -> encoder (discriminator) -> one score a piece: replaced or not
+
+Both towers read the same embeddings, LayerNorm included; each has a projection of its own to its
+width. No gradient passes through what was drawn.
+
+Reference: Clark et al. 2020; google-research/electra, pretrain_model.
+"""
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.electra_towers import one_tower
+from bert_tf.checkpoints.families.electra import ELECTRA
+from bert_tf.config import ModelConfig
+from bert_tf.corpus.random_bits import mix64, random_bits
+from bert_tf.network.encoder import BertEncoder, HeadOnEncoder
+from bert_tf.network.heads import DiscriminatorHead, MaskedLMHead
+from bert_tf.objectives.masked_lm import MaskedLM
+from bert_tf.objectives.pretrainer import WithObjectives
+from bert_tf.objectives.replaced_tokens import ReplacedTokens
+
+HEAD_SIZE = 64  # of generators; configure_pretraining.py
+OTHER_TOWER = 0x2545F491  # Lets the generator's dropout differ from the discriminator's.
+
+
+def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.0) -> ModelConfig:
+    """Returns the shape of a generator: narrower, with heads of 64 and the same tables.
+
+    Args:
+      config: the discriminator's.
+      size: its width as part of the discriminator's.
+      layers: its layers as part of the discriminator's.
+
+    Raises:
+      ValueError: if that leaves nothing, or heads that do not divide the width.
+    """
+    width = round(config.hidden_size * size)
+    heads = max(1, width // HEAD_SIZE)
+    try:
+        return dataclasses.replace(
+            config,
+            hidden_size=width,
+            num_hidden_layers=max(1, round(config.num_hidden_layers * layers)),
+            num_attention_heads=heads,
+            intermediate_size=round(config.intermediate_size * width / config.hidden_size),
+            embedding_size=0 if width == config.table_width else config.table_width,
+        )
+    except ValueError as error:
+        near = max(1, round(width / HEAD_SIZE)) * HEAD_SIZE / config.hidden_size
+        remedy = f"give --generator_hidden_size={near:g}" if near <= 1 else "change one of them"
+        raise ValueError(
+            f"--generator_hidden_size={size:g} of --hidden_size={config.hidden_size} makes a "
+            f"generator {width} wide, of {heads} heads: {str(error).partition(';')[0]}; {remedy}."
+        ) from None
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ElectraDiscriminator(HeadOnEncoder):
+    """The encoder with a score a piece: was it replaced?
+
+    Args:
+      config: shape of the network.
+      recompute, unpad: see `BertEncoder`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs; other keys are ignored.
+      training, dropout_seed: see `BertEncoder`.
+
+    Returns:
+      dict: `replaced_logits` float32 [B, T], above 0 where a piece was likely replaced.
+    """
+
+    default_name = "electra_discriminator"
+
+    def build_head(self) -> None:
+        self.discriminator = DiscriminatorHead(
+            self.config, name="discriminator", dtype=self.dtype_policy
+        )
+        self.discriminator.build()
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
+        return {"replaced_logits": self.discriminator(encoded["sequence_output"])}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
+    """Generator and discriminator, trained together.
+
+    Args:
+      config: shape of the discriminator.
+      generator: shape of the generator; None: `generator_config(config)`.
+      discriminator_weight: of its loss beside the generator's.
+      recompute, unpad: see `BertEncoder`.
+      reference_sampling: whether positions may be drawn more than once; see `ReplacedTokens`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs, masked; `masked_lm_positions` and `masked_lm_ids`
+        int32 [B, P], `masked_lm_weights` float32 [B, P]; other keys are ignored.
+      training, dropout_seed: see `BertEncoder`.
+
+    Returns:
+      dict: `masked_lm_logits` float32 [B, P, V] of the generator, `replaced_logits` float32 [B, T],
+      `is_replaced` float32 [B, T], 1 where the input differs from the text.
+
+    Differs from the original: without `reference_sampling` positions are drawn without replacement
+    (there about 1.4 of 128 are drawn twice, and an unrelated piece stands in the input where two
+    fakes meet); a fake is drawn by one number a position, not one a piece of the vocabulary: the
+    distribution is the same.
+    """
+
+    default_name = "electra_pretrainer"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        generator: ModelConfig | dict[str, Any] | None = None,
+        discriminator_weight: float = 50.0,
+        recompute: bool = False,
+        unpad: bool = False,
+        reference_sampling: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, unpad, **kwargs)
+        if generator is None:
+            generator = generator_config(config)
+        if isinstance(generator, dict):
+            generator = ModelConfig.from_dict(generator)
+        if generator.hidden_size > config.hidden_size:
+            raise ValueError(
+                f"The generator is {generator.hidden_size} wide, the discriminator "
+                f"{config.hidden_size}; a generator is as wide at most."
+            )
+        self.objectives = (MaskedLM(), ReplacedTokens(discriminator_weight, reference_sampling))
+        self.reference_sampling = reference_sampling
+        self.generator_config, self.discriminator_weight = generator, discriminator_weight
+        self.generator = BertEncoder(
+            *(generator, recompute, False, unpad),
+            name="generator",
+            dtype=self.dtype_policy,
+            embeddings=self.bert.embeddings,
+        )
+        with keras.name_scope("generator"):
+            self.predictions = MaskedLMHead(generator, name="predictions", dtype=self.dtype_policy)
+            self.predictions.build()
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        seed = self.bert.draw_dropout_seed(training, dropout_seed)
+        other = None if seed is None else ops.bitwise_xor(seed, OTHER_TOWER)
+        encoded = self.generator(inputs, training=training, dropout_seed=other)
+        table = self.bert.embeddings.word_embeddings
+        positions = inputs["masked_lm_positions"]
+        logits = self.predictions(encoded["sequence_output"], positions, table)
+        draws = positions
+        if self.reference_sampling:  # One position may have several fakes, each its own number.
+            slots = ops.arange(ops.shape(positions)[1], dtype="int32")
+            draws += slots * ops.shape(inputs["input_word_ids"])[1]
+        fakes = draw_pieces(logits, uniforms(inputs["input_word_ids"], draws))
+        replaced, labels = put_in(inputs, fakes)
+        found = super().call({**inputs, "input_word_ids": replaced}, training, seed)
+        return {"masked_lm_logits": logits, "is_replaced": labels, **found}
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "generator": self.generator_config.to_dict(),
+            "discriminator_weight": self.discriminator_weight,
+            "reference_sampling": self.reference_sampling,
+        }
+
+    def to_checkpoint(self, tower: str = "") -> Checkpoint:
+        """Returns one tower as a checkpoint.
+
+        Args:
+          tower: of `TOWERS`; "both": the discriminator, with the generator beside it; "": the
+            discriminator.
+        """
+        whole = super().to_checkpoint()
+        configs = {"discriminator": self.config, "generator": self.generator_config}
+        towers = {}
+        for name, config in configs.items():
+            weights = one_tower(whole.weights, name, whole.source)
+            towers[name] = dataclasses.replace(
+                whole, weights=weights, config=config, family=ELECTRA.title
+            )
+        if tower == "both":
+            generator = towers["generator"]
+            return dataclasses.replace(towers["discriminator"], generator=generator)
+        return towers[tower or "discriminator"]
+
+
+def uniforms(input_word_ids: Any, positions: Any) -> Any:
+    """Returns a number in [0, 1) for each masked position: float32 [B, P].
+
+    A pure function of the masked row and the position, so that a fake does not depend on the batch
+    that an example is in, on devices or restarts, and two epochs, whose masks differ, have others.
+    """
+    places = tf.range(tf.shape(input_word_ids)[1])[None]
+    row = tf.reduce_sum(random_bits(0, input_word_ids, places), axis=1, keepdims=True)  # [B, 1]
+    bits = mix64(row + tf.cast(positions, tf.uint64))
+    upper = tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64))  # 24 bits are exact.
+    return tf.cast(tf.cast(upper, tf.int32), tf.float32) * 2.0**-24
+
+
+def draw_pieces(logits: Any, numbers: Any) -> Any:
+    """Draws a piece from each softmax: the one at which the running sum passes the number.
+
+    Args:
+      logits: float32 [B, P, V].
+      numbers: float32 [B, P] in [0, 1).
+
+    Returns:
+      int32 [B, P].
+    """
+    sums = tf.cumsum(tf.nn.softmax(tf.stop_gradient(logits)), axis=-1)
+    limits = numbers[..., None] * sums[..., -1:]  # The last sum is 1 but for rounding.
+    passed = tf.reduce_sum(tf.cast(sums <= limits, tf.int32), axis=-1)
+    return tf.minimum(passed, tf.shape(logits)[-1] - 1)
+
+
+def put_in(inputs: dict[str, Any], fakes: Any) -> tuple[Any, Any]:
+    """Puts fakes where pieces were masked, whether [MASK] or the piece itself stands there.
+
+    Of several fakes of one position the mean of their numbers is put there, rounded down: the
+    original's scatter_update (pretrain/pretrain_helpers.py).
+
+    Args:
+      inputs: see `ElectraPretrainer`.
+      fakes: int32 [B, P].
+
+    Returns:
+      The discriminator's ids, int32 [B, T], and 1 where they differ from the text, float32 [B, T].
+    """
+    ids = inputs["input_word_ids"]
+    chosen = ops.one_hot(inputs["masked_lm_positions"], ops.shape(ids)[1], dtype="float32")
+    chosen *= inputs["masked_lm_weights"][..., None]  # [B, P, T], a 1 in each row that counts
+
+    def at_positions(values: Any) -> Any:
+        # Whole numbers: GPUs and TPUs round float32 products. A scatter is slow under XLA.
+        sums = ops.sum(ops.where(chosen > 0, ops.cast(values, "int32")[..., None], 0), axis=1)
+        return sums // ops.maximum(counts, 1)
+
+    counts = ops.cast(ops.sum(chosen, axis=1), "int32")  # [B, T]
+    is_chosen = counts > 0
+    fake, original = at_positions(fakes), at_positions(inputs["masked_lm_ids"])
+    labels = ops.logical_and(is_chosen, ops.not_equal(fake, original))
+    return ops.where(is_chosen, fake, ids), ops.cast(labels, "float32")

@@ -1,0 +1,163 @@
+"""The encoder with the heads of pre-training, MLM and NSP (BERT section 3.1)."""
+
+import typing
+from typing import Any
+
+import keras
+
+from bert_tf.config import ModelConfig
+from bert_tf.examples.columns import is_empty, read_texts
+from bert_tf.models.preprocessor import BertPreprocessor
+from bert_tf.models.summaries import encoder_shapes, shown_shapes
+from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.losses import WeightedSum
+from bert_tf.objectives import Objective, make_objectives
+from bert_tf.objectives.mask_filling import fill_mask
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+class WithObjectives:
+    """Lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
+
+    objectives: tuple[Objective, ...]
+
+    def objective_losses(
+        self, batch: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, WeightedSum]:
+        """Returns the losses of all objectives by name; their means add up to the loss."""
+        return {
+            name: sums[name]
+            for objective in self.objectives
+            for sums in [objective.loss_and_metric_sums(batch, outputs)]
+            for name in objective.loss_names
+        }
+
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """Adds the means of the batch's losses."""
+        return sum(loss.mean() for loss in self.objective_losses(x, outputs).values())
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
+    """The encoder with a head for each objective: MLM and, unless switched off, NSP.
+
+    Works with Keras' own loop: `compile(optimizer=...)` and `fit` on a dataset of complete
+    pre-training batches; the loss is computed from the batch, so `compile` gets none.
+
+    Args:
+      config: shape of the network.
+      use_next_sentence: whether there is an NSP head.
+      recompute: see `BertEncoder`.
+      use_pooler: whether the encoder has a pooler, which the NSP head needs.
+      unpad: see `BertEncoder`.
+      preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
+      sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
+      objective: what is learned of masked pieces, `masked_lm` or `masked_diffusion`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
+        ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      dict: `masked_lm_logits` float32 [B, P, V], `next_sentence_logits` float32 [B, 2].
+    """
+
+    tower = "generator"
+
+    @property
+    def reads_pooler(self) -> bool:  # type: ignore[override]
+        """Whether an objective takes the pooled output."""
+        return any(part.needs_pooler for part in self.objectives)
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        use_next_sentence: bool = True,
+        recompute: bool = False,
+        use_pooler: bool = True,
+        unpad: bool = False,
+        preprocessor: BertPreprocessor | None = None,
+        sentence_order: bool = False,
+        objective: str = "masked_lm",
+        name: str = "bert_pretrainer",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.objectives = make_objectives(use_next_sentence, sentence_order, objective)
+        self.sentence_order, self.objective = sentence_order, objective
+        if any(part.needs_pooler for part in self.objectives) and not use_pooler:
+            raise ValueError("The NSP head needs the pooler: use_next_sentence without use_pooler.")
+        self.config, self.use_next_sentence = config, use_next_sentence
+        # Everything is built here, outside this model's own name scope: the names of the variables
+        # then begin with bert/ and cls/, whatever this model is called.
+        self.bert = BertEncoder(config, recompute, use_pooler, unpad, dtype=self.dtype_policy)
+        with keras.name_scope("cls"):
+            for part in self.objectives:
+                part.build(self)
+        self.built = True
+        self._texts = Preprocessing(None)
+        self.preprocessor = preprocessor
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
+        outputs: dict[str, Any] = {}
+        for objective in self.objectives:
+            outputs |= objective.outputs(self, encoded, inputs)
+        return outputs
+
+    def fill_mask(self, texts: Any, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+        """Returns the likeliest pieces for each [MASK] of each text, best first.
+
+        Args:
+          texts: a list of texts, each with `[MASK]` in it.
+          top_k: pieces per mask.
+
+        Returns:
+          For each text and each of its masks, dicts of `piece` and `score`, its probability.
+
+        Raises:
+          ValueError: if a text has no [MASK] or is longer than the model's positions.
+        """
+        if is_empty(texts):
+            return []
+        return [
+            [
+                [{"piece": found.piece, "score": found.probability} for found in mask]
+                for mask in fill_mask(self, self.tokenizer, text, top_k)
+            ]
+            for text in read_texts(texts)
+        ]
+
+    def summary(self, *arguments: Any, **options: Any) -> None:
+        """Keras' own, with the shapes of the outputs."""
+        shapes = {
+            **encoder_shapes(self.bert),
+            self.predictions: (None, None, self.config.vocab_size),
+        }
+        if self.use_next_sentence:
+            shapes[self.seq_relationship] = (None, 2)
+        with shown_shapes(shapes):
+            super().summary(*arguments, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "use_next_sentence": self.use_next_sentence,
+            "use_pooler": self.bert.use_pooler,
+            "sentence_order": self.sentence_order,
+            "objective": self.objective,
+        }
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        return {
+            "use_next_sentence": "next_sentence" in checkpoint.heads,
+            "use_pooler": "pooler" in checkpoint.heads,
+        }

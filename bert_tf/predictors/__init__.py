@@ -1,1 +1,0 @@
-"""Trained models in plain Python: strings in, answers out; see `loading.load`."""

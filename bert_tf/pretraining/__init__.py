@@ -1,0 +1,1 @@
+"""A pre-training run: what it prepares, builds and reports."""

@@ -1,0 +1,64 @@
+"""Sentences whose masks are filled in at every evaluation, to show what a run has learned."""
+
+import json
+import pathlib
+from typing import Any
+
+from bert_tf.files import atomic_write
+from bert_tf.tasks.masked_words.reading import fill_mask
+from bert_tf.tasks.models import BertPretrainer
+from bert_tf.text.tokenization import Tokenizer
+from bert_tf.training.metrics_log import read_metrics
+
+FILE = "filled_masks.jsonl"
+SHOWN = 3  # Pieces a mask.
+
+
+class MaskSamples:
+    """Fills in sentences and keeps the answers in the run directory, a line a step.
+
+    Args:
+      folder: the run directory.
+      model: with the MLM head.
+      tokenizer: of its vocabulary.
+      texts: sentences with [MASK].
+
+    Raises:
+      ValueError: if one of them has none, or is too long.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, model: BertPretrainer, tokenizer: Tokenizer, texts: list[str]
+    ) -> None:
+        self.path, self.model, self.tokenizer, self.texts = folder / FILE, model, tokenizer, texts
+        self._fill()
+
+    def _fill(self) -> list[str]:
+        answers = []
+        for text in self.texts:
+            masks = fill_mask(self.model, self.tokenizer, text, SHOWN)
+            answers.append(" / ".join(", ".join(c.piece for c in pieces) for pieces in masks))
+        return answers
+
+    def note(self, step: int) -> None:
+        """Adds the answers of a step; those of later ones were a stopped run's and go."""
+        lines: list[dict[str, Any]] = [
+            line for line in read_metrics(self.path) if line["step"] < step
+        ]
+        lines.append({"step": step, "texts": self.texts, "filled": self._fill()})
+        with atomic_write(self.path) as file:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+    def report(self) -> list[str]:
+        """Returns the first answers beside the last, as lines of text."""
+        lines = [line for line in read_metrics(self.path) if line["texts"] == self.texts]
+        if not lines:
+            return []
+        first, last = lines[0], lines[-1]
+        shown = []
+        for text, before, after in zip(self.texts, first["filled"], last["filled"], strict=True):
+            shown.append(text)
+            if first is not last:
+                shown.append(f"    step {first['step']}: {before}")
+            shown.append(f"    step {last['step']}: {after}")
+        return shown

@@ -1,0 +1,116 @@
+"""Pre-training: masked language model and next-sentence prediction (BERT sections 3.1)."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import tensorflow as tf
+
+from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus.pipeline import evaluation_dataset, pretraining_dataset
+from bert_tf.corpus.tfrecords import RecordFiles
+from bert_tf.network.losses import WeightedSum
+from bert_tf.tasks.models import BertPretrainer
+from bert_tf.text.tokenization import AnyVocab
+from bert_tf.training.task import Batch
+
+
+class PretrainingTask:
+    """A `BertPretrainer` with its records, as the trainer wants a task (`training/task.py`).
+
+    Args:
+      model: the network with its heads.
+      train_records, eval_records: unmasked or statically masked examples; either may be None
+        if it is not used.
+      vocab: the vocabulary of the records.
+      data, masking: how examples are read and masked.
+      num_train_steps: of the run, for a share of masks that moves.
+    """
+
+    def __init__(
+        self,
+        model: BertPretrainer,
+        train_records: RecordFiles | None,
+        eval_records: RecordFiles | None,
+        vocab: AnyVocab,
+        data: DataConfig,
+        masking: MaskingConfig,
+        num_train_steps: int = 0,
+    ) -> None:
+        self.model = model
+        self.train_records = train_records
+        self.eval_records = eval_records
+        self._last_step = num_train_steps - 1
+        self.objectives = model.objectives
+        self.loss_names = tuple(name for o in self.objectives for name in o.loss_names)
+        self.sum_names = tuple(name for o in self.objectives for name in o.plot_titles)
+        self._dataset_options: dict[str, Any] = {
+            "vocab": vocab,
+            "masking": masking,
+            "max_seq_length": data.max_seq_length,
+            "seed": data.random_seed,
+            "use_next_sentence": data.use_next_sentence,
+            "mask": next((o.mask_batch for o in self.objectives if o.mask_batch), None),
+        }
+
+    def train_dataset(
+        self, batch_size: int, start_step: int, worker_index: int, num_workers: int
+    ) -> tf.data.Dataset:
+        """Batches of `PretrainingBatch`; see `training.task.Task`."""
+        return pretraining_dataset(
+            cast(RecordFiles, self.train_records),
+            batch_size=batch_size,
+            start_step=start_step,
+            worker_index=worker_index,
+            num_workers=num_workers,
+            last_step=self._last_step,
+            **self._dataset_options,
+        )
+
+    def eval_dataset(
+        self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
+    ) -> tf.data.Dataset:
+        """The first `max_steps` batches in file order, with the same masks every time."""
+        return evaluation_dataset(
+            cast(RecordFiles, self.eval_records),
+            batch_size=batch_size,
+            max_steps=max_steps,
+            worker_index=worker_index,
+            num_workers=num_workers,
+            **self._dataset_options,
+        )
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns how many predictions of each kind the batch holds."""
+        return union(objective.loss_weights(batch) for objective in self.objectives)
+
+    def score(self, results: dict[str, float]) -> float:
+        """The lower the loss, the better; one that is not finite is the worst."""
+        return -results["loss"] if math.isfinite(results["loss"]) else -math.inf
+
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns summed losses and correct predictions, with their numbers."""
+        return union(
+            objective.loss_and_metric_sums(batch, outputs) for objective in self.objectives
+        )
+
+    @property
+    def plot_titles(self) -> dict[str, str]:
+        """The title of each sum in plots."""
+        return union(objective.plot_titles for objective in self.objectives)
+
+    def baseline(
+        self, eval_batch_size: int, max_eval_steps: int, train_steps: int = 200
+    ) -> dict[str, float]:
+        """Returns what a model that looks at nothing reaches on the evaluation batches.
+
+        It knows `train_steps` training batches of 64; see `Objective.baseline`.
+        """
+        train = self.train_dataset(64, 0, 0, 1).take(train_steps)
+        held_out = self.eval_dataset(eval_batch_size, max_eval_steps, 0, 1)
+        return union(o.baseline(self.model.config, train, held_out) for o in self.objectives)
+
+
+def union(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Returns one dict of all."""
+    return {name: value for part in parts for name, value in part.items()}

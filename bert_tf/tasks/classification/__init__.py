@@ -1,0 +1,1 @@
+"""One label, several labels or a number for a text or a pair of texts."""

@@ -1,0 +1,486 @@
+"""Reads labelled texts, or pairs of texts, from tables.
+
+`glue.py` reads the files of GLUE into the same examples.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.examples.cells import looks_like_list, read_list
+from bert_tf.examples.columns import is_missing
+from bert_tf.examples.labels import SEPARATOR, LabelNames, unify_spellings
+from bert_tf.examples.tables import RowError, RowErrors, list_tables, read_rows, split_names
+from bert_tf.fine_tuning_config import TableConfig
+
+OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
+MAX_SHOWN = 10
+MAX_COUNTS = 20
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_LARGEST = float(np.finfo(np.float32).max)
+# The decisions in a column of 0 and 1; -1 is an example without a judgment.
+_DECISIONS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+_UNJUDGED = ("-1", "-1.0", "")
+
+
+class TextExample(NamedTuple):
+    """One row of a table.
+
+    Attributes:
+      text_a, text_b: as they stand in the file; `text_b` is "" if there is no second text.
+      label: the label's text; several are separated by "|", none of them is ""; None: unlabelled.
+      id: GLUE's index, or the number of the row, from 0.
+      source: where it stands, for messages: "dev.tsv line 7".
+    """
+
+    text_a: str
+    text_b: str
+    label: str | None
+    id: str
+    source: str
+
+
+class LabelReading(NamedTuple):
+    """How the label of a row is read.
+
+    Attributes:
+      column: the column, or for several labels also columns of 0 and 1, separated by commas; "".
+      kind: class, number or several; "": not known, so that a list is several.
+      separator: between several labels in a cell; "" is |, as long as no other can be meant.
+      is_needed: whether a row without a label is an error.
+    """
+
+    column: str
+    kind: str = ""
+    separator: str = ""
+    is_needed: bool = False
+
+
+def read_text_examples(
+    path: str,
+    text_column: str,
+    text_b_column: str = "",
+    label_column: str = "",
+    *,
+    must_label: bool = True,
+    label_kind: str = "",
+    label_separator: str = "",
+    is_needed: bool = False,
+    reading: TableConfig | None = None,
+) -> list[TextExample]:
+    """Reads texts and labels from the columns of tables.
+
+    Args:
+      path: comma-separated files and globs (see `examples/tables.py`) or tfds:NAME[:SPLIT], whose
+        features are the columns; without a split, train.
+      text_column, text_b_column: columns of the texts; the second may be "".
+      label_column: column of the label, or "". White space around a label is dropped. In JSON it
+        is a string, a number, true or false, a list of such for several labels, or null or missing
+        for an unlabelled row; a number's text is Python's, true is "true". A list may also be
+        written out in a cell, as pandas does. With several labels it may name several columns of 0
+        and 1, one for each label.
+      must_label: whether a missing column of the label, or a label that is none of the above, is an
+        error; if not, the rows are unlabelled.
+      label_kind: class, number or several; "": not known, see `LabelReading`.
+      label_separator: see `LabelReading`.
+      is_needed: whether a row without a label is an error, unless `reading` skips such rows.
+      reading: how the user's tables are read; None: the defaults.
+
+    Raises:
+      ValueError: naming files and lines of all rows that are wrong, if a file cannot be read as a
+        table, a column is missing, a text is no string or a label none of the above; also if there
+        is no row.
+    """
+    if not text_column:
+        raise ValueError("--text_column is empty; name the column with the texts.")
+    given = LabelReading(label_column, label_kind, label_separator, is_needed)
+    wanted = [name for name in (text_column, text_b_column) if name]
+    skips = is_needed and reading is not None and reading.skip_unlabelled
+    examples: list[TextExample] = []
+    errors = RowErrors()
+    for table in list_tables(path, "the path of the examples"):
+        columns: list[str] | None = None
+        has_label = False
+        row: dict[str, Any] = {}
+        for where, row in read_rows(table, reading, wanted, errors):
+            if columns is None:
+                columns = label_columns(row, given)
+            has_label |= any(name in row for name in columns)
+            with errors:
+                text_a = _text(row, text_column, "--text_column", where)
+                text_b = text_b_column and _text(row, text_b_column, "--text_b_column", where)
+                try:
+                    label = read_label(row, columns, given, where)
+                except ValueError:
+                    if must_label:
+                        raise
+                    label = None
+                if is_needed and skips and _is_unlabelled(label, label_kind):
+                    errors.num_skipped += 1
+                    continue
+                if is_needed:
+                    _check_label(label, label_kind, where)
+                examples.append(TextExample(text_a, text_b, label, str(len(examples)), where))
+        if must_label and columns and row and not has_label:
+            raise ValueError(_missing_column(row, label_column, "--label_column", table))
+    errors.finish(path, len(examples))
+    if not examples:
+        raise ValueError(f"{path} has no row; expected rows of texts after the header.")
+    if is_needed and label_kind == "several" and not label_separator:
+        _check_separator(examples)
+    return examples
+
+
+def _is_unlabelled(label: str | None, kind: str) -> bool:
+    """Returns whether a row has no label; an empty set of several labels is a label."""
+    if kind == "number" and label and label.lower() == "nan":
+        return True
+    return label is None or label == "" and kind != "several"
+
+
+def _check_label(label: str | None, kind: str, where: str) -> None:
+    """Raises RowError if a row that needs a label has none, or one that is no number."""
+    if label is None or label == "" and kind != "several":
+        raise RowError(
+            f"{where}: the label is empty",
+            "Name it, delete the row, or leave all rows without a label out: --skip_unlabelled.",
+        )
+    if kind == "number":
+        number_of(label, where)
+
+
+def _check_separator(examples: Sequence[TextExample]) -> None:
+    """Raises ValueError if labels seem to be separated by another sign than SEPARATOR."""
+    names = _names_in(examples)
+    for sign in OTHER_SEPARATORS:
+        for example in examples:
+            for name in _split(example.label):
+                parts = [part.strip() for part in name.split(sign)]
+                if len(parts) > 1 and all(part in names or part.isdecimal() for part in parts):
+                    raise ValueError(
+                        f"{example.source}: is {name!r} one label, or {len(parts)}? Give "
+                        f"--label_separator='{sign}' if these are several, and "
+                        f"--label_separator='{SEPARATOR}' if it is one."
+                    )
+
+
+def _names_in(examples: Iterable[TextExample]) -> set[str]:
+    names: set[str] = set()
+    for example in examples:
+        names.update(_split(example.label))
+    return names
+
+
+def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
+    """Returns the columns that hold the labels of a table.
+
+    Args:
+      row: the first row.
+      given: how labels are read.
+    """
+    if given.column in row or given.kind != "several":
+        return [given.column] if given.column else []
+    return split_names(given.column)
+
+
+def decision_names(column: str, kind: str, examples: Iterable[TextExample]) -> tuple[str, ...]:
+    """Returns the labels whose columns of 0 and 1 --label_column names; () if it names one column.
+
+    Args:
+      column: --label_column.
+      kind: --label_kind.
+      examples: of the tables; a column may have a comma in its name.
+    """
+    names = tuple(split_names(column)) if kind == "several" else ()
+    if len(names) < 2:
+        return ()
+    return names if _names_in(examples) <= {*names} else ()
+
+
+def _missing_column(row: dict[str, Any], column: str, flag: str, where: str) -> str:
+    several = " Several columns of 0 and 1 need --label_kind=several." if "," in column else ""
+    return (
+        f"{where}: {flag} is {column!r}, but the columns are {', '.join(map(repr, row))}. Set "
+        "--text_column, --text_b_column and --label_column to names among them (empty: none, for "
+        "the last two); the first line of a .csv or .tsv names the columns, unless --column_names "
+        f"does.{several}"
+    )
+
+
+def _text(row: dict[str, Any], column: str, flag: str, where: str) -> str:
+    if column not in row:
+        raise ValueError(_missing_column(row, column, flag, where))
+    if isinstance(row[column], dict):
+        raise RowError(
+            f"{where}: {column!r} is {row[column]!r:.80}, expected a text",
+            "An object holds one row. With pandas: frame.to_json('new.jsonl', orient='records', "
+            "lines=True).",
+        )
+    if not isinstance(row[column], str):
+        raise RowError(f"{where}: {column!r} is {row[column]!r:.80}, expected a text")
+    return row[column]
+
+
+def read_label(
+    row: dict[str, Any], columns: Sequence[str], given: LabelReading, where: str
+) -> str | None:
+    """Returns the label of a row, several separated by "|"; None for an unlabelled row.
+
+    Raises:
+      ValueError: if it is not a label.
+    """
+    if len(columns) > 1:
+        return _decisions(row, columns, where)
+    value = row.get(columns[0]) if columns else None
+    if isinstance(value, str) and (
+        looks_like_list(value) or value.strip()[:1] in ("(", "{") or value.strip() == "set()"
+    ):
+        value = _listed(value, given.kind, where)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if is_missing(value):
+        return None
+    if not isinstance(value, list | tuple | set):
+        label = label_text(value, where)
+        if label and given.kind == "several" and given.separator not in ("", SEPARATOR):
+            return _joined([part.strip() for part in label.split(given.separator)], where)
+        return label
+    names = [label_text(item, where) for item in value]
+    if given.kind in ("class", "number") and len(names) != 1:
+        raise RowError(
+            f"{where}: label {value!r:.80} is a list of {len(names)}, but --label_kind is "
+            f"{given.kind}",
+            "Several labels need --label_kind=several.",
+        )
+    if len(set(names)) < len(names):
+        raise RowError(
+            f"{where}: label {value!r:.80} has {_twice(names)!r} twice",
+            "If its items are decisions, 0 or 1, for each label, write the names of the labels "
+            "instead, or a column for each label: --label_column=joy,love.",
+        )
+    return _joined(names, where)
+
+
+def _twice(names: Sequence[str]) -> str:
+    """Returns the first name that occurs again."""
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _joined(names: Sequence[str], where: str) -> str:
+    for name in names:
+        if not name or SEPARATOR in name:
+            raise RowError(
+                f"{where}: label {name!r} in a list; expected a text without {SEPARATOR!r}"
+            )
+    return SEPARATOR.join(names)
+
+
+def _listed(cell: str, kind: str, where: str) -> Any:
+    """Returns the list that is written out in a cell, or the cell if it is the name of a class."""
+    items = read_list(cell)
+    if items is not None:
+        return items
+    is_object = re.fullmatch(r"\{.*:.*\}", cell.strip(), re.DOTALL)
+    if is_object or looks_like_list(cell) and (kind == "several" or re.search("[,'\"]", cell)):
+        raise RowError(
+            f"{where}: label {cell!r:.80} is in brackets, but is not a list of quoted names",
+            "Write joy|love, ['joy', 'love'], or a list in JSONL.",
+        )
+    return cell
+
+
+def _decisions(row: dict[str, Any], columns: Sequence[str], where: str) -> str | None:
+    """Returns the labels whose columns say 1; None for an example without a judgment.
+
+    Raises:
+      RowError: if a column says neither 0 nor 1.
+    """
+    if missing := [name for name in columns if name not in row]:
+        raise ValueError(_missing_column(row, missing[0], "a name in --label_column", where))
+    cells = [_decision_text(row[name]) for name in columns]
+    if all(cell in _UNJUDGED for cell in cells):
+        return None
+    for name, cell in zip(columns, cells, strict=True):
+        if cell not in _DECISIONS:
+            raise RowError(
+                f"{where}: column {name!r} is {row[name]!r:.80}, expected 0 or 1",
+                "Columns of several labels say 1 where the label applies; -1 in all of them is an "
+                "unlabelled row.",
+            )
+    return _joined(
+        [name for name, cell in zip(columns, cells, strict=True) if _DECISIONS[cell]], where
+    )
+
+
+def _decision_text(value: Any) -> str:
+    return "" if value is None else str(value).strip().lower()
+
+
+def label_text(value: Any, where: str) -> str:
+    """Returns the text of one label.
+
+    Raises:
+      RowError: if it is not a label.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value):
+        return str(value).strip()
+    raise RowError(
+        f"{where}: label {value!r:.80}, expected a string, a number, true, false, null or a list "
+        "of labels"
+    )
+
+
+# Labels as numbers ------------------------------------------------------------------------------
+
+
+def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -> tuple[str, ...]:
+    """Returns the labels that occur: by value if all are integers, else in the order of text.
+
+    Spellings of one label are unified, see `data.labels`.
+
+    Args:
+      examples: unlabelled ones do not count.
+      is_multi_label: a label is several, separated by "|"; "" is none of them.
+
+    Raises:
+      ValueError: if no example has a label or, of single labels, one is empty.
+    """
+    found: dict[str, None] = {}
+    for example in examples:
+        for name in _split(example.label) if is_multi_label else (example.label,):
+            if name == "":
+                raise ValueError(
+                    f"{example.source}: the label is empty; name the class, or delete the row."
+                )
+            if name is not None:
+                found[name] = None
+    if not found:
+        raise ValueError("no example has a label; check --label_column.")
+    names = unify_spellings(found)
+    if all(map(_INTEGER.fullmatch, names)):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
+
+
+def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
+    """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled.
+
+    Raises:
+      ValueError: naming the first label that is not among them, its line, and how many there are.
+    """
+    known = LabelNames(labels)
+    _check_known([(example, (example.label,)) for example in examples], known)
+    indices = [-1 if example.label is None else known.find(example.label) for example in examples]
+    return np.array(indices, np.int32)
+
+
+def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
+    """Returns 1 where an example has a label, which are separated by "|", else 0: float32 [n, C].
+
+    The row of an unlabelled example is 0, like that of an example with no label.
+
+    Raises:
+      ValueError: see `label_ids`.
+    """
+    known = LabelNames(labels)
+    names = [_split(example.label) for example in examples]
+    _check_known(list(zip(examples, names, strict=True)), known)
+    rows = np.zeros((len(examples), len(labels)), np.float32)
+    for row, of_row in zip(rows, names, strict=True):
+        for name in of_row:
+            row[known.find(name)] = 1
+    return rows
+
+
+def label_values(examples: Sequence[TextExample]) -> np.ndarray:
+    """Returns the labels as numbers, for regression: float32 [n]; NaN: unlabelled.
+
+    Raises:
+      ValueError: naming the line of a label that is not a finite number.
+    """
+    return np.array([_value(example) for example in examples], np.float32)
+
+
+def _value(example: TextExample) -> float:
+    if example.label is None:
+        return math.nan
+    return number_of(example.label, example.source)
+
+
+def number_of(label: str, where: str) -> float:
+    """Returns a label as a number.
+
+    Raises:
+      RowError: if it is not a finite number.
+    """
+    try:
+        value = float(label.replace("_", "?"))  # Python takes 1_0 for ten.
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= _LARGEST:
+        remedy = ""
+        if re.fullmatch(r"[+-]?\d+,\d+", label):
+            remedy = "Write a point instead of the comma."
+        raise RowError(f"{where}: label {label!r}; regression expects a finite number", remedy)
+    return value
+
+
+def _split(label: str | None) -> tuple[str, ...]:
+    """Returns the labels of one example."""
+    return tuple(name.strip() for name in label.split(SEPARATOR)) if label else ()
+
+
+def _check_known(
+    rows: Sequence[tuple[TextExample, Sequence[str | None]]], known: LabelNames
+) -> None:
+    """Raises ValueError if a label of a row is unknown."""
+    unknown: list[tuple[TextExample, str]] = []
+    for example, names in rows:
+        bad = [name for name in names if name is not None and known.find(name) is None]
+        if bad:
+            unknown.append((example, bad[0]))
+    if unknown:
+        example, name = unknown[0]
+        count = len(known.names)
+        shown = ", ".join(map(repr, known.names[:MAX_SHOWN]))
+        more = f" and {count - MAX_SHOWN} more" if count > MAX_SHOWN else ""
+        raise ValueError(
+            f"{example.source}: label {name!r} is not one of the known labels, {shown}{more}; "
+            f"{len(unknown)} of {len(rows)} rows have such a label. Correct them, or add the label."
+        )
+
+
+def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
+    """Returns a line for the log: how many examples, of each label, unlabelled, and without text.
+
+    A pair counts as empty if one of its texts is blank.
+
+    Args:
+      examples: what is described.
+      labels: those counted, the first 20 of them; () for regression.
+    """
+    known = LabelNames(labels)
+    counts: Counter[str] = Counter()
+    for example in examples:
+        is_one = example.label is not None and known.find(example.label) is not None
+        names = [example.label or ""] if is_one else _split(example.label)
+        counts.update(map(known.name_of, names))
+    parts = [f"{len(examples):,} examples"]
+    if labels and counts:
+        listed = ", ".join(f"{name} {counts[name]:,}" for name in labels[:MAX_COUNTS])
+        more = f", {len(labels) - MAX_COUNTS} more" if len(labels) > MAX_COUNTS else ""
+        parts.append(f"labels: {listed}{more}")
+    if unlabelled := sum(example.label is None for example in examples):
+        parts.append(f"{unlabelled:,} unlabelled")
+    has_pairs = any(example.text_b for example in examples)
+    empty = sum(
+        not example.text_a.strip() or (has_pairs and not example.text_b.strip())
+        for example in examples
+    )
+    return "; ".join([*parts, f"{empty:,} with an empty text"])

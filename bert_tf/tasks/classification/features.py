@@ -1,0 +1,76 @@
+"""Makes the encoder's rows for texts and pairs of texts, with their labels."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.text.packing import num_special_tokens, pack, pack_windows
+from bert_tf.text.tokenization import Tokenizer
+
+LABEL_NAMES = {"class": "label_ids", "number": "label_values", "several": "label_rows"}
+
+
+class TextExamples(NamedTuple):
+    """Examples with the rows that the model sees of them: one each, or windows."""
+
+    examples: list[TextExample]
+    rows: TokenizedDataset
+    owners: np.ndarray  # int [N], which example a row is of
+    labels: np.ndarray  # int32 [E], float32 [E] or float32 [E, C]; see `label_array`
+    num_cut: int  # examples that lost pieces
+    is_labelled: bool = True
+    longest: int = 0  # pieces of the longest example before it was cut, special ones included
+
+
+def make_examples(
+    examples: list[TextExample],
+    labels: np.ndarray,
+    kind: str,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    long_texts: str = "head",
+    weights: np.ndarray | None = None,
+    is_labelled: bool = True,
+) -> TextExamples:
+    """Tokenizes and packs examples.
+
+    Args:
+      examples: E texts or pairs.
+      labels: see `label_array`.
+      kind: `class`, `number` or `several`.
+      tokenizer: of the model.
+      max_seq_length: most pieces of a row.
+      long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.
+      weights: float32 [C], weight of each class in the loss; None: 1.
+      is_labelled: whether the labels mean something.
+    """
+    texts, owners, num_cut, longest, vocab = [], [], 0, 0, tokenizer.vocab
+    for index, example in enumerate(examples):
+        first, second = tokenizer.encode(example.text_a), tokenizer.encode(example.text_b)
+        num_special = num_special_tokens(bool(second), vocab.num_separators)
+        size = len(first) + len(second) + num_special
+        longest = max(longest, size)
+        if long_texts == "windows":
+            packed = pack_windows(vocab, first, second, max_seq_length)
+        else:
+            is_tail = long_texts == "tail"
+            packed = [pack(vocab, first, second, max_seq_length, is_tail)]
+            num_cut += size > len(packed[0].ids)
+        texts += packed
+        owners += [index] * len(packed)
+    row_labels = labels[owners]
+    columns = {LABEL_NAMES[kind]: row_labels}
+    if weights is not None:
+        columns["example_weights"] = weights[row_labels].astype(np.float32)
+    rows = TokenizedDataset(texts, columns, pad_id=vocab.pad_id)
+    return TextExamples(
+        examples,
+        rows,
+        np.array(owners),
+        labels,
+        num_cut,
+        is_labelled,
+        longest,
+    )

@@ -1,0 +1,204 @@
+"""Reads and checks the texts and labels of the classification program, without TensorFlow.
+
+Whatever is wrong with a table is found here, before the seconds that TensorFlow takes to load.
+"""
+
+import itertools
+
+from absl import logging
+
+from bert_tf import config_flags
+from bert_tf.examples.labels import LabelNames
+from bert_tf.fine_tuning.label_order import spelled_as
+from bert_tf.fine_tuning.program import Configs
+from bert_tf.fine_tuning_config import ClassifierConfig
+from bert_tf.tasks.classification.examples import (
+    TextExample,
+    decision_names,
+    label_ids,
+    label_names,
+    label_rows,
+    label_values,
+    read_text_examples,
+)
+from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.inputs import labels_of_run
+
+MOST_OWN_LABELS = 0.75
+FEW_LABELS = 20
+SPLITS = {"train": "train", "eval": "dev", "predict": "test"}  # GLUE's name by use
+
+
+class LabelledTexts:
+    """The examples of a command, by GLUE's name of the split.
+
+    Args:
+      configs, files: of `Program`.
+      reads_glue: whether the files are GLUE's task in --data_dir.
+
+    Attributes:
+      kind: of the labels.
+      splits: the examples.
+    """
+
+    def __init__(self, configs: Configs, files: dict[str, str], reads_glue: bool) -> None:
+        given: ClassifierConfig = configs.task
+        self.configs = configs
+        self.files = files
+        self.reads_glue = reads_glue
+        self.glue = glue_task(given.task_name) if given.task_name else None
+        self.kind = given.label_kind
+        self.columns = given.text_column, given.text_b_column, given.label_column
+        if self.glue:
+            self.kind = "class" if self.glue.labels else "number"
+            if not {"text_column", "text_b_column"} & config_flags.given(ClassifierConfig).keys():
+                self.columns = self.glue.text_a, self.glue.text_b, self.glue.label
+        if self.kind == "number":
+            given.check_without_scores("labels that are numbers")
+        if given.class_weights and configs.training.do_train and self.kind != "class":
+            raise ValueError(
+                f"--class_weights={given.class_weights} has no effect on labels of kind "
+                f"{self.kind}: leave it out."
+            )
+        self.splits = self._read_splits()
+
+    def _read_splits(self) -> dict[str, list[TextExample]]:
+        """Reads the splits that the flags ask for.
+
+        Raises:
+          ValueError: if the task has no such split.
+        """
+        if not self.reads_glue or not self.glue:
+            files = {SPLITS[use]: file for use, file in self.files.items()}
+            if files.get("dev") == files.get("test"):
+                files.pop("test", None)
+            return {split: self._read_tables(split, file) for split, file in files.items()}
+        uses = [SPLITS[use] for use in self.files]
+        wanted = [split for split in self.glue.splits if split.partition("_")[0] in uses]
+        if not wanted:
+            raise ValueError(f"{self.glue.name} has only the splits {list(self.glue.splits)}.")
+        data_dir = self.configs.task.data_dir
+        return {split: read_glue(self.glue, data_dir, split) for split in wanted}
+
+    def _read_tables(self, split: str, file: str) -> list[TextExample]:
+        given: ClassifierConfig = self.configs.task
+        return read_text_examples(
+            file,
+            *self.columns,
+            must_label=split != "test",
+            label_kind=self.kind,
+            label_separator=given.label_separator,
+            is_needed=split != "test",
+            reading=given,
+        )
+
+    def check(self) -> None:
+        """Checks the labels, as far as they are known without the weights.
+
+        Raises:
+          ValueError: see `choose_labels` and `is_labelled`.
+        """
+        before = labels_of_run(self.configs)
+        if "train" not in self.splits and not before and not self.glue:
+            return
+        names = self.choose_labels(before)
+        for split, examples in self.splits.items():
+            self.is_labelled(examples, names, split.startswith("test"), is_quiet=True)
+
+    def choose_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the names of the classes in the order of the head; () for numbers.
+
+        They are those of the weights, unless the training examples have others.
+
+        Args:
+          labels: those of the weights; () for none.
+
+        Raises:
+          ValueError: if no example has a label, or if all training examples have the same label, or
+            nearly each has its own.
+        """
+        if self.kind == "number":
+            return ()
+        if self.glue:
+            return self.glue.labels
+        if "train" not in self.splits and labels:
+            read = itertools.chain.from_iterable(self.splits.values())
+            examples = [example for example in read if example.label]
+            found = label_names(examples, self.kind == "several") if examples else ()
+            return spelled_as(labels, found)
+        source = self.splits.get("train") or next(iter(self.splits.values()))
+        found = decision_names(self.columns[2], self.kind, source)
+        found = found or label_names(source, self.kind == "several")
+        if "train" in self.splits and self.kind == "class":
+            self._check_classes(source, found)
+        if "train" in self.splits and self.kind == "several":
+            _check_sets(source, found)
+        return labels if LabelNames(labels).are_same(found) else found
+
+    def _check_classes(self, source: list[TextExample], found: tuple[str, ...]) -> None:
+        """Raises ValueError if all training examples have one class, or nearly each its own."""
+        if len(found) == 1:
+            raise ValueError(
+                f"--train_file: all training examples have the label {found[0]!r}; give "
+                f"examples of at least two classes."
+            )
+        if len(found) > max(FEW_LABELS, MOST_OWN_LABELS * len(source)):
+            text, _, label = self.columns
+            raise ValueError(
+                f"--train_file: {len(source)} training examples have {len(found)} labels, "
+                f"such as {source[0].label!r:.80}: nearly every one has its own. "
+                f"--text_column is {text!r} and "
+                f"--label_column {label!r}: swap them if they are in the wrong order; if the "
+                f"labels are numbers to predict, give --label_kind=number."
+            )
+
+    def is_labelled(
+        self,
+        examples: list[TextExample],
+        names: tuple[str, ...],
+        is_predicted: bool,
+        is_quiet: bool = False,
+    ) -> bool:
+        """Returns whether all examples have known labels.
+
+        In examples to predict, labels that are all the same count as placeholders.
+
+        Args:
+          examples: of one split.
+          names: the labels of the head.
+          is_predicted: whether the examples are to be predicted.
+          is_quiet: whether not to log why examples to predict are not evaluated.
+
+        Raises:
+          ValueError: naming an example without a label, unless the examples are to be predicted.
+        """
+        if is_predicted and len({example.label for example in examples} - {None}) < 2:
+            return False
+        try:
+            if bare := [example.source for example in examples if example.label is None]:
+                raise ValueError(
+                    f"{len(bare)} of {len(examples)} examples have no label, first {bare[0]}; "
+                    f"label them, or leave them out: --skip_unlabelled."
+                )
+            if self.kind == "number":
+                label_values(examples)
+            else:
+                (label_rows if self.kind == "several" else label_ids)(examples, names)
+        except ValueError as error:
+            if not is_predicted:
+                raise
+            if not is_quiet:
+                logging.info("Predicted, but not evaluated: %s", error)
+            return False
+        return True
+
+
+def _check_sets(source: list[TextExample], labels: tuple[str, ...]) -> None:
+    """Raises ValueError if every training example has every label: nothing is learned from it."""
+    if label_rows(source, labels).all():
+        raise ValueError(
+            f"--train_file: each of {len(source)} training examples has all labels, "
+            f"{', '.join(labels[:10])}. If lists of 0 and 1 are decisions for each label, write "
+            "the names of the labels instead, or a column for each label: "
+            "--label_column=joy,love."
+        )

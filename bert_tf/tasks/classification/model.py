@@ -1,0 +1,503 @@
+"""One label, one number or several labels for a text or a pair of texts (BERT section 4.1)."""
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.examples.columns import (
+    is_empty,
+    numbers_of,
+    read_label_ids,
+    read_label_sets,
+    read_numbers,
+    read_pairs,
+)
+from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
+from bert_tf.fine_tuning_defaults import cut_texts_message
+from bert_tf.metrics.classification import (
+    check_threshold,
+    labels_above,
+    sigmoid,
+    softmax,
+)
+from bert_tf.models.fine_tuned import LabelledModel
+from bert_tf.models.text_fit import (
+    BATCH_SIZE,
+    INPUTS,
+    KerasBatch,
+    checked_ids,
+    one_hot_ids,
+)
+from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
+from bert_tf.objectives.distillation import SOFT_LOSSES
+from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
+from bert_tf.tasks.classification.glue import reads_pairs
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertClassifier(LabelledModel):
+    """The encoder with a classification head on its `classifier_pooling`.
+
+        model = bert_tf.BertClassifier.from_pretrained(
+            "hf://google-bert/bert-base-uncased", labels=["bad", "good"]
+        )
+        model.fit(texts, labels, validation_data=(dev_texts, dev_labels), epochs=3)
+        model.classify(["A fine film."])
+
+    With a preprocessor it takes raw texts: a list, an array or a column of them; pairs as a tuple
+    of two of these, or a list of pairs; or a `tf.data` dataset of batches of texts (or pairs) and
+    labels. Labels are names or their indices; with `label_kind="several"`, lists of them or an
+    array of 0 and 1; with `num_labels=1`, numbers. Dicts of ids are also accepted.
+
+    Works with Keras' own loop: `compile`, `fit`, `evaluate`, `predict`, `save`. A model that has
+    not been compiled is compiled by `fit`; see `compile_for`.
+
+    Args:
+      config: shape of the network.
+      num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
+      labels: names of the classes; None if they have none.
+      label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
+      long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or
+        all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
+        the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
+        count every window.
+      pair: whether the model reads pairs of texts; `fit` sets it by its training data.
+      activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
+        `identity`; "" for other models.
+      recompute, unpad: see `BertEncoder`.
+      preprocessor: see `FineTunedModel`.
+
+    Call arguments:
+      inputs: dict with the encoder's inputs; other keys are ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      float32 [B, C], unnormalised.
+    """
+
+    head_name = "classifier"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_labels: int = 0,
+        labels: Sequence[Any] | None = None,
+        label_kind: str = "",
+        long_texts: str = "head",
+        pair: bool = False,
+        activation: str = "",
+        **kwargs: Any,
+    ) -> None:
+        kwargs = {"name": "bert_classifier", **kwargs}
+        kwargs["use_pooler"] = config.classifier_pooling == "pooler"
+        super().__init__(config, num_labels, labels, "classifier", **kwargs)
+        is_number = self.num_labels == 1 and not self.labels
+        self.label_kind = label_kind or ("number" if is_number else "class")
+        if self.label_kind == "number" and self.num_labels != 1:
+            raise ValueError(f"label_kind='number' needs num_labels=1, received {self.num_labels}.")
+        if self.label_kind not in LABEL_KINDS:
+            raise ValueError(
+                f"label_kind is {label_kind!r}, expected one of {', '.join(LABEL_KINDS)}."
+            )
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(
+                f"long_texts is {long_texts!r}, expected one of {', '.join(LONG_TEXTS)}."
+            )
+        self.long_texts = long_texts
+        self.pair = pair
+        self.activation = activation
+        self._soft_losses: Callable[..., Any] | None = None
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        return self.score_texts(inputs, training, dropout_seed)
+
+    def classify(
+        self, texts: Any, batch_size: int = BATCH_SIZE, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns the label of each text, or of each pair.
+
+        Args:
+          texts: raw texts, as for `fit`.
+          batch_size: texts per batch.
+          threshold: with several labels per text, the probability above which a text has a label;
+            None: 0.5.
+
+        Returns:
+          A dict per text: `label` and `score`, its probability. With several labels per text,
+            `labels` and `scores` of those above the threshold, the likeliest first.
+
+        Raises:
+          ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
+            for a model of one label per text.
+        """
+        least = check_threshold(threshold, self.label_kind == "several")
+        scores, names = self._shares(texts, batch_size), self.known_labels
+        if self.label_kind == "several":
+            return [labels_above(dict(zip(names, row, strict=True)), least) for row in scores]
+        best = scores.argmax(axis=-1)
+        return [
+            {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
+        ]
+
+    def probabilities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, float]]:
+        """Returns for each text the probability of every class, by label; raises as `classify`."""
+        rows = self._shares(texts, batch_size).tolist()
+        return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
+
+    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
+        """Returns the predicted number for each text, or each pair.
+
+        Raises:
+          ValueError: if the texts are wrong, or the model predicts classes.
+        """
+        if self.label_kind != "number":
+            raise ValueError("The model predicts classes, not a number: call classify(texts).")
+        return [float(row[0]) for row in self._logits(texts, batch_size)]
+
+    def _shares(self, texts: Any, batch_size: int) -> np.ndarray:
+        """Returns the probabilities of the classes, float [B, C]."""
+        if self.label_kind == "number":
+            raise ValueError("The model predicts a number, not a class: call score(texts).")
+        logits = self._logits(texts, batch_size)
+        return sigmoid(logits) if self.label_kind == "several" else softmax(logits)
+
+    def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
+        if is_empty(texts):
+            return np.zeros([0, self.num_labels], np.float32)
+        examples = self.read_examples(texts)
+        return np.stack(self.join_rows(examples, self.predict_rows(examples.rows, batch_size)))
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TextExamples:
+        firsts, seconds = read_pairs(x)
+        y_read = np.zeros(len(firsts)) if y is None else self._read_labels(y, len(firsts))
+        rows = [
+            TextExample(first, seconds[index] if seconds else "", None, str(index), "")
+            for index, first in enumerate(firsts)
+        ]
+        kind, length = self.label_kind, self.max_seq_length
+        made = make_examples(rows, y_read, kind, self.tokenizer, length, self.long_texts)
+        if weights is not None:
+            own = read_numbers(weights, len(firsts), "sample_weight")
+            made.rows.labels["example_weights"] = own[made.owners]
+        if made.num_cut and y is not None:
+            message = cut_texts_message(
+                made.num_cut,
+                len(firsts),
+                made.longest,
+                length,
+                self.bert.config.longest_row,
+                "max_seq_length={} to from_pretrained",
+                self.long_texts,
+                read_all='long_texts="windows"',
+            )
+            logging.warning("%s", message)
+        return made
+
+    def _read_labels(self, y: Any, count: int) -> np.ndarray:
+        """Returns labels as the loss takes them: int32 [N], float32 [N] or float32 [N, C]."""
+        if self.label_kind == "number":
+            return read_numbers(y, count)
+        read = read_label_ids if self.label_kind == "class" else read_label_sets
+        return read(y, self.labels_to_read, count)
+
+    def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
+        """Returns the logits of each text, float32 [C]: the mean over its windows."""
+        of_text: list[list[np.ndarray]] = [[] for _ in examples.examples]
+        for owner, logits in zip(examples.owners, outputs, strict=True):
+            of_text[owner].append(logits)
+        return [np.mean(rows, axis=0) for rows in of_text]
+
+    def judged_rows(self, examples: TextExamples) -> TokenizedDataset:
+        """Returns the rows with weights of which each text has as much, in however many windows."""
+        rows, owners = examples.rows, examples.owners
+        shares = 1.0 / np.bincount(owners)[owners]
+        own = rows.labels.get("example_weights", 1.0)
+        rows.labels["example_weights"] = (own * shares).astype(np.float32)
+        return rows
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        return (
+            {name: batch[name] for name in INPUTS},
+            batch[LABEL_NAMES[self.label_kind]],
+            batch["example_weights"],
+        )
+
+    def task_loss(
+        self, x: Any, y: Any, outputs: Any, weights: Any, soft_losses: Any = None
+    ) -> WeightedSum:
+        if weights is not None:
+            weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
+        if self.label_kind == "number":
+            y = ops.reshape(ops.cast(y, "float32"), (-1,))
+        elif self.label_kind == "class":
+            if self._is_one_hot(y.shape):
+                y = one_hot_ids(y)
+            elif len(y.shape) > 1 and y.shape[-1] != 1:
+                raise ValueError(
+                    f"The labels have shape {tuple(y.shape)}, expected [B]: a place for each text. "
+                    "Several labels per text need label_kind='several'."
+                )
+            y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
+        losses = LABEL_LOSSES[self.label_kind](outputs, y)  # [B]
+        if soft_losses:
+            losses = soft_losses(x, outputs, losses)
+        return weigh(losses, ops.ones_like(losses) if weights is None else weights)
+
+    def learn_from(
+        self,
+        teacher: "BertClassifier | None",
+        temperature: float = 2.0,
+        weight: float = 1.0,
+        learn_labels: bool = True,
+    ) -> None:
+        """Lets `fit` learn from what another classifier says of the same texts, too.
+
+            student.learn_from(teacher)
+            student.fit(texts, labels)
+
+        The teacher is not trained and not saved with the student. It is asked again in every epoch;
+        `run_classifier --teacher` asks once.
+
+        Args:
+          teacher: with the same vocabulary and labels; None: there is none any more.
+          temperature: what both models' scores are divided by; without effect on numbers.
+          weight: factor of the teacher's loss beside the labels' 1; see `soft_class_losses`.
+          learn_labels: whether the labels are learned, too; `fit` wants them in any case.
+
+        Raises:
+          ValueError: if the two do not go together.
+        """
+        self._soft_losses = None
+        self.train_function = None  # Keras' graph of a step, made for the loss before.
+        if teacher is None:
+            return
+        theirs, own = teacher.config, self.config
+        vocabularies = [m.preprocessor.vocab for m in (teacher, self) if m.preprocessor]
+        if (theirs.vocab_size, theirs.do_lower_case) != (own.vocab_size, own.do_lower_case) or (
+            len(vocabularies) == 2 and vocabularies[0] != vocabularies[1]
+        ):
+            raise ValueError("The teacher has another vocabulary; it would read other texts.")
+        is_same = (teacher.label_kind, teacher.labels) == (self.label_kind, self.labels)
+        if not is_same or teacher.num_labels != self.num_labels:
+            raise ValueError(
+                f"The teacher has the labels {list(teacher.known_labels)[:10]} of kind "
+                f"{teacher.label_kind}, the student {list(self.known_labels)[:10]} of kind "
+                f"{self.label_kind}; they must be the same."
+            )
+        losses = SOFT_LOSSES[self.label_kind]
+
+        # A function: what Keras finds in an attribute becomes a part of the model.
+        def soft_losses(x: Any, outputs: Any, own_losses: Any) -> Any:
+            if self.jit_compile:
+                teacher.bert.leave_out_padding(False)  # XLA wants fixed shapes.
+            taught = weight * losses(outputs, ops.stop_gradient(teacher(x)), temperature)
+            return taught + own_losses if learn_labels else taught
+
+        self._soft_losses = soft_losses
+
+    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        """See `TextFitMixin`; `evaluate` knows no teacher."""
+        if not training or self._soft_losses is None:
+            return super().own_loss(x, y, outputs, weights, training)
+        if not self._has_own_loss:
+            raise ValueError("learn_from needs the model's own loss; give none to compile.")
+        return sum(self.losses, self.task_loss(x, y, outputs, weights, self._soft_losses).mean())
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """See `Pretrained`; a loss of `compile` that expects one-hot labels gets them."""
+        return super().compute_loss(x, self._compiled_labels(y), y_pred, sample_weight, training)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Keras' own, of labels in the form of the loss of `compile`."""
+        return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
+
+    def _compiled_labels(self, y: Any) -> Any:
+        """Returns places of classes, [B] or [B, 1], as one-hot rows where the loss expects them."""
+        is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
+        if not self._takes_one_hot or self.label_kind != "class" or y is None or is_row:
+            return y
+        return ops.one_hot(ops.reshape(ops.cast(y, "int32"), (-1,)), self.num_labels)
+
+    @property
+    def num_text_classes(self) -> int:  # type: ignore[override]
+        return self.num_labels
+
+    @property
+    def default_metrics(self) -> Any:
+        if self.label_kind == "number":
+            return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
+        if self.label_kind == "several":
+            return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
+        return ["accuracy"]
+
+    def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
+        """Returns the weight of each example; classes by name or place."""
+        if class_weight is None:
+            return sample_weight
+        is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
+        if self.label_kind != "class" or not (is_balanced or isinstance(class_weight, Mapping)):
+            raise ValueError(
+                f"class_weight is {class_weight!r:.60}; expected {BALANCED!r} or a dict of weights "
+                f"by class, for a model that predicts classes; this one has "
+                f"label_kind={self.label_kind!r}."
+            )
+        ids = read_label_ids(y, self.labels_to_read, len(y))
+        of_class = np.ones(self.num_labels, np.float32)
+        if is_balanced:
+            # As in scikit-learn: the classes that occur have the same sum of weights.
+            found, counts = np.unique(ids, return_counts=True)
+            of_class[found] = len(ids) / (len(found) * counts)
+        else:
+            names = list(class_weight)
+            places = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
+            of_class[places] = list(class_weight.values())
+        if sample_weight is None:
+            return of_class[ids]
+        return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
+
+    def label_ids(self, y: Any) -> Any:
+        """Returns the indices of one-hot labels [N, C]; others as they are."""
+        shape = np.shape(y)
+        if self.label_kind != "class" or not self._is_one_hot(shape):
+            return y
+        return read_label_ids(np.asarray(y), ("",) * self.num_labels, shape[0])
+
+    def _is_one_hot(self, shape: Sequence[int]) -> bool:
+        """Returns whether labels of a shape are one-hot rows [N, C]."""
+        return len(shape) == 2 and shape[-1] == self.num_labels > 1
+
+    def prepare_head(self, examples: TextExamples) -> None:
+        """Starts a head of numbers at their mean: from 0 short runs do not reach it.
+
+        Also keeps whether the model reads pairs.
+        """
+        self.pair = any(example.text_b for example in examples.examples)
+        bias = self.head.output_bias
+        if self.label_kind == "number" and not np.any(bias.numpy()):
+            bias.assign([float(examples.labels.mean())])
+
+    # Datasets of texts -------------------------------------------------------------------------
+
+    def with_inputs(self, data: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset of batches of texts as one of ids; one of ids as it is.
+
+        Raises:
+          ValueError: if its elements are no batches, or its labels are of the wrong kind.
+        """
+        spec = data.element_spec
+        x_spec, y_spec, _ = keras.utils.unpack_x_y_sample_weight(spec)
+        if isinstance(x_spec, Mapping):
+            self.is_raw(x_spec)  # Raises an error if it lacks ids.
+        columns = x_spec if isinstance(x_spec, tuple) else (x_spec,)
+        if not all(getattr(column, "dtype", None) == tf.string for column in columns):
+            return data
+        if len(columns) > 2 or any(column.shape.rank != 1 for column in columns):
+            raise ValueError(
+                f"Received a dataset with elements {spec}; expected batches: texts and labels of "
+                "shape [B], pairs as ((first texts, second texts), labels). data.batch(32) makes "
+                "them."
+            )
+        has_names = getattr(y_spec, "dtype", None) == tf.string
+        if has_names and (self.label_kind != "class" or not self.labels):
+            raise ValueError(
+                "The labels of the dataset are names; expected numbers, or a model made with "
+                "labels=[...]."
+            )
+        y_shape = getattr(y_spec, "shape", tf.TensorShape(None))
+        is_one_hot = (
+            self.label_kind == "class" and y_shape.rank is not None and self._is_one_hot(y_shape)
+        )
+        # As in lists: where all names are numbers, a number is a name.
+        numbers = numbers_of(self.labels or ("",)) if self.label_kind == "class" else None
+        preprocessor = self.needed_preprocessor
+        self.pair = self.pair or isinstance(x_spec, tuple)
+        if self.long_texts != "head":
+            raise ValueError(
+                f"Received a dataset of texts, but long_texts={self.long_texts}: give lists."
+            )
+
+        @tf.autograph.experimental.do_not_convert
+        def pack_batch(*element: Any) -> Any:
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(
+                element if isinstance(spec, tuple) else element[0]
+            )
+            inputs = preprocessor(*x) if isinstance(x, tuple) else preprocessor(x)
+            if is_one_hot:
+                y = one_hot_ids(y)
+            elif has_names:
+                y = self._places_of_names(y)
+            elif numbers and y is not None:
+                y = self._places_of(tf.cast(y, tf.float64), numbers)
+            return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
+
+        return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+
+    def _places_of_names(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the places of label names, in any spelling of `data.labels`, in the graph."""
+        names = self.labels or ()
+        kind = kind_of_spelling(names)
+        key = spelling_key(kind)
+        keys = list(map(key, names))
+        if len(set(keys)) < len(keys):  # An older model tells True from true.
+            return self._places_of(values, names)
+        values = tf.strings.strip(values)
+        if kind == NUMBERS:
+            values = tf.strings.regex_replace(values, WHOLE, r"\1")
+        elif kind == BOOLEANS:
+            values = tf.strings.lower(values)
+        return self._places_of(values, keys)
+
+    def _places_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
+        """Returns the places of label names [B] or [B, 1], int32 [B], inside the graph.
+
+        Args:
+          values: the names, or their numbers.
+          known: all C names, or their numbers.
+        """
+        is_it = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
+        are_known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
+        message = f"A label is none of {', '.join(self.labels or ())}:"
+        with tf.control_dependencies([tf.debugging.Assert(are_known, [message, values])]):
+            return tf.argmax(is_it, axis=1, output_type=tf.int32)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {
+            "label_kind": self.label_kind,
+            "long_texts": self.long_texts,
+            "pair": self.pair,
+            "activation": self.activation,
+        }
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        arguments = super().arguments_for(checkpoint)
+        if "classifier" in checkpoint.heads:
+            arguments["long_texts"] = checkpoint.settings.get("long_texts") or "head"
+            arguments["label_kind"] = checkpoint.label_kind
+            arguments["pair"] = reads_pairs(checkpoint.settings)
+            arguments["activation"] = checkpoint.settings.get("activation", "")
+        return arguments

@@ -1,0 +1,250 @@
+"""The classification program: trains on labelled texts; writes answers, scores, reports."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData, source_of
+from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
+from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.run_record import recorded
+from bert_tf.tasks.classification.examples import describe
+from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
+from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.report import (
+    class_report_text,
+    several_report_text,
+    worst_errors_text,
+)
+from bert_tf.tasks.classification.task import (
+    METRICS,
+    ClassificationTask,
+    TextExamples,
+    class_weights,
+    label_array,
+    make_examples,
+)
+from bert_tf.tasks.models import BertClassifier
+from bert_tf.text.tokenization import Tokenizer
+
+
+class Classifier(Program):
+    """See `Program`.
+
+    Args:
+      configs, files: of `Program`.
+      texts: the examples of the files.
+    """
+
+    head = "classifier"
+    needs_pooler = True
+    default_lengths = LEAST_LENGTH, MOST_LENGTH
+    plot_titles = {
+        "loss": "loss",
+        "teacher_loss": "loss to the teacher",
+        "accuracy": "accuracy",
+        "f1": "F1",
+        "macro_f1": "macro F1",
+        "micro_f1": "micro F1",
+        "matthews": "Matthews' correlation",
+        "pearson": "Pearson's correlation",
+        "spearman": "Spearman's correlation",
+    }
+
+    def __init__(self, configs: Configs, files: dict[str, str], texts: LabelledTexts) -> None:
+        super().__init__(configs, files)
+        self.texts = texts
+        self.reads_glue = texts.reads_glue
+        self.glue = texts.glue
+        self.kind = texts.kind
+        if not configs.training.do_train:
+            check_kind(source_of(configs.training), self.kind)
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """Refuses weights whose head is for labels of another kind, if they are used as they are.
+
+        Raises:
+          ValueError: naming both kinds.
+        """
+        if weights is None or self.configs.training.do_train:
+            return
+        if weights.label_kind and weights.label_kind != self.kind:
+            raise ValueError(
+                f"{weights.source} is for labels of kind {weights.label_kind}, not {self.kind}; "
+                f"give --label_kind={weights.label_kind}."
+            )
+
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Makes rows of the splits that the flags ask for."""
+        splits = self.texts.splits
+        names = self.texts.choose_labels(labels)
+
+        def make(split: str) -> TextExamples:
+            examples = splits[split]
+            logging.info("%s: %s", split, describe(examples, names))
+            is_labelled = self.texts.is_labelled(examples, names, split.startswith("test"))
+            empty = np.zeros(
+                [len(examples), len(names)] if self.kind == "several" else len(examples)
+            )
+            values = empty.astype(np.int32 if self.kind == "class" else np.float32)
+            if is_labelled:
+                values = label_array(examples, names, self.kind)
+            weights, given = None, self.configs.task
+            if split == "train" and self.kind == "class":
+                weights = class_weights(given.class_weights, values, names)
+            length = self.configs.data.max_seq_length
+            made = make_examples(
+                *(examples, values, self.kind, tokenizer, length, given.long_texts, weights),
+                is_labelled=is_labelled,
+            )
+            log_lengths(made, length)
+            if made.num_cut:
+                message = cut_texts_message(
+                    made.num_cut,
+                    len(examples),
+                    made.longest,
+                    length,
+                    self.configs.model.longest_row,
+                    "--max_seq_length={}",
+                    given.long_texts,
+                    read_all="--long_texts=windows",
+                )
+                logging.warning("%s: %s", split, message)
+            return made
+
+        made = {split: make(split) for split in splits}
+        if "dev" in made and self.files["eval"] == self.files.get("predict"):
+            made["test"] = made["dev"]
+
+        def sets(start: str) -> dict[str, TextExamples]:
+            return {name.partition("_")[2]: made[name] for name in made if name.startswith(start)}
+
+        return Examples(made.get("train"), sets("dev"), sets("test"), names)
+
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
+        """Adds `teacher_logits` float32 [N, C]."""
+        teacher = read_known(self.configs, tokenizer, self.head)
+        kind = teacher.label_kind or self.kind
+        order = check_labels(teacher, examples.labels, kind, self.kind)
+        model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.labels[TEACHER_LOGITS] = logits[:, order]
+
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+    ) -> ClassificationTask:
+        """Makes the classifier and its task."""
+        metrics = METRICS[self.kind]
+        if self.glue:
+            best = self.glue.best_metric
+            metrics = (best, *(name for name in self.glue.metrics if name != best))
+        best = self.configs.task.best_metric or metrics[0]
+        known = ("loss", *metrics)
+        if best not in known:
+            raise ValueError(f"--best_metric={best}: expected one of {list(known)}.")
+        task = ClassificationTask(
+            BertClassifier(config, max(1, len(labels)), **options),
+            *data,
+            kind=self.kind,
+            labels=labels,
+            metric_names=metrics,
+            teacher=self.configs.task,
+        )
+        task.best_metric = best
+        if self.kind == "number" and data[0]:
+            # From 0 a few hundred small steps do not reach numbers of another size. A checkpoint
+            # that has a head replaces this.
+            task.model.head.output_bias.assign([data[0].labels["label_values"].mean()])
+        return task
+
+    def report(
+        self, task: ClassificationTask, examples: TextExamples, outputs: Any
+    ) -> dict[str, str]:
+        """Returns report.txt (with classes) and worst_errors.tsv."""
+        answers, true, texts = task.answers(examples, outputs), examples.labels, {}
+        if task.kind != "number":
+            make = class_report_text if task.kind == "class" else several_report_text
+            texts["report.txt"] = make(true.astype(int), answers, task.labels)
+        is_wrong = (true != answers).reshape(len(true), -1).any(axis=-1)
+        counts = np.bincount(examples.owners)
+        losses = np.bincount(examples.owners, np.array(outputs["loss"])) / counts
+        shown, most = answer_texts(task, answers), self.configs.task.num_worst_errors
+        worst = worst_errors_text(examples.examples, losses, shown, is_wrong, most)
+        return {**texts, "worst_errors.tsv": worst}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: ClassificationTask,
+        name: str,
+        examples: TextExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes Google's test_results.tsv, predictions.tsv with names, GLUE's submission file."""
+        probabilities = task.probabilities(examples, outputs)
+        classes = task.answers(examples, outputs)
+        rows = zip(examples.examples, answer_texts(task, classes), probabilities, strict=True)
+        has_pairs = any(example.text_b for example in examples.examples)
+        cells = [
+            (e.id, answer, f"{row.max():.6f}", e.text_a, *[e.text_b] * has_pairs)
+            for e, answer, row in rows
+        ]
+        header = "id answer score text" + " text_b" * has_pairs
+        lines = ("\t".join(map(str, row)) + "\n" for row in probabilities)
+        texts = {"predictions.tsv": table_text(header, cells), "test_results.tsv": "".join(lines)}
+        write_texts(folder, texts, f"_{name}" if name else "")
+        if self.glue and self.reads_glue:
+            ids = [example.id for example in examples.examples]
+            lines = (f"{line}\n" for line in glue_submission_rows(self.glue, ids, classes))
+            name = glue_submission_name(self.glue, f"test_{name}" if name else "test")
+            write_texts(folder, {name: "".join(lines)})
+
+
+def check_kind(source: str, kind: str) -> None:
+    """Raises ValueError if a run was trained on labels of another kind."""
+    before = recorded_kind(source)
+    if before and before != kind:
+        raise ValueError(
+            f"{source} was trained with labels of kind {before}, not {kind}: leave --label_kind "
+            f"and --task_name out, because they are taken from the run."
+        )
+
+
+def recorded_kind(source: str) -> str:
+    """Returns the kind of labels that a run directory was trained on; "" if it does not say."""
+    if task := recorded(source, "task_name"):
+        return "class" if glue_task(task).labels else "number"
+    return recorded(source, "label_kind")
+
+
+def log_lengths(made: TextExamples, max_seq_length: int) -> None:
+    """Logs how long the texts are and how many were cut."""
+    rows, count = made.rows, len(made.examples)
+    logging.info(
+        "  %d rows, %.1f pieces on average, the longest %d; %d examples (%.1f %%) cut to %d.",
+        len(rows),
+        rows.num_pieces / max(1, len(rows)),
+        rows.lengths.max(initial=0),
+        made.num_cut,
+        100.0 * made.num_cut / max(1, count),
+        max_seq_length,
+    )
+
+
+def answer_texts(task: ClassificationTask, answers: np.ndarray) -> list[str]:
+    """Returns the names of the answers; several are separated by |."""
+    if task.kind == "number":
+        return [f"{value:.6g}" for value in answers]
+    if task.kind == "class":
+        return [task.labels[answer] for answer in answers]
+    names = np.array(task.labels, object)
+    return ["|".join(names[row == 1]) for row in answers]

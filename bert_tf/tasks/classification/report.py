@@ -1,0 +1,82 @@
+"""Report of an evaluation: scores of each class, confusions, the worst errors."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.metrics.classification import (
+    class_report,
+    confusion_matrix,
+    format_report,
+    multilabel_report,
+)
+from bert_tf.tasks.classification.examples import TextExample
+
+MAX_MATRIX = 20
+MAX_CONFUSIONS = 30
+
+
+def class_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[str]) -> str:
+    """Returns scores of each class and what is taken for what.
+
+    Args:
+      true: int [E].
+      predicted: int [E].
+      labels: C names; up to `MAX_MATRIX` the whole confusion matrix is shown, beyond it the most
+        frequent confusions.
+    """
+    matrix = confusion_matrix(true, predicted, len(labels))
+    parts = [format_report(class_report(true, predicted, labels))]
+    if len(labels) <= MAX_MATRIX:
+        parts.append(_matrix_text(matrix, labels))
+    confused = matrix - np.diag(np.diag(matrix))
+    order = np.argsort(-confused, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    pairs = [np.unravel_index(place, matrix.shape) for place in order]
+    lines = [
+        f"{confused[pair]:7d}  {labels[pair[0]]} taken for {labels[pair[1]]}"
+        for pair in pairs
+        if confused[pair]
+    ]
+    parts.append("\n".join(["The most frequent confusions:", *(lines or ["  none"])]))
+    return "\n\n".join(parts) + "\n"
+
+
+def several_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[str]) -> str:
+    """Returns scores of each class where an example has several; int [E, C], 0 or 1."""
+    return format_report(multilabel_report(true, predicted, labels)) + "\n"
+
+
+def _matrix_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
+    width = max(7, *(len(label) + 2 for label in labels))
+    lines = ["Confusion matrix (rows: true classes, columns: predicted classes):"]
+    lines.append(" " * width + "".join(label.rjust(width) for label in labels))
+    for label, row in zip(labels, matrix, strict=True):
+        lines.append(label.rjust(width) + "".join(str(count).rjust(width) for count in row))
+    return "\n".join(lines)
+
+
+def worst_errors_text(
+    examples: Sequence[TextExample],
+    losses: np.ndarray,
+    answers: Sequence[str],
+    is_wrong: np.ndarray,
+    most: int,
+) -> str:
+    """Returns a table of the wrong answers with the highest losses, tab-separated with a header.
+
+    Args:
+      examples: E examples.
+      losses: float [E].
+      answers: E answers, as text.
+      is_wrong: bool [E].
+      most: number of lines.
+    """
+    wrong = np.flatnonzero(is_wrong)
+    order = wrong[np.argsort(-losses[wrong], kind="stable")][:most]
+    lines = ["loss\tlabel\tanswer\tsource\ttext\n"]
+    for index in order:
+        example = examples[index]
+        texts = " ||| ".join(filter(None, (example.text_a, example.text_b)))
+        cells = (f"{losses[index]:.4f}", example.label or "", answers[index], example.source, texts)
+        lines.append("\t".join(" ".join(cell.split()) for cell in cells) + "\n")
+    return "".join(lines)

@@ -1,0 +1,160 @@
+"""Texts and pairs of texts: a class, several classes or a number for each (BERT section 4.1)."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.examples.labels import LabelNames
+from bert_tf.fine_tuning.rows_task import RowsTask
+from bert_tf.metrics import classification, regression
+from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, right_labels, weigh
+from bert_tf.objectives.distillation import SOFT_LOSSES
+from bert_tf.tasks.classification.examples import TextExample, label_ids, label_rows, label_values
+from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
+from bert_tf.tasks.classification.features import make_examples as make_examples
+from bert_tf.training.task import Batch
+
+# Metrics of each kind of label; the first names the best checkpoint.
+METRICS = {
+    "class": ("accuracy", "macro_f1"),
+    "number": ("pearson", "spearman"),
+    "several": ("micro_f1", "macro_f1", "accuracy"),
+}
+CLASS_METRICS: dict[str, Callable[..., float]] = {
+    "accuracy": classification.accuracy,
+    "f1": classification.f1,
+    "matthews": classification.matthews,
+}
+
+
+def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: str) -> np.ndarray:
+    """Returns the labels as the losses take them: int32 [E], float32 [E] or float32 [E, C]."""
+    if kind == "number":
+        return label_values(examples)
+    return label_rows(examples, labels) if kind == "several" else label_ids(examples, labels)
+
+
+def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarray | None:
+    """Returns the weights that --class_weights asks for: float32 [C]; None for none.
+
+    `balanced` is scikit-learn's: examples / (classes * examples of the class).
+
+    Raises:
+      ValueError: if it names an unknown class, or a weight is not a positive number.
+    """
+    if not text:
+        return None
+    if text == "balanced":
+        counts = np.bincount(ids, minlength=len(labels))
+        return (len(ids) / (len(labels) * np.maximum(counts, 1))).astype(np.float32)
+    weights = np.ones([len(labels)], np.float32)
+    known = LabelNames(labels)
+    for part in text.split(","):
+        name, _, value = part.rpartition("=")
+        try:
+            place = known.find(name)
+            if place is None:
+                raise ValueError
+            weights[place] = float(value)
+        except ValueError:
+            raise ValueError(
+                f"--class_weights: received {part!r}, expected CLASS=WEIGHT with a class of "
+                f"{list(labels)[:10]}."
+            ) from None
+    if not (weights > 0).all() or not np.isfinite(weights).all():
+        raise ValueError(f"--class_weights={text}: every weight must be a number above 0.")
+    return weights
+
+
+class ClassificationTask(RowsTask):
+    """A `BertClassifier` with texts; arguments after those of `RowsTask`:
+
+    Args:
+      kind: `class`, `number` or `several`.
+      labels: names of the classes; empty for numbers.
+      metric_names: what is reported; the first names the best checkpoint.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        kind: str,
+        labels: Sequence[str],
+        metric_names: Sequence[str],
+        **keywords: Any,
+    ) -> None:
+        if kind == "class":
+            self.sum_names = ("loss", "accuracy")
+        super().__init__(*arguments, **keywords)
+        self.kind = kind
+        self.labels = tuple(labels)
+        self.metric_names = tuple(metric_names)
+        self.best_metric = self.metric_names[0]
+
+    def _losses(self, batch: Batch, logits: Any) -> Any:
+        """Returns the loss of each row, float32 [B]."""
+        return LABEL_LOSSES[self.kind](logits, batch[LABEL_NAMES[self.kind]])
+
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
+        weights, losses = batch["example_weights"], self._losses(batch, outputs)
+        soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
+        sums = self.losses_with_teacher(batch, losses, soft, weights)
+        if self.kind == "class":
+            real = tf.cast(weights > 0, tf.float32)
+            sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)
+        return sums
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the scores and the loss of each row."""
+        return {"logits": outputs, "loss": self._losses(batch, outputs)}
+
+    def metrics(self, examples: TextExamples, outputs: Any) -> dict[str, float]:
+        """Returns the loss, mean over the rows, and the metrics over the examples."""
+        answers = self.answers(examples, outputs)
+        loss = float(np.mean(outputs["loss"]))
+        return {"loss": loss, **self._metrics(examples.labels, answers)}
+
+    def _metrics(self, labels: np.ndarray, answers: np.ndarray) -> dict[str, float]:
+        if self.kind == "number":
+            values = regression.pearson_and_spearman(labels, answers)
+            values["mean_squared_error"] = float(np.mean((labels - answers) ** 2))
+            return values
+        if self.kind == "several":
+            report = classification.multilabel_report(labels.astype(int), answers, self.labels)
+            return {
+                "micro_f1": report.micro.f1,
+                "macro_f1": report.macro.f1,
+                "accuracy": report.accuracy,
+            }
+        known = {name: CLASS_METRICS[name] for name in self.metric_names if name != "macro_f1"}
+        values = {name: metric(labels, answers) for name, metric in known.items()}
+        if "macro_f1" in self.metric_names:
+            values["macro_f1"] = classification.macro_f1(labels, answers, len(self.labels))
+        return values
+
+    def scores(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+        """Returns the logits of each example, float32 [E, C]: the mean over its rows."""
+        logits = np.stack(outputs["logits"])
+        counts = np.bincount(examples.owners, minlength=len(examples.examples))
+        sums = np.zeros([len(examples.examples), logits.shape[1]], np.float64)
+        np.add.at(sums, examples.owners, logits)
+        return (sums / counts[:, None]).astype(np.float32)
+
+    def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+        """Returns a class [E], a number [E], or 0 and 1 [E, C]."""
+        logits = self.scores(examples, outputs)
+        if self.kind == "number":
+            return logits[:, 0]
+        return (logits > 0).astype(int) if self.kind == "several" else logits.argmax(axis=-1)
+
+    def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+        """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
+        logits = self.scores(examples, outputs)
+        if self.kind == "number":
+            return logits.astype(np.float64)
+        convert = classification.sigmoid if self.kind == "several" else classification.softmax
+        return convert(logits)

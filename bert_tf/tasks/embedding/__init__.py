@@ -1,0 +1,1 @@
+"""Vectors of texts for retrieval and similarity: dense, sparse (SPLADE), denoising (TSDAE)."""

@@ -1,0 +1,167 @@
+"""Reads retrieval collections in BEIR folders: documents, queries, judgments.
+
+  corpus.jsonl      {"_id": "4983", "title": "...", "text": "..."} a line; the title may be missing
+  queries.jsonl     {"_id": "0", "text": "..."} a line
+  qrels/SPLIT.tsv   query-id, corpus-id, score: a header, then a judgment a line
+
+The files may be compressed (.xz, .gz, .bz2). Reference: Thakur et al. 2021, "BEIR".
+"""
+
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_tf.examples.tables import read_cells, read_table
+
+_ENDINGS = ("", ".xz", ".gz", ".bz2")
+_HEADER = ("query-id", "corpus-id", "score")
+
+
+class Beir(NamedTuple):
+    """A collection with the judgments of one split."""
+
+    documents: dict[str, str]  # id -> title, a space, text
+    queries: dict[str, str]  # id -> text; those with judgments, in the order of the file
+    qrels: dict[str, dict[str, int]]  # query id -> document id -> grade
+
+
+def read_beir(folder: str | os.PathLike, split: str) -> Beir:
+    """Reads a collection.
+
+    Args:
+      folder: see above.
+      split: train, dev or test: the file in qrels/.
+
+    Raises:
+      ValueError: naming file and line, if a file is missing, empty or of another form, an id
+        appears twice, a judgment names an unknown query or document, or a judged query has no
+        relevant document.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    documents = dict(read_documents(find(folder, "corpus.jsonl")))
+    queries = dict(read_queries(find(folder, "queries.jsonl")))
+    path = find_judgments(folder, split)
+    qrels: dict[str, dict[str, int]] = {}
+    first: dict[str, str] = {}  # where a query is first judged
+    for where, query, document, grade in _judgments(path):
+        for kind, name, known in (("query", query, queries), ("document", document, documents)):
+            if name not in known:
+                file = "queries.jsonl" if kind == "query" else "corpus.jsonl"
+                raise ValueError(
+                    f"{where} names {kind} {name!r}, which {file} does not contain; the three "
+                    f"files must belong to one collection."
+                )
+        if document in qrels.setdefault(query, {}):
+            raise ValueError(f"{where} judges document {document!r} of query {query!r} again.")
+        qrels[query][document] = grade
+        first.setdefault(query, where)
+    if not qrels:
+        raise ValueError(f"{path} has no judgment; expected lines of {', '.join(_HEADER)}.")
+    for query, grades in qrels.items():
+        if max(grades.values()) <= 0:
+            raise ValueError(
+                f"{first[query]}: query {query!r} has no relevant document; delete its lines or "
+                f"give one a score above 0."
+            )
+    judged = {name: text for name, text in queries.items() if name in qrels}
+    return Beir(documents, judged, {name: qrels[name] for name in judged})
+
+
+def find(folder: str | os.PathLike, name: str) -> str:
+    """Returns the path of a file in a folder, compressed or not.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    for ending in _ENDINGS:
+        path = pathlib.Path(folder, name + ending)
+        if path.is_file():
+            return str(path)
+    raise ValueError(
+        f"{folder} has no {name} (nor {name}.xz, .gz, .bz2); a BEIR folder has corpus.jsonl, "
+        "queries.jsonl and qrels/SPLIT.tsv."
+    )
+
+
+def find_judgments(folder: str | os.PathLike, split: str) -> str:
+    """Returns the path of the judgments of a split.
+
+    Raises:
+      ValueError: listing the splits, if there are none.
+    """
+    folder = pathlib.Path(folder, "qrels")
+    for ending in _ENDINGS:
+        path = pathlib.Path(folder, f"{split}.tsv{ending}")
+        if path.is_file():
+            return str(path)
+    there = {f.name.partition(".tsv")[0] for e in _ENDINGS for f in folder.glob(f"*.tsv{e}")}
+    raise ValueError(
+        f"{folder / split}.tsv is missing; the splits of {folder.parent} are {sorted(there)}."
+    )
+
+
+def read_documents(path: str) -> Iterator[tuple[str, str]]:
+    """Yields (id, title and text with a space between) of each document of a corpus.jsonl.
+
+    Raises:
+      ValueError: see `read_beir`.
+    """
+    for where, name, row in _named(path):
+        title, text = _text(row, "title", where), _text(row, "text", where)
+        if row.get("text") is None and row.get("title") is None:
+            raise ValueError(f"{where} has neither title nor text; give at least one.")
+        yield name, f"{title} {text}".strip()
+
+
+def read_queries(path: str) -> Iterator[tuple[str, str]]:
+    """Yields (id, text) of each query of a queries.jsonl.
+
+    Raises:
+      ValueError: see `read_beir`.
+    """
+    for where, name, row in _named(path):
+        if not (text := _text(row, "text", where).strip()):
+            raise ValueError(f"{where}: query {name!r} has no text.")
+        yield name, text
+
+
+def _named(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields (where, id, object) of the lines of a JSONL file; no id comes twice."""
+    seen: dict[str, str] = {}
+    for where, row in read_table(path, None):
+        name = row.get("_id")
+        if isinstance(name, int) and not isinstance(name, bool):
+            name = str(name)
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{where}: _id is {name!r}, expected a non-empty string.")
+        if name in seen:
+            raise ValueError(f"{where} has the _id {name!r} of {seen[name]} again; ids are unique.")
+        seen[name] = where
+        yield where, name, row
+
+
+def _text(row: dict[str, Any], key: str, where: str) -> str:
+    value = row.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {key} is {value!r:.80}, expected a string.")
+    return value
+
+
+def _judgments(path: str) -> Iterator[tuple[str, str, str, int]]:
+    """Yields (where, query id, document id, grade)."""
+    for number, (where, cells) in enumerate(read_cells(path)):
+        if len(cells) != len(_HEADER):
+            raise ValueError(
+                f"{where} has {len(cells)} cells, expected {', '.join(_HEADER)}, separated by tabs."
+            )
+        query, document, text = cells
+        if number == 0 and text == _HEADER[2]:
+            continue
+        try:
+            grade = int(text)
+        except ValueError:
+            raise ValueError(f"{where}: the score is {text!r}, expected an integer.") from None
+        yield where, query, document, grade

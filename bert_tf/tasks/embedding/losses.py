@@ -1,0 +1,245 @@
+"""Losses for embeddings, in the forms of sentence-transformers.
+
+Each takes the embeddings of a whole batch, since a batch is more than its rows where other rows'
+texts are negatives:
+
+    queries    float32 [B, D]
+    documents  float32 [B, M, D], the positive first, then the example's own negatives
+    weights    float32 [B, M], 0 for a document that only fills; a filling example has all 0
+
+and returns a `WeightedSum`, whose quotient is the loss. B counts the rows of all devices.
+"""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from bert_tf.network.losses import WeightedSum
+from bert_tf.network.pooling import l2_normalize
+
+Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
+LOWEST = -1e9  # In place of the score of what only fills.
+EPSILON = 1e-6  # torch's pairwise_distance adds it to each difference.
+SCALE = 20.0
+
+
+def cosines(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
+    """Returns the cosine of each query with its own documents, float32 [B, M]."""
+    return dot_products(l2_normalize(queries), l2_normalize(documents))
+
+
+def dot_products(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
+    """Returns the dot product of each query with its own documents, float32 [B, M]."""
+    return tf.reduce_sum(queries[:, None] * documents, axis=-1)
+
+
+def candidate_scores(
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scale: float,
+    similarity: str = "cosine",
+) -> tf.Tensor:
+    """Returns scaled similarities of each query with the batch's documents, float32 [B, M * B].
+
+    All positives come first, in the order of the queries, then all first negatives, and so on.
+
+    Args:
+      queries, documents, weights: see above.
+      scale: of the similarities.
+      similarity: cosine or dot.
+    """
+    if similarity == "cosine":
+        queries, documents = l2_normalize(queries), l2_normalize(documents)
+    size = tf.shape(documents)[-1]
+    candidates = tf.reshape(tf.transpose(documents, [1, 0, 2]), [-1, size])
+    scores = scale * tf.matmul(queries, candidates, transpose_b=True)
+    counts = tf.reshape(tf.transpose(weights), [-1]) > 0
+    return tf.where(counts, scores, LOWEST)
+
+
+def in_batch_negatives(
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scores: tf.Tensor | None = None,
+    *,
+    scale: float = SCALE,
+    symmetric: bool = False,
+    similarity: str = "cosine",
+) -> WeightedSum:
+    """The cross-entropy of finding one's positive among all documents of the batch.
+
+    Args:
+      queries, documents, weights: see above.
+      scores: without effect.
+      scale: of the similarities, 1 / temperature.
+      symmetric: whether half of the loss is that of finding the query of each positive.
+      similarity: cosine or dot.
+
+    Reference: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
+    MultipleNegativesRankingLoss.
+    """
+    found = candidate_scores(queries, documents, weights, scale, similarity)
+    losses = _ranking_losses(found)
+    count = tf.shape(queries)[0]
+    if symmetric:
+        positives = tf.where(weights[:, 0] > 0, tf.transpose(found[:, :count]), LOWEST)
+        # Rows and columns change places: a query that only fills is no candidate.
+        losses = (losses + _ranking_losses(positives)) / 2.0
+    return WeightedSum(tf.reduce_sum(losses * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
+
+
+def _ranking_losses(scores: tf.Tensor) -> tf.Tensor:
+    """Returns the cross-entropy of each row's own place, float32 [B]."""
+    return tf.reduce_logsumexp(scores, axis=-1) - tf.linalg.diag_part(scores)
+
+
+def in_batch_accuracy(
+    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, similarity: str = "cosine"
+) -> WeightedSum:
+    """Counts the queries whose positive scores highest of all documents of the batch."""
+    found = candidate_scores(queries, documents, weights, 1.0, similarity)
+    places = tf.range(tf.shape(queries)[0], dtype=tf.int64)
+    right = tf.cast(tf.equal(tf.argmax(found, axis=-1), places), tf.float32)
+    return WeightedSum(tf.reduce_sum(right * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
+
+
+def cosent(
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scores: tf.Tensor,
+    *,
+    scale: float = SCALE,
+) -> WeightedSum:
+    """log(1 + sum exp(scale (cos_i - cos_j))) over all i, j of the batch with score_i < score_j.
+
+    Args:
+      queries, documents, weights: see above; the documents' first is the other text of the pair.
+      scores: float32 [B, 1], how like the texts are, on any scale.
+      scale: of the cosines.
+
+    Reference: https://kexue.fm/archives/8847.
+    """
+    found = scale * cosines(queries, documents[:, :1])[:, 0]
+    differences = found[:, None] - found[None, :]
+    given = scores[:, 0]
+    counts = weights[:, 0] > 0
+    is_wrong_way = (given[:, None] < given[None, :]) & counts[:, None] & counts[None, :]
+    terms = tf.where(is_wrong_way, differences, LOWEST)
+    total = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(terms, [-1])], axis=0))
+    return WeightedSum(total, tf.ones([]))
+
+
+def cosine_similarity(
+    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+) -> WeightedSum:
+    """The squared difference of each pair's cosine and its score, float32 [B, 1] in [-1, 1]."""
+    errors = tf.square(cosines(queries, documents[:, :1])[:, 0] - scores[:, 0]) * weights[:, 0]
+    return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 0]))
+
+
+def triplet(
+    queries: tf.Tensor,
+    documents: tf.Tensor,
+    weights: tf.Tensor,
+    scores: tf.Tensor | None = None,
+    *,
+    margin: float = 5.0,
+    distance: str = "euclidean",
+) -> WeightedSum:
+    """max(0, distance(query, positive) - distance(query, negative) + margin), over the negatives.
+
+    Args:
+      queries, documents, weights: see above.
+      scores: without effect.
+      margin: by how much a negative should be further away.
+      distance: euclidean, or cosine: 1 - cosine.
+
+    Reference: Schroff et al. 2015, "FaceNet"; TripletLoss.
+    """
+    if distance == "cosine":
+        distances = 1.0 - cosines(queries, documents)
+    else:
+        distances = tf.norm(queries[:, None] - documents + EPSILON, axis=-1)  # [B, M]
+    losses = tf.nn.relu(distances[:, :1] - distances[:, 1:] + margin)
+    return WeightedSum(tf.reduce_sum(losses * weights[:, 1:]), tf.reduce_sum(weights[:, 1:]))
+
+
+def margin_mse(
+    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+) -> WeightedSum:
+    """The squared difference of the margin and the teacher's.
+
+    Margins are dot(query, positive) - dot(query, negative), the teacher's are float32 [B, M - 1].
+
+    Reference: Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with
+    Cross-Architecture Knowledge Distillation".
+    """
+    found = dot_products(queries, documents)
+    errors = tf.square(found[:, :1] - found[:, 1:] - scores) * weights[:, 1:]
+    return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 1:]))
+
+
+def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) -> Loss:
+    """Returns the weighted sum of a loss over the first numbers of the embeddings.
+
+    Args:
+      loss: of this module.
+      dimensions: how many numbers are kept; what is kept is divided by its length.
+      factors: one for each.
+
+    Reference: Kusupati et al. 2022, "Matryoshka Representation Learning"; MatryoshkaLoss.
+    """
+
+    def total(
+        queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+    ) -> WeightedSum:
+        sums = [
+            loss(
+                l2_normalize(queries[..., :size]),
+                l2_normalize(documents[..., :size]),
+                weights,
+                scores,
+            )
+            for size in dimensions
+        ]
+        # Of one loss: the weights are the same.
+        parts = [factor * one.total for factor, one in zip(factors, sums, strict=True)]
+        return WeightedSum(tf.add_n(parts), sums[0].weight)
+
+    return total
+
+
+def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
+    """Returns a loss with the FLOPS regularizer, which makes vectors sparse, added.
+
+    It is the sum over pieces of the square of their mean weight in the batch: what a search by
+    lists costs. Vectors are 0 and above.
+
+    Args:
+      loss: of this module.
+      query_factor, document_factor: of the regularizer of queries and documents.
+
+    Reference: Paria et al. 2020, "Minimizing FLOPs to Learn Efficient Sparse Representations",
+    equation 3; SpladeLoss. There the factors rise at the beginning of the run, here they do not.
+    """
+
+    def total(
+        queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
+    ) -> WeightedSum:
+        found = loss(queries, documents, weights, scores)
+        size = tf.shape(documents)[-1]
+        flat = tf.reshape(documents, [-1, size]), tf.reshape(weights, [-1])
+        more = query_factor * _flops(queries, weights[:, 0]) + document_factor * _flops(*flat)
+        return WeightedSum(found.total + found.weight * more, found.weight)
+
+    return total
+
+
+def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of the squared means of each number, over rows with a weight."""
+    counts = tf.cast(weights > 0, tf.float32)
+    means = tf.linalg.matvec(vectors, counts, transpose_a=True) / tf.reduce_sum(counts)
+    return tf.reduce_sum(tf.square(means))

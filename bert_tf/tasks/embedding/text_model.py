@@ -1,0 +1,193 @@
+"""An encoder with its tokenizer: computes the encoder's vectors of texts."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from bert_tf.checkpoints.adapt import adapt
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.start import merge, starts_of_names
+from bert_tf.network.encoder import BertEncoder
+from bert_tf.network.pooling import l2_normalize, pool_tokens
+from bert_tf.tasks.embedding.model import BertEmbedder, pack_text, prompt_pieces
+from bert_tf.text.packing import INPUTS, PackedText, by_length, pack, pad_batch
+from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+
+
+def read_encoder(
+    path: str, config_file: str, vocab_file: str, may_ignore: str, given: dict[str, Any]
+) -> Checkpoint:
+    """Reads a checkpoint, with another vocabulary if one is named.
+
+    Args:
+      path: of the checkpoint, in any form.
+      config_file: its bert_config.json; "": the one that comes with it.
+      vocab_file: its vocabulary; "": the one that comes with it.
+      may_ignore: starts of names of weights that may be left over, separated by commas.
+      given: fields of the configuration, which must not contradict it.
+
+    Raises:
+      ValueError: if it cannot be read, or contradicts what is given.
+    """
+    checkpoint = read_checkpoint(path, config_file)
+    checkpoint.check(starts_of_names(may_ignore))
+    checkpoint = adapt(checkpoint, vocab_file=vocab_file)
+    for note in checkpoint.notes:
+        logging.info("%s: %s", path, note)
+    merge(checkpoint.config, given, path)
+    return checkpoint
+
+
+class TextModel:
+    """An encoder with its tokenizer: texts in, of each what is selected of the encoder's outputs.
+
+    Args:
+      encoder: computes in inference mode.
+      tokenizer: with the vocabulary and the casing of the encoder.
+      select: takes the encoder's outputs and the mask, returns a tensor that begins with B.
+      max_seq_length: pieces a text is cut to, special tokens included.
+      batch_size: texts computed at once.
+
+    Raises:
+      ValueError: if the encoder has fewer positions.
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        tokenizer: Tokenizer,
+        select: Callable[[dict[str, Any], Any], Any],
+        max_seq_length: int = 128,
+        batch_size: int = 32,
+    ) -> None:
+        longest = encoder.config.longest_row
+        if max_seq_length > longest:
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}, but the model has {longest} positions; give "
+                f"--max_seq_length={longest} or less."
+            )
+        self.encoder, self.tokenizer = encoder, tokenizer
+        self.max_seq_length, self.batch_size = max_seq_length, batch_size
+        shape = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
+
+        # One graph for all shapes: on CPUs as fast as XLA's, which compiles each length anew.
+        @tf.function(input_signature=[shape])
+        def compute(batch: dict[str, Any]) -> Any:
+            outputs = encoder(batch, training=False)
+            # Of an encoder in bfloat16, too, vectors are pooled and returned in float32.
+            outputs = keras.tree.map_structure(lambda one: ops.cast(one, "float32"), outputs)
+            return ops.cast(select(outputs, batch["input_mask"]), "float32")
+
+        self._compute = compute
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, *arguments: Any, **keywords: Any) -> Self:
+        """Makes it from a checkpoint that was read; the arguments are those after the tokenizer."""
+        vocab, source = checkpoint.vocab, checkpoint.source
+        if vocab is None:
+            raise ValueError(f"{source} has no vocabulary; give its own as --vocab_file.")
+        tokenizer = make_tokenizer(vocab, checkpoint.config.do_lower_case)
+        return cls(BertEncoder.from_checkpoint(checkpoint), tokenizer, *arguments, **keywords)
+
+    def pack(self, text_a: str, text_b: str = "") -> PackedText:
+        """Tokenizes a text or a pair of texts and cuts it to the length."""
+        encode, vocab = self.tokenizer.encode, self.tokenizer.vocab
+        row = pack(vocab, encode(text_a), encode(text_b), self.max_seq_length)
+        num_types = self.encoder.config.type_vocab_size
+        if 0 < num_types <= row.type_ids[-1]:  # Without a table pairs have no types.
+            raise ValueError(
+                f"{text_b[:40]!r} is a second text, but the model has no type for it; give "
+                f"single texts."
+            )
+        return row
+
+    def run(
+        self, rows: Sequence[PackedText], keep: Callable[[np.ndarray], Any] = np.asarray
+    ) -> list[Any]:
+        """Computes rows, those of like length together: padding costs as much as pieces.
+
+        Args:
+          rows: of `pack`.
+          keep: makes of a row's array what is kept of it; a view keeps its whole batch.
+
+        Returns:
+          What is kept of each row, in their order; an array of [T, ...] is still padded.
+        """
+
+        def compute(chosen: list[int]) -> Iterator[Any]:
+            batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
+            return map(keep, self._compute(batch).numpy())
+
+        return by_length([len(row.ids) for row in rows], self.batch_size, compute)
+
+
+class OwnEmbedder(TextModel):
+    """Embeds texts as the model says: poolings, dense layers, normalization, default prompt.
+
+    Args:
+      model: with its vocabulary.
+      sizes: max_seq_length, if another than the model's, and batch_size.
+    """
+
+    def __init__(self, model: BertEmbedder, max_seq_length: int = 0, batch_size: int = 32) -> None:
+        embedding = model.embedding
+        length = max_seq_length or embedding.max_seq_length
+        self.embedding = dataclasses.replace(embedding, max_seq_length=length)
+        self.prompt = embedding.prompt(None)
+        skipped = prompt_pieces(model.tokenizer, embedding, self.prompt)
+
+        def select(outputs: dict[str, Any], input_mask: Any) -> Any:
+            pieces = ops.full(ops.shape(input_mask)[:1], skipped, dtype="int32")
+            return model.embed_pieces(outputs["sequence_output"], input_mask, pieces)
+
+        super().__init__(model.bert, model.tokenizer, select, length, batch_size)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, *arguments: Any, **keywords: Any) -> Self:
+        """Makes it from a checkpoint that was read.
+
+        Raises:
+          ValueError: if it does not say how it embeds.
+        """
+        if checkpoint.embedding is None:
+            raise ValueError(
+                f"{checkpoint.source} does not state its pooling; give one, for example "
+                f"--pooling=mean."
+            )
+        return cls(BertEmbedder.from_checkpoint(checkpoint), *arguments, **keywords)
+
+    def pack(self, text_a: str, text_b: str = "") -> PackedText:
+        """Tokenizes a text behind the prompt and cuts it to the length; pairs are of no use."""
+        if text_b:
+            raise ValueError(
+                f"{text_b[:40]!r} is a second text, but an embedding is computed from a single "
+                f"text."
+            )
+        return pack_text(self.tokenizer, self.embedding, text_a, self.prompt)
+
+
+def layers_of(layers: Sequence[int]) -> Callable[[dict[str, Any], Any], Any]:
+    """Returns what selects float [B, T, layers, D]; the embeddings are no layer."""
+
+    def select(outputs: dict[str, Any], _: Any) -> Any:
+        hidden = outputs["encoder_outputs"][1:]
+        return ops.stack([hidden[layer] for layer in layers], axis=2)  # [B, T, layers, D]
+
+    return select
+
+
+def pooled(pooling: str, normalize: bool) -> Callable[[dict[str, Any], Any], Any]:
+    """Returns what selects float [B, D], the last layer pooled; see `pool_tokens`."""
+
+    def select(outputs: dict[str, Any], input_mask: Any) -> Any:
+        vectors = pool_tokens(outputs["sequence_output"], input_mask, pooling)  # [B, D]
+        return l2_normalize(vectors) if normalize else vectors
+
+    return select

@@ -1,0 +1,200 @@
+"""TSDAE: an embedder with a decoder that writes a text from the embedding of what is left of it.
+
+  damaged text  -> encoder, pooling -> vector [B, D]
+  whole text    -> the same layers, each piece seeing those before it, and after each attention
+                   x = LayerNorm(x + dropout(output(value(vector))))
+                -> dense, LayerNorm, product with the word table -> the next piece [U, V]
+
+The decoder's layers and tables are the encoder's own. What it has beside them (cross-attention, the
+head) is used in training alone: its weights stand in a run's checkpoints under `DECODER`, so that
+the run resumes exactly, and are left out by all that reads a checkpoint.
+
+Reference: Wang et al. 2021, "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder for
+Unsupervised Sentence Embedding Learning"; DenoisingAutoEncoderLoss of sentence-transformers.
+"""
+
+import functools
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.checkpoints.embedding import DECODER, EmbeddingConfig
+from bert_tf.config import ModelConfig
+from bert_tf.network import layout as layouts
+from bert_tf.network.attention import AttentionPattern
+from bert_tf.network.configured import ConfiguredLayer
+from bert_tf.network.dropout import Dropout, mix
+from bert_tf.network.heads import MaskedLMHead
+from bert_tf.network.layer_norm import layer_norm
+from bert_tf.network.layout import PaddedBatch, find_layout
+from bert_tf.network.positions import initializer
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.tsdae_noise import INPUTS, WHOLE
+
+
+class CausalSight(AttentionPattern):
+    """A `AttentionPattern` in which no piece sees a later one."""
+
+    cut_in_chunks = False  # A chunk sees its neighbours on both sides.
+
+    def whole_bias(self) -> Any:
+        """Returns what is added to the scores of all pieces: float32 [R, 1 or N, T, T]."""
+        places = ops.arange(self.length, dtype="int32")
+        is_later = ops.expand_dims(places, 0) > ops.expand_dims(places, 1)  # [T, T]
+        return super().whole_bias() + ops.cast(is_later, "float32") * layouts.PADDING_BIAS
+
+
+class VectorAttention(ConfiguredLayer):
+    """Attention from each piece to one vector, as Hugging Face's BertLayer has it.
+
+    The softmax of one score is 1, whatever the query: what is found is the vector's value, and
+    there is neither query nor key. Differs from Hugging Face's in training alone: there dropout
+    also sets this 1 to 0, for some heads of some pieces.
+
+    Args:
+      config: shape of the network.
+      index: of the layer, from 0.
+
+    Call arguments:
+      inputs: float [U, D].
+      vectors: float [B, E], one for each text.
+      layout: where the pieces stand.
+      dropout_seed: int32 [] in training, else None.
+
+    Returns:
+      float [U, D].
+    """
+
+    def __init__(self, config: ModelConfig, index: int, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        salt = 1 + 3 * self.config.num_hidden_layers + index  # after those of the encoder
+        rate = self.config.hidden_dropout_prob
+        self.dropout = Dropout(rate, salt, dtype=self.dtype_policy)
+
+    def build(self, input_shape: Any) -> None:
+        self.value, self.dense = (
+            keras.layers.Dense(
+                self.config.hidden_size,
+                use_bias=self.config.has_bias("attention"),
+                kernel_initializer=initializer(self.config.initializer_range),
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for name in ("value", "dense")
+        )
+        self.layer_norm = layer_norm(self.config, self.dtype_policy)
+        self.value.build(input_shape)
+        with keras.name_scope("output"):
+            self.dense.build((None, self.config.hidden_size))
+            self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Any, vectors: Any, layout: PaddedBatch, dropout_seed: Any = None) -> Any:
+        context = self.dense(self.value(vectors))  # [B, D]: once for each text
+        context = layout.unpad(ops.repeat(context, layout.length, axis=0))
+        return self.layer_norm(inputs + self.dropout(context, dropout_seed))
+
+
+class BertDenoiser(BertEmbedder):
+    """A `BertEmbedder` with a decoder, for training; arguments are those of `BertEmbedder`.
+
+    Call arguments:
+      inputs: those of `BertEmbedder`, of damaged texts, and the encoder's inputs of the whole texts
+        behind `WHOLE`, int32 [B, T]; without these the model is the embedder.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      See `reconstruct`; without whole texts the embeddings, float32 [B, E].
+
+    Raises:
+      ValueError: if the blocks are pre-norm, for which there is no reference.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        embedding: EmbeddingConfig | None = None,
+        *,
+        name: str = "bert_denoiser",
+        **kwargs: Any,
+    ) -> None:
+        check_blocks(config)
+        super().__init__(config, embedding, name=name, **kwargs)
+        with keras.name_scope(DECODER.rstrip("/")):
+            for index in range(config.num_hidden_layers):
+                # Not layer_0: learning rates of the encoder's layers go by that name.
+                cross = VectorAttention(
+                    config, index, name=f"cross_{index}", dtype=self.dtype_policy
+                )
+                cross.build((None, self.dimension))
+                setattr(self, f"cross_{index}", cross)
+            self.predictions = MaskedLMHead(config, name="predictions", dtype=self.dtype_policy)
+            self.predictions.build()
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        dropout_seed = self.bert.draw_dropout_seed(training, dropout_seed)
+        vectors = super().call(inputs, training=training, dropout_seed=dropout_seed)
+        if f"{WHOLE}input_word_ids" not in inputs:
+            return vectors
+        whole = {name: inputs[WHOLE + name] for name in INPUTS}
+        # Other masks than those of the encoder's pass through the same layers.
+        seed = None if dropout_seed is None else mix(dropout_seed + 1)
+        return self.reconstruct(vectors, whole, training, seed)
+
+    def reconstruct(
+        self,
+        vectors: Any,
+        whole: dict[str, Any],
+        training: bool = False,
+        dropout_seed: Any = None,
+    ) -> dict[str, Any]:
+        """Scores each piece but the first of texts, given those before it and the text's vector.
+
+        Args:
+          vectors: float [B, E], E = `dimension`.
+          whole: the encoder's inputs, int32 [B, T], padded on the right.
+          training: see `BertEncoder`.
+          dropout_seed: int32 [] in training, else None.
+
+        Returns:
+          dict: `logits` float32 [U, V], `labels` int32 [U], the right pieces, and `weights` int32
+          [U], 0 for padding. U counts the places 0 .. T-2 of all texts, or those with a label.
+        """
+        ids, mask, types = (whole[name] for name in INPUTS)
+        # What is read is all but the last piece; what is written all but the first.
+        read = {"input_word_ids": ids[:, :-1], "input_type_ids": types[:, :-1]}
+        layout = find_layout({"input_mask": mask[:, 1:]}, self.bert.unpad)
+        labels, weights = (layout.unpad(ops.reshape(x[:, 1:], (-1,))) for x in (ids, mask))
+        config = self.config
+        kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
+        sights = {is_local: CausalSight(layout, config, is_local) for is_local in kinds}
+        hidden = self.bert.embed(read, dropout_seed, layout)  # [U, D]
+        for index in range(config.num_hidden_layers):
+            sight = sights[config.is_local(index)]
+            run = functools.partial(self._run_layer, index, sight, dropout_seed)
+            again = self.bert.recompute and training
+            hidden = (keras.remat(run) if again else run)(hidden, vectors)
+        table = self.bert.embeddings.word_embeddings
+        return {
+            "logits": self.predictions.score(hidden, table),
+            "labels": labels,
+            "weights": weights,
+        }
+
+    def _run_layer(
+        self, index: int, sight: AttentionPattern, dropout_seed: Any, hidden: Any, vectors: Any
+    ) -> Any:
+        layer, cross = self.bert.encoder_layers[index], getattr(self, f"cross_{index}")
+        hidden = layer.attend(hidden, sight, dropout_seed)
+        hidden = cross(hidden, vectors, layout=sight.layout, dropout_seed=dropout_seed)
+        return layer.transform(hidden, dropout_seed)
+
+
+def check_blocks(config: ModelConfig) -> None:
+    """Raises ValueError if a decoder cannot share a network's blocks."""
+    if config.block_type != "post_norm":
+        raise ValueError(
+            f"block_type is {config.block_type}, but the loss denoising is for post_norm, BERT's "
+            "own: start from another model, or take another loss."
+        )

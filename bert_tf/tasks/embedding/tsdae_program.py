@@ -1,0 +1,101 @@
+"""TSDAE as a program: `Retriever`, trained on texts alone by writing them out of what is left."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
+from bert_tf.checkpoints.embedding import DECODER
+from bert_tf.config import ModelConfig
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning.program import RowsTaskData
+from bert_tf.network.pretrained import assign_checkpoint
+from bert_tf.tasks.embedding.model import pack_text
+from bert_tf.tasks.embedding.program import Retriever
+from bert_tf.tasks.embedding.task import TextPacker
+from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
+from bert_tf.tasks.embedding.tsdae_noise import DamagedTexts
+from bert_tf.tasks.embedding.tsdae_task import DenoisingExamples, DenoisingTask
+
+REFUSED = ("matryoshka_dims", "matryoshka_weights", "teacher")
+
+
+class DenoisingRetriever(Retriever):
+    """See `Program`."""
+
+    kept_heads = ("masked_lm",)
+    plot_titles = Retriever.plot_titles | {"accuracy": "pieces found"}
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """Refuses what has no decoder, then does as `Retriever`."""
+        for name in REFUSED:
+            if getattr(self.configs.task, name):
+                raise ValueError(f"--{name} is not for the loss denoising; leave it out.")
+        check_blocks(self.configs.model)
+        super().receive_weights(weights)
+
+    def read_training(self, packer: TextPacker) -> DenoisingExamples:
+        """Reads texts; see `DamagedTexts`.
+
+        Raises:
+          ValueError: naming an example that is something else than a text.
+        """
+        if not self.configs.tuning.train_file:
+            raise ValueError(
+                "--retrieval_loss=denoising learns from texts: give --train_file, for example "
+                "the collection's corpus.jsonl."
+            )
+        examples = self.inputs["train"]
+        for example in examples:
+            if example.scores:
+                raise ValueError(
+                    f"{example.source} has a label or a score, which --retrieval_loss=denoising "
+                    "does not use; keep the column text alone."
+                )
+            if example.query != example.positive or example.negatives:
+                raise ValueError(
+                    f"{example.source}: --retrieval_loss=denoising learns from single texts, in a "
+                    "column text; here are texts that belong together. Leave the flag out, or give "
+                    "texts."
+                )
+        texts, length = [example.query for example in examples], self.embedding.max_seq_length
+        # Without the prompt, which the decoder need not learn.
+        whole = [pack_text(packer.tokenizer, self.embedding, text, "") for text in texts]
+        rows = DamagedTexts(
+            texts,
+            lambda text: packer.pack("document", text),
+            TokenizedDataset(whole, pad_id=packer.tokenizer.vocab.pad_id),
+            self.configs.task.deletion_rate,
+            packer.skipped["document"],
+        )
+        logging.info(
+            "train: %d texts (%d cut to %d pieces, %d of a single word, which stays); loss "
+            "denoising, %g of the words deleted.",
+            *(len(texts), sum(len(row.ids) == length for row in whole), length),
+            *(sum(len(text.split()) == 1 for text in texts), self.configs.task.deletion_rate),
+        )
+        return DenoisingExamples(rows, length - 1)
+
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+    ) -> DenoisingTask:
+        """Makes the model and its task."""
+        self.check_rows()
+        return DenoisingTask(
+            BertDenoiser(config, self.embedding, **options),
+            *data,
+            best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
+            ignore_identical_ids=self.configs.task.ignore_identical_ids,
+        )
+
+    def load_initial_weights(self, model: Any, start: Checkpoint, may_miss: Sequence[str]) -> None:
+        """Gives the decoder the masked-LM head of the checkpoint, if it has one."""
+        head = HEADS["masked_lm"]
+        weights = {
+            f"{DECODER}predictions/{name[len(head) :]}" if name.startswith(head) else name: weight
+            for name, weight in start.weights.items()
+        }
+        start = dataclasses.replace(start, weights=weights)
+        assign_checkpoint(model, start, (*may_miss, DECODER))

@@ -1,0 +1,1 @@
+"""Masked words: the likeliest tokens, scores of texts, texts with filled gaps."""

@@ -1,0 +1,226 @@
+"""What fills masks."""
+
+import re
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.serving.graph_tokens import check_utf8
+from bert_tf.serving.model import Batch, Outputs, Serving, Signatures, function_of_ids
+from bert_tf.tasks.masked_words.score_serving import score_words
+from bert_tf.text.kinds import piece_texts
+from bert_tf.text.tensor_packing import cut, pack_rows
+from bert_tf.text.vocab import MASK, Vocab
+
+MASK_PREDICT, SCORE = "mask_predict", "score"
+# What `str.rstrip` takes away.
+WHITE_SPACE = r"[\s\v\x1c-\x1f\x{85}\pZ]+$"
+
+
+class Masks(NamedTuple):
+    """Where the masks of rows stand, up to M in a row.
+
+    Attributes:
+      places: int32 [B, M], ascending; anything behind a row's last mask.
+      counts: int32 [B].
+      is_real: bool [B, M].
+    """
+
+    places: tf.Tensor
+    counts: tf.Tensor
+    is_real: tf.Tensor
+
+
+class FillMaskServing(Serving):
+    """A `BertPretrainer` that fills in [MASK], which stands in the text as it is written here.
+
+    Args:
+      arguments: of `Serving`.
+      top_k: K, pieces a mask.
+      rounds: of mask-predict, which fills in all masks of a text so that they fit each other: a
+        signature of its own, see `predict_texts`.
+
+    Outputs, padded to the most masks M of a text in the batch:
+      pieces: string [B, M, K], the likeliest first, no special tokens; "" behind the last mask.
+      probabilities: float32 [B, M, K]; 0 behind the last mask.
+    """
+
+    kind = "fill_mask"
+
+    def __init__(self, *arguments: Any, top_k: int = 5, rounds: int = 10, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.top_k = min(top_k, len(self.vocab) - len(self.vocab.special_ids))
+        self.rounds = rounds
+
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "mask": self.vocab.mask}
+
+    def _find_masks(self, ids: tf.Tensor) -> Masks:
+        is_mask = ids == self.vocab.mask_id  # [B, T]
+        counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        most = tf.reduce_max(tf.concat([counts, [0]], axis=0))  # 0 in an empty batch
+        # A stable sort brings the masks to the front.
+        places = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :most]  # [B, M]
+        return Masks(places, counts, tf.sequence_mask(counts, most))
+
+    def call_scores(self, batch: Batch, places: tf.Tensor) -> tf.Tensor:
+        """Returns log-probabilities at places int32 [B, M] of rows, special tokens left out.
+
+        Returns:
+          float32 [B, M, V], -inf at special tokens.
+        """
+        outputs = self.call_model({**batch, "masked_lm_positions": places})
+        specials = tf.one_hot(sorted(self.vocab.special_ids), len(self.vocab))  # [specials, V]
+        banned = tf.reduce_any(specials > 0, axis=0)
+        logits = tf.cast(outputs["masked_lm_logits"], tf.float32)
+        return tf.nn.log_softmax(tf.where(banned, -float("inf"), logits))
+
+    def from_ids(self, batch: Batch) -> Outputs:
+        places, _, is_real = self._find_masks(batch["input_word_ids"])
+        is_real = is_real[:, :, tf.newaxis]
+        scores = self.call_scores(batch, places)
+        top = tf.math.top_k(tf.exp(scores), self.top_k)  # [B, M, K]
+        names = tf.gather(tf.constant(piece_texts(self.vocab)), top.indices)
+        return {
+            "pieces": tf.where(is_real, names, ""),
+            "probabilities": tf.where(is_real, top.values, 0.0),
+        }
+
+    def predict_ids(self, batch: Batch) -> Outputs:
+        """Fills in all masks of rows by mask-predict: all, then the least sure of them again.
+
+        Returns:
+          `input_word_ids` int32 [B, T], without masks; `log_probability` float32 [B], the sum of
+          the pieces' natural logarithms, each of the round that filled it in. Special tokens are
+          not filled in: the probabilities of the others add up to 1.
+
+        Reference: Ghazvininejad et al. 2019, section 3; see
+        `bert_tf.tasks.masked_words.gap_filling.mask_predict`.
+        """
+        ids = batch["input_word_ids"]
+        masks = self._find_masks(ids)
+
+        def fill(done: Any, pieces: Any, values: Any, is_open: Any) -> tuple[Any, ...]:
+            row = put(ids, masks, tf.where(is_open, self.vocab.mask_id, pieces))
+            scores = self.call_scores({**batch, "input_word_ids": row}, masks.places)
+            best = tf.argmax(scores, axis=-1, output_type=tf.int32)
+            pieces = tf.where(is_open, best, pieces)
+            values = tf.where(is_open, tf.reduce_max(scores, axis=-1), values)
+            left = masks.counts * (self.rounds - done) // self.rounds
+            sure = tf.where(masks.is_real, values, float("inf"))
+            ranks = tf.argsort(tf.argsort(sure, axis=1, stable=True), axis=1)
+            return done + 1, pieces, values, ranks < left[:, tf.newaxis]
+
+        zeros = tf.zeros_like(masks.places)
+        start = (tf.constant(1), zeros, tf.cast(zeros, tf.float32), masks.is_real)
+        shapes = (tf.TensorShape([]), *(tf.TensorShape([None, None]) for _ in range(3)))
+        _, pieces, values, _ = tf.while_loop(
+            lambda done, _, __, is_open: (done <= self.rounds) & tf.reduce_any(is_open),
+            fill,
+            start,
+            shapes,
+        )
+        return {
+            "input_word_ids": put(ids, masks, pieces),
+            "log_probability": tf.reduce_sum(values, axis=1),
+        }
+
+    def predict_texts(self, texts: tf.Tensor) -> Outputs:
+        """Fills in all masks of texts, string [B], as `predict_ids` does.
+
+        Returns:
+          `text` string [B], whole texts; a mask behind the last piece of a row stays. `pieces`
+          string [B, M], "" behind the last mask. `log_probability` as above.
+        """
+        batch = self.pack(texts)
+        masks = self._find_masks(batch["input_word_ids"])
+        found = self.predict_ids(batch)
+        ids = tf.gather(found["input_word_ids"], masks.places, batch_dims=1)  # [B, M]
+        names = tf.gather(tf.constant(piece_texts(self.vocab)), ids)
+        return {
+            "text": self._put_in(texts, names, masks.counts),
+            "pieces": tf.where(masks.is_real, names, ""),
+            "log_probability": found["log_probability"],
+        }
+
+    def score_texts(self, texts: tf.Tensor) -> Outputs:
+        """Returns the words of texts, string [B], with their scores; see `scores.score_words`.
+
+        [MASK] has no meaning there.
+        """
+        room = self.max_seq_length - 2
+        return score_words(self.tokenizer, self.vocab, room, self.call_scores, texts)
+
+    def _put_in(self, texts: tf.Tensor, names: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """Puts pieces [B, M] in the place of texts' masks; `gap_filling.joined` for the spaces."""
+        is_wordpiece = isinstance(self.vocab, Vocab)
+        mask = MASK if is_wordpiece else self.vocab.tokens[self.vocab.mask_id]
+        parts = tf.strings.split(self._own_masks(texts), mask)  # [B, (masks + 1)]
+        num_masks = tf.maximum(tf.cast(parts.row_lengths(), tf.int32) - 1, 0)
+        most = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
+        columns = tf.range(most)[tf.newaxis]
+        names = tf.pad(names, [[0, 0], [0, most - tf.shape(names)[1]]], constant_values="")
+        around = parts.to_tensor("", shape=tf.stack([tf.shape(texts)[0], most + 1]))
+        before = around[:, :-1]
+        if is_wordpiece:
+            joins = tf.strings.regex_full_match(names, r"(?s)##.+")
+            before = tf.where(joins, tf.strings.regex_replace(before, WHITE_SPACE, ""), before)
+            names = tf.where(joins, tf.strings.regex_replace(names, "^##", ""), names)
+        else:
+            joins = tf.strings.regex_full_match(names, "(?s) .*")
+            shorter = [tf.strings.regex_replace(before, ending, "") for ending in (" +$", " $")]
+            before = tf.where(joins, *shorter)
+        is_cut = columns >= counts[:, tf.newaxis]
+        before = tf.where(is_cut, around[:, :-1], before)
+        names = tf.where(is_cut, mask, names)
+        names = tf.where(columns < num_masks[:, tf.newaxis], names, "")
+        filled = tf.strings.reduce_join(tf.strings.join([before, names]), axis=1)
+        return tf.strings.join([filled, around[:, -1]])
+
+    def text_signatures(self) -> Signatures:
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
+        def mask_predict(text: tf.Tensor) -> Outputs:
+            return self.predict_texts(text)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
+        def score(text: tf.Tensor) -> Outputs:
+            return self.score_texts(text)
+
+        return {**super().text_signatures(), MASK_PREDICT: mask_predict, SCORE: score}
+
+    def id_signatures(self) -> Signatures:
+        return {**super().id_signatures(), MASK_PREDICT: function_of_ids(self.predict_ids)}
+
+    def _own_masks(self, texts: tf.Tensor) -> tf.Tensor:
+        """Writes masks as the vocabulary calls them."""
+        if isinstance(self.vocab, Vocab):
+            return texts
+        own = self.vocab.tokens[self.vocab.mask_id].replace("\\", r"\\")
+        return tf.strings.regex_replace(texts, re.escape(MASK), own)
+
+    def pack(self, *texts: tf.Tensor) -> Batch:
+        """Tokenizes what stands around the masks, and puts the masks between.
+
+        Byte-level BPE does so itself with its own name of the mask.
+        """
+        if not isinstance(self.vocab, Vocab):
+            return super().pack(self._own_masks(texts[0]))
+        parts = tf.strings.split(check_utf8(texts[0]), MASK)  # [B, (parts)]
+        pieces = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)
+        # A mask before each part; the one before a text's first part is taken away again.
+        mask = tf.fill([pieces.nrows(), 1], self.vocab.mask_id)
+        masked = tf.concat([mask, pieces], axis=1)
+        rows = tf.RaggedTensor.from_row_splits(masked, parts.row_splits).merge_dims(1, 2)[:, 1:]
+        kept = tf.minimum(rows.row_lengths(), self.max_seq_length - 2)
+        return pack_rows(self.vocab, cut(rows, kept))
+
+
+def put(ids: tf.Tensor, masks: Masks, pieces: tf.Tensor) -> tf.Tensor:
+    """Puts pieces, int32 [B, M], where the masks of rows int32 [B, T] stand."""
+    num_rows, length = tf.unstack(tf.shape(ids))
+    # What is no mask falls into one more column, which is cut off again.
+    columns = tf.where(masks.is_real, masks.places, length)
+    rows = tf.broadcast_to(tf.range(num_rows)[:, tf.newaxis], tf.shape(columns))
+    widened = tf.pad(ids, [[0, 0], [0, 1]])
+    filled = tf.tensor_scatter_nd_update(widened, tf.stack([rows, columns], axis=-1), pieces)
+    return filled[:, :-1]

@@ -1,0 +1,1 @@
+"""The right one of several continuations or answers: SWAG."""

@@ -1,0 +1,168 @@
+"""Multiple choice: one score for each choice (BERT section 4.4, SWAG)."""
+
+import dataclasses
+from typing import Any
+
+import keras
+from absl import logging
+from keras import ops
+
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.config import ModelConfig
+from bert_tf.examples.columns import is_empty, read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.fine_tuning_defaults import cut_texts_message
+from bert_tf.metrics.classification import softmax
+from bert_tf.models.fine_tuned import FineTunedModel
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
+from bert_tf.network.losses import WeightedSum, class_losses, weigh
+from bert_tf.tasks.multiple_choice.examples import ChoiceExample
+from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertMultipleChoice(FineTunedModel):
+    """The encoder with one score for each choice: the product of a vector and the pooled output.
+
+    Each choice is a row, with the question as first text and the choice as second. The scores of
+    the choices of one question are the logits of a softmax, so the class is the index of the right
+    one: `compile(loss=SparseCategoricalCrossentropy(from_logits=True))`.
+
+        model = bert_tf.BertMultipleChoice.from_pretrained(
+            "hf://google-bert/bert-base-uncased", new_head=True
+        )
+        model.fit((contexts, choices), right_ones)
+        model.choose(["She sat down."], [["She stood.", "It rained.", "He slept."]])
+
+    With a preprocessor it takes raw contexts and choices: a column of texts and one of lists of
+    texts, of equal length; the labels are the indices of the right choices. Dicts of ids are also
+    accepted.
+
+    google-research/bert has no program for it. Weights are those of Hugging Face's
+    BertForMultipleChoice: a classifier with one label, whose bias shifts all choices equally.
+
+    Args:
+      config: shape of the network.
+      recompute, unpad: see `BertEncoder`.
+      preprocessor: see `FineTunedModel`.
+
+    Call arguments:
+      inputs: dict of int32 [B, C, T], C choices each: `input_word_ids`, `input_mask`,
+        `input_type_ids`; other keys are ignored.
+      training: see `BertEncoder`.
+      dropout_seed: see `BertEncoder`.
+
+    Returns:
+      float32 [B, C], unnormalised.
+
+    Raises:
+      ValueError: if the inputs have no axis of choices.
+    """
+
+    head_name = "classifier"
+
+    def __init__(self, config: ModelConfig, **kwargs: Any) -> None:
+        kwargs = {"name": "bert_multiple_choice", **kwargs, "num_labels": 1}
+        kwargs["use_pooler"] = config.classifier_pooling == "pooler"
+        super().__init__(config, head="classifier", **kwargs)
+
+    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+        shape = inputs["input_word_ids"].shape
+        if len(shape) != 3:
+            raise ValueError(
+                f"input_word_ids have shape {tuple(shape)}, expected [B, C, T]: a row for each "
+                "choice of each question."
+            )
+        _, num_choices, length = ops.shape(inputs["input_word_ids"])
+        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
+        if "packed_places" in inputs:  # Of texts already.
+            starts = ops.reshape(inputs["packed_starts"], (-1,))
+            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
+        scores = self.score_texts(rows, training, dropout_seed)  # [B*C, 1]
+        return ops.reshape(scores, (-1, num_choices))
+
+    def choose(
+        self, contexts: Any, choices: Any, batch_size: int = BATCH_SIZE
+    ) -> list[dict[str, Any]]:
+        """Returns the choice that follows each context.
+
+        Args:
+          contexts: texts.
+          choices: for each context a list of texts, of equal length.
+          batch_size: contexts per batch, with all their choices.
+
+        Returns:
+          A dict per context: `choice`, its `index`, and `score`, its probability.
+
+        Raises:
+          ValueError: if the texts are wrong.
+        """
+        if is_empty((contexts, choices)):
+            return []
+        examples = self.read_examples((contexts, choices))
+        answers = []
+        for example, logits in zip(
+            examples.examples, self.predict_rows(examples.rows, batch_size), strict=True
+        ):
+            best, score = int(logits.argmax()), float(softmax(logits).max())
+            answers.append({"choice": example.choices[best], "index": best, "score": score})
+        return answers
+
+    # Raw input ---------------------------------------------------------------------------------
+
+    def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> ChoiceExamples:
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ValueError("Expected (contexts, choices): a list of texts, and a list of lists.")
+        contexts, lists = read_texts(x[0], "contexts"), read_column(x[1], "choices")
+        if len(contexts) != len(lists):
+            raise ValueError(
+                f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected equal "
+                f"numbers."
+            )
+        choices = [tuple(read_texts(row, f"choices[{i}]")) for i, row in enumerate(lists)]
+        for index, row in enumerate(choices):
+            if len(row) != len(choices[0]) or len(row) < 2:
+                raise ValueError(
+                    f"choices[{index}] has {len(row)} texts, choices[0] has {len(choices[0])}; "
+                    f"expected two or more, the same number in each."
+                )
+        labels = [None] * len(contexts)
+        if y is not None:
+            labels = read_label_ids(y, ("",) * len(choices[0]), len(contexts)).tolist()
+        columns = zip(contexts, choices, labels, strict=True)
+        made = make_examples(
+            [
+                ChoiceExample(a, "", b, y, str(i), f"choices[{i}]")
+                for i, (a, b, y) in enumerate(columns)
+            ],
+            self.tokenizer,
+            self.max_seq_length,
+        )
+        if made.num_cut and y is not None:
+            message = cut_texts_message(
+                made.num_cut,
+                len(contexts) * len(choices[0]),
+                made.longest,
+                self.max_seq_length,
+                self.bert.config.longest_row,
+                "max_seq_length={} to from_pretrained",
+            )
+            logging.warning("%s", message)
+        if weights is not None:
+            own = read_numbers(weights, len(contexts), "sample_weight")
+            made.rows.labels["example_weights"] = own
+        return made
+
+    def to_checkpoint(self, tower: str = "") -> Checkpoint:
+        """Returns the model as a checkpoint whose classifier scores choices."""
+        return dataclasses.replace(super().to_checkpoint(tower), is_multiple_choice=True)
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        inputs = {name: batch[name] for name in INPUTS}
+        return inputs, batch["label_ids"], batch["example_weights"]
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        if weights is not None:
+            weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
+        ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])
+        losses = class_losses(outputs, ids)  # [B]
+        return weigh(losses, ops.ones_like(losses) if weights is None else weights)

@@ -1,0 +1,120 @@
+"""The multiple-choice program: reads SWAG's tables or JSONL; writes answers and scores."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.results import table_text, write_texts
+from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
+from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
+from bert_tf.tasks.inputs import read_inputs
+from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+from bert_tf.tasks.multiple_choice.task import ChoiceExamples, MultipleChoiceTask, make_examples
+from bert_tf.text.tokenization import Tokenizer
+
+MAX_ERRORS = 50
+
+
+class MultipleChoice(Program):
+    """See `Program`."""
+
+    head = "classifier"
+    needs_pooler = True
+    default_lengths = LEAST_LENGTH, MOST_LENGTH
+    plot_titles = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
+
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Makes rows of the examples."""
+        length = self.configs.data.max_seq_length
+
+        def make(use: str, file: str) -> ChoiceExamples:
+            examples = self.inputs[use]
+            made = make_examples(examples, tokenizer, length)
+            num_choices = len(examples[0].choices)
+            logging.info("%s: %d examples of %d choices.", use, len(examples), num_choices)
+            if made.num_cut:
+                message = cut_texts_message(
+                    made.num_cut,
+                    len(examples) * num_choices,
+                    made.longest,
+                    length,
+                    self.configs.model.longest_row,
+                    "--max_seq_length={}",
+                )
+                logging.warning("%s: %s", use, message)
+            return made
+
+        return Examples.of_files(read_inputs(self.files, make))
+
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
+        """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
+        teacher = read_known(self.configs, tokenizer, self.head)
+        if teacher.num_labels != 1 or teacher.label_kind:
+            raise ValueError(
+                f"--teacher={teacher.source} is a classifier of texts; it must be a model of "
+                "run_multiple_choice, which gives each choice one score."
+            )
+        model = BertMultipleChoice.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        found = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.labels[TEACHER_LOGITS] = found
+
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+    ) -> MultipleChoiceTask:
+        """Makes the model and its task."""
+        model = BertMultipleChoice(config, **options)
+        return MultipleChoiceTask(model, *data, teacher=self.configs.task)
+
+    def report(
+        self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Any
+    ) -> dict[str, str]:
+        """Returns worst_errors.tsv: wrong answers, the highest loss first."""
+        answers = np.stack(outputs["logits"]).argmax(axis=-1)
+        losses = np.array(outputs["loss"])
+        wrong = np.flatnonzero(answers != examples.labels)
+        rows = []
+        for index in wrong[np.argsort(-losses[wrong], kind="stable")][:MAX_ERRORS]:
+            example, right, chosen = (
+                examples.examples[index],
+                examples.labels[index],
+                answers[index],
+            )
+            rows.append(
+                (
+                    *(f"{losses[index]:.4f}", right, chosen, example.source, text_before(example)),
+                    *(example.choices[right], example.choices[chosen]),
+                )
+            )
+        header = "loss label answer source context right chosen"
+        return {"worst_errors.tsv": table_text(header, rows)}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: MultipleChoiceTask,
+        name: str,
+        examples: ChoiceExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes predictions.tsv: the number of the chosen ending, all scores, and the texts."""
+        rows = []
+        for example, logits in zip(examples.examples, outputs["logits"], strict=True):
+            scores, chosen = " ".join(f"{value:.6f}" for value in logits), logits.argmax()
+            texts = text_before(example), example.choices[chosen]
+            rows.append((example.id, chosen, scores, *texts))
+        write_texts(
+            folder, {"predictions.tsv": table_text("id answer scores context chosen", rows)}
+        )
+
+
+def text_before(example: Any) -> str:
+    """Returns the text before the choices."""
+    return f"{example.context} {example.start}".strip()

@@ -1,0 +1,174 @@
+"""SQuAD with the joint head: from the beams of all windows to predictions, n-best lists, null odds.
+
+What is written has the layout of `squad_answers`, with the numbers of google-research/electra:
+
+  start_logit, end_logit  log-probabilities, of the end given the start
+  probability             a softmax over the sums in the n-best list, which has no entry for "no
+                          answer"
+  null odds               the score of no answer alone, of the window that believes in it least
+
+Differs from the original: "" is predicted where the odds are above `null_score_diff_threshold`,
+there in a separate step for test sets, with a threshold of -2.75; a question of version 2 without
+any span has no answer, there the text "empty".
+
+Reference: finetune/qa/qa_metrics.py, write_predictions.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.tasks.question_answering.answers import (
+    NO_SPAN_ODDS,
+    NO_SPAN_TEXT,
+    Answer,
+    Candidate,
+    Spans,
+    SquadPredictions,
+    best_first,
+    choose_answers,
+    may_be_answers,
+    n_best,
+    probabilities,
+    to_json,
+    with_rows,
+)
+from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion
+
+START_SCORES, STARTS = "start_top_log_probs", "start_top_index"
+END_SCORES, ENDS, NO_ANSWER = "end_top_log_probs", "end_top_index", "no_answer_logit"
+
+
+class Beams(NamedTuple):
+    """The best starts of windows, and the best ends of each: what the joint head finds.
+
+    Attributes:
+      starts: int [features, K], positions in the rows.
+      start_scores: float64 [features, K].
+      ends, end_scores: the same of the ends given each start, [features, K, K].
+      no_answer: float64 [features]; None without a score for no answer.
+    """
+
+    starts: np.ndarray
+    start_scores: np.ndarray
+    ends: np.ndarray
+    end_scores: np.ndarray
+    no_answer: np.ndarray | None
+
+    @classmethod
+    def of_rows(cls, outputs: Mapping[str, Sequence[Any]]) -> Self:
+        """Joins the outputs of all rows, by name.
+
+        Raises:
+          ValueError: if there is no row, or a score is not finite.
+        """
+        arrays = {
+            name: np.stack(outputs[name])
+            for name in (STARTS, START_SCORES, ENDS, END_SCORES, NO_ANSWER)
+            if name in outputs
+        }
+        for name in (START_SCORES, END_SCORES, NO_ANSWER):
+            if name in arrays:
+                arrays[name] = arrays[name].astype(np.float64)
+                if not np.isfinite(arrays[name]).all():
+                    raise ValueError(f"{name} are not finite; look at the model that made them.")
+        starts, ends = (
+            (arrays[places], arrays[scores])
+            for places, scores in ((STARTS, START_SCORES), (ENDS, END_SCORES))
+        )
+        return cls(*starts, *ends, arrays.get(NO_ANSWER))
+
+
+def make_beam_predictions(
+    questions: Iterable[SquadQuestion],
+    features: Sequence[SquadFeature],
+    beams: Beams,
+    config: SquadConfig,
+) -> SquadPredictions:
+    """Finds the answer to each question in the beams of all of its windows.
+
+    Args:
+      questions: those to be answered.
+      features: their windows, in order within a question; a question may have none.
+      beams: a row for each of `features`.
+      config: how answers are chosen.
+
+    Raises:
+      ValueError: if questions may have no answer, but there is no score for it.
+    """
+    nbest, null_odds = {}, {}
+    for question, odds, entries in _rank(questions, features, beams, config):
+        nbest[question.id] = to_json(entries)
+        if config.version_2_with_negative:
+            null_odds[question.id] = odds
+    predictions = {name: entries[0]["text"] for name, entries in nbest.items()}
+    if config.version_2_with_negative:
+        predictions = choose_answers(nbest, null_odds, config.null_score_diff_threshold)
+    return SquadPredictions(predictions, nbest, null_odds)
+
+
+def best_beam_answers(
+    questions: Iterable[SquadQuestion],
+    features: Sequence[SquadFeature],
+    beams: Beams,
+    config: SquadConfig,
+) -> list[Answer]:
+    """Returns the answer to each question that `make_beam_predictions` predicts, with its place.
+
+    The score of no answer is its probability by the class for it, 1 where there is no span.
+    """
+    found = []
+    for _, odds, entries in _rank(questions, features, beams, config):
+        best, score = entries[0], probabilities(entries)[0]
+        is_none = config.version_2_with_negative and odds > config.null_score_diff_threshold
+        if is_none or not best.end:
+            # The logistic function, in a form that does not overflow.
+            score = 0.5 + 0.5 * math.tanh(0.5 * odds) if is_none and best.end else 1.0
+            found.append(Answer("", score, -1, -1))
+        else:
+            found.append(Answer(best.text, score, best.start, best.end))
+    return found
+
+
+def _rank(
+    questions: Iterable[SquadQuestion],
+    features: Sequence[SquadFeature],
+    beams: Beams,
+    config: SquadConfig,
+) -> Iterator[tuple[SquadQuestion, float, list[Candidate]]]:
+    """Yields of each question the null odds, 0 in version 1, and the n-best list."""
+    if config.version_2_with_negative and beams.no_answer is None:
+        raise ValueError(
+            "This joint head has no score for no answer: it was made for questions that all have "
+            "one. Train with version_2_with_negative."
+        )
+    for question, rows in with_rows(questions, features):
+        windows = [features[row] for row in rows]
+        spans = _find_spans(windows, rows, beams, config.max_answer_length)
+        entries, odds = n_best(question, windows, spans, None, config.n_best_size), 0.0
+        if config.version_2_with_negative and beams.no_answer is not None:
+            odds = float(beams.no_answer[rows].min()) if len(spans.window) else NO_SPAN_ODDS
+            if entries[0].text == NO_SPAN_TEXT and not len(spans.window):
+                entries = [Candidate("", 0.0, 0.0)]
+        yield question, odds, entries
+
+
+def _find_spans(
+    windows: Sequence[SquadFeature], rows: Sequence[int], beams: Beams, max_answer_length: int
+) -> Spans:
+    """Returns the spans of all beams that may be answers, the best sum first.
+
+    Of equal sums the earlier window, then the better start, then the better end comes first.
+    """
+    found = []
+    for number, (window, row) in enumerate(zip(windows, rows, strict=True)):
+        first, last = beams.starts[row], beams.ends[row]  # [K], [K, K]
+        is_span = may_be_answers(window, first[:, None], last, max_answer_length)
+        by_start, by_end = np.nonzero(is_span)
+        places = np.full(len(by_start), number), first[by_start], last[by_start, by_end]
+        scores = beams.start_scores[row][by_start], beams.end_scores[row][by_start, by_end]
+        found.append((*places, *scores))
+    return best_first(found)

@@ -1,0 +1,155 @@
+"""Answers to questions with the joint head of google-research/electra; see `joint_span`."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning_config import SquadConfig
+from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
+from bert_tf.models.text_fit import KerasBatch
+from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.tasks.question_answering.answers import Answer
+from bert_tf.tasks.question_answering.features import SquadExamples
+from bert_tf.tasks.question_answering.joint_answers import Beams, best_beam_answers
+from bert_tf.tasks.question_answering.joint_head import (
+    END,
+    NO_ANSWER,
+    START,
+    AnswerableHead,
+    JointSpanHead,
+    answer_mask,
+    joint_losses,
+)
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertJointSpanLabeler(BertSpanLabeler):
+    """The encoder with the joint head: scores of starts, of ends given a start, of no answer.
+
+        model = bert_tf.BertJointSpanLabeler.from_pretrained(
+            "hf://google/electra-small-discriminator", new_head=True
+        )
+        model.fit((questions, contexts), answers)
+        model.answer(["Who left?"], ["Ada left Oslo."], may_be_none=True)
+
+    Raw input, labels and `answer` are those of `BertSpanLabeler`. The context is told from the
+    question by its type, so the model must have two segment types.
+
+    Args:
+      config: shape of the network.
+      answerable: whether there is a score for no answer, which `may_be_none=True` needs.
+      options: of `BertSpanLabeler`; `reading` has the size of the beam.
+
+    Call arguments: as `BertClassifier`; `inputs` may also have `start_positions`, int32 [B], which
+      training needs.
+
+    Returns:
+      dict: the outputs of `JointSpanHead`, with a beam unless `training`, and, if `answerable`,
+      `no_answer_logit` float32 [B].
+    """
+
+    head_name = "joint_squad"
+    others_reading = ()
+
+    def __init__(self, config: ModelConfig, answerable: bool = True, **options: Any) -> None:
+        super().__init__(config, **{"name": "bert_joint_span_labeler", **options})
+        self.answerable: AnswerableHead | None = None
+        if answerable:
+            with keras.name_scope("cls"):
+                self.answerable = AnswerableHead(config, name="answerable", dtype=self.dtype_policy)
+                self.answerable.build()
+
+    def make_head(self, num_labels: int, head: str) -> JointSpanHead:
+        made = JointSpanHead(self.config, name=self.head_name, dtype=self.dtype_policy)
+        made.build()
+        return made
+
+    def call(
+        self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        starts = inputs.get("start_positions")
+        if training and starts is None:
+            raise ValueError(
+                "The joint head is trained with start_positions among its inputs, int32 [B]; ends "
+                "are scored given the start."
+            )
+        seed = self.bert.draw_dropout_seed(training, dropout_seed)
+        sequence = self.bert(inputs, training=training, dropout_seed=seed)["sequence_output"]
+        if self.config.head_transform:
+            sequence = self.transform(sequence)
+        reading = self._reading or SquadConfig()
+        beam_size = 0 if training else reading.beam_size
+        outputs = self.head(sequence, answer_mask(inputs), starts, beam_size=beam_size)
+        if self.answerable is not None:
+            outputs[NO_ANSWER] = self.answerable(sequence, outputs[START])
+        return outputs
+
+    def choose_answers(
+        self, examples: SquadExamples, rows: list[Any], config: SquadConfig
+    ) -> list[Answer]:
+        beams = Beams.of_rows({name: [row[name] for row in rows] for name in rows[0]})
+        return best_beam_answers(examples.questions, examples.features, beams, config)
+
+    @property
+    def reading(self) -> SquadConfig:
+        return dataclasses.replace(super().reading, span_head="joint")
+
+    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
+        inputs, labels, weights = super().keras_batch(batch)
+        inputs["start_positions"] = batch["start_positions"]
+        if self.answerable is not None:
+            labels[NO_ANSWER] = batch["is_impossible"]
+            weights[NO_ANSWER] = batch["example_weights"]
+        return inputs, labels, weights
+
+    def task_loss(self, x: Any, y: Any, outputs: Any, weights: Any) -> WeightedSum:
+        if self.answerable is not None and NO_ANSWER not in y:
+            raise ValueError(f"The labels need {NO_ANSWER}, 1 without an answer: int32 [B].")
+        losses = joint_losses(outputs, y[START], y[END], y.get(NO_ANSWER))
+        own = weights[START] if isinstance(weights, Mapping) else weights
+        return weigh(losses, ops.ones_like(losses) if own is None else ops.cast(own, losses.dtype))
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Keras' own, of the outputs that have labels."""
+        if isinstance(y, Mapping):
+            y_pred = {name: y_pred[name] for name in y}
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    @property
+    def default_metrics(self) -> Any:
+        own = {NO_ANSWER: [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)]}
+        return {**super().default_metrics, **(own if self.answerable is not None else {})}
+
+    def _row_of(self, outputs: Any, place: int, length: int) -> Any:
+        return {
+            name: values[place][:length] if name in (START, END) else values[place]
+            for name, values in outputs.items()
+        }
+
+    def summary(self, *arguments: Any, **options: Any) -> None:
+        """Keras' own, with the shapes of the outputs."""
+        shapes: dict[Any, Shape] = {**encoder_shapes(self.bert), self.head: (None, None)}
+        shapes[self.dropout] = (None, None, self.config.hidden_size)
+        if self.answerable is not None:
+            shapes[self.answerable] = (None,)
+        with shown_shapes(shapes):
+            keras.Model.summary(self, *arguments, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "answerable": self.answerable is not None}
+
+    @classmethod
+    def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
+        arguments = super().arguments_for(checkpoint)
+        if cls.head_name in checkpoint.heads:
+            arguments["answerable"] = "answerable" in checkpoint.heads
+        return arguments

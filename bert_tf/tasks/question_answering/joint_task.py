@@ -1,0 +1,35 @@
+"""Question answering with the joint head; see `modeling.joint_span`."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.tasks.question_answering.answers import SquadPredictions
+from bert_tf.tasks.question_answering.features import SquadExamples
+from bert_tf.tasks.question_answering.joint_answers import Beams, make_beam_predictions
+from bert_tf.tasks.question_answering.joint_head import BEAM, NO_ANSWER, joint_losses
+from bert_tf.tasks.question_answering.task import SquadTask
+from bert_tf.training.task import Batch
+
+
+class JointSquadTask(SquadTask):
+    """A `BertJointSpanLabeler` with questions; arguments are those of `SquadTask`.
+
+    Differs from the original, which adds up the losses of a batch where this is their mean. The
+    loss of an evaluation is that of training, with ends given the marked start; there the ends have
+    no part in it.
+    """
+
+    def _losses(self, batch: Batch, outputs: Any) -> Any:
+        places = batch["start_positions"], batch["end_positions"]
+        return joint_losses(outputs, *places, batch["is_impossible"])
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the beam, the score of no answer and the loss of each row."""
+        kept = {name: outputs[name] for name in (*BEAM, NO_ANSWER) if name in outputs}
+        return {**kept, "loss": self._losses(batch, outputs)}
+
+    def answers(self, examples: SquadExamples, outputs: Any) -> SquadPredictions:
+        """Returns what the original writes to its files."""
+        beams = Beams.of_rows(outputs)
+        return make_beam_predictions(examples.questions, examples.features, beams, self.config)

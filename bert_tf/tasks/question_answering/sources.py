@@ -1,0 +1,153 @@
+"""Reads SQuAD's paragraphs from the official JSON, Hugging Face's rows, or TensorFlow Datasets.
+
+    {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}              the official form
+    {"id": ..., "context": ..., "question": ..., "answers": {"text": [...], "answer_start": [...]}}
+                                                                              a question a row
+
+Rows are in "data", in one list, or one a line (JSONL). Without an answer both lists are empty,
+and a row that does not say `is_impossible` then is.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from bert_tf.corpus.corpus_format import COMPRESSED
+from bert_tf.examples.tables import read_json_rows
+from bert_tf.files import read_json_data
+
+TFDS = "tfds:"
+
+
+def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
+    """Yields each paragraph in the form of the official JSON, and where it stands for messages.
+
+    Args:
+      path: a JSON file, or tfds:NAME[:SPLIT], such as tfds:squad/v2.0:validation.
+
+    Raises:
+      ValueError: if it is no such JSON, or the data set cannot be prepared.
+    """
+    if str(path).startswith(TFDS):
+        yield from _tfds_paragraphs(str(path).removeprefix(TFDS))
+        return
+    if _holds_rows(path):
+        for where, row in read_json_rows(str(pathlib.Path(path).expanduser())):
+            yield from _paragraphs_of(row, where)
+        return
+    values = read_json_data(path)
+    if "data" not in values and "context" in values:  # JSONL of one line
+        yield from _paragraphs_of(values, str(path))
+        return
+    for number, article in enumerate(field(values, "data", list, str(path))):
+        yield from _paragraphs_of(article, f"{path}, data[{number}]")
+
+
+def _holds_rows(path: str | os.PathLike) -> bool:
+    """Returns whether a file holds a list, or a JSON object on each of several lines."""
+    if pathlib.PurePath(path).suffix.lower() in (".jsonl", *COMPRESSED):
+        return True
+    with pathlib.Path(path).expanduser().open(encoding="utf-8-sig", errors="replace") as file:
+        first = next((line for line in file if line.strip()), "").strip()
+        has_more = any(line.strip() for line in file)
+    if first.startswith("["):
+        return True
+    if not has_more or not first.endswith("}"):
+        return False
+    try:
+        return isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _paragraphs_of(row: Any, where: str) -> Iterator[tuple[Any, str]]:
+    """Yields the paragraphs of an article, a paragraph, or a question with its context."""
+    if isinstance(row, dict) and "context" in row and "question" in row:
+        yield {"context": row["context"], "qas": [_question(row, where)]}, where
+    elif isinstance(row, dict) and "context" in row and "qas" in row:
+        yield _with_listed_answers(row, where), where
+    elif isinstance(row, dict) and "data" in row:  # A compressed official file.
+        for number, article in enumerate(field(row, "data", list, where)):
+            yield from _paragraphs_of(article, f"{where}, data[{number}]")
+    else:
+        for index, paragraph in enumerate(field(row, "paragraphs", list, where)):
+            place = f"{where}.paragraphs[{index}]"
+            yield _with_listed_answers(paragraph, place), place
+
+
+def _with_listed_answers(paragraph: Any, where: str) -> Any:
+    """Returns a paragraph whose answers are lists of objects, as the official file's."""
+    questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+    if not isinstance(questions, list):
+        return paragraph
+    listed = [
+        _question(one, where)
+        if isinstance(one, dict) and isinstance(one.get("answers"), dict)
+        else one
+        for one in questions
+    ]
+    return {**paragraph, "qas": listed}
+
+
+def _question(row: dict[str, Any], where: str) -> dict[str, Any]:
+    """Returns a row's question in the official form."""
+    names = ("id", "question", "is_impossible")
+    question: dict[str, Any] = {name: row[name] for name in names if name in row}
+    if question.get("is_impossible", False) is None:
+        del question["is_impossible"]
+    answers = row.get("answers")
+    if isinstance(answers, dict):
+        texts = field(answers, "text", list, f"{where}, answers")
+        starts = field(answers, "answer_start", list, f"{where}, answers")
+        if len(texts) != len(starts):
+            raise ValueError(
+                f"{where}, answers: {len(texts)} texts, but {len(starts)} in 'answer_start'; "
+                "expected one for each."
+            )
+        answers = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+    if answers is not None:
+        question["answers"] = answers
+        if answers == []:
+            question.setdefault("is_impossible", True)
+        else:
+            question.setdefault("is_impossible", False)
+    return question
+
+
+def _tfds_paragraphs(name: str) -> Iterator[tuple[Any, str]]:
+    """Yields a paragraph a question: TFDS repeats the context with each."""
+    from bert_tf.examples.tables import read_tfds_table  # loads tensorflow_datasets
+
+    for where, row in read_tfds_table(name):
+        given = field(row, "answers", dict, where)
+        answers = {
+            "text": [_text(text) for text in given["text"]],
+            "answer_start": [int(start) for start in given["answer_start"]],
+        }
+        question = _question({**row, "answers": answers}, where)
+        if "is_impossible" not in row:
+            question.pop("is_impossible")
+        yield {"context": row.get("context"), "qas": [question]}, where
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf8") if isinstance(value, bytes) else str(value)
+
+
+def field(values: Any, key: str, kind: type, where: str) -> Any:
+    """Returns a field that must be there.
+
+    Raises:
+      ValueError: if it is missing or of another kind.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
+    if key not in values:
+        raise ValueError(f"{where}: no {key!r}, expected a {kind.__name__}; is this SQuAD's JSON?")
+    if not isinstance(values[key], kind):
+        raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected a {kind.__name__}.")
+    return values[key]

@@ -1,0 +1,1 @@
+"""The order of a query's candidate documents by a cross-encoder."""

@@ -1,0 +1,64 @@
+"""Serving functions for rerankers: the candidates of a query in order, by a cross-encoder."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.serving.model import Batch, Outputs, Serving
+
+NO_SCORE = -1e9  # of no document: below all scores, and JSON has a number for it
+
+
+class RerankingServing(Serving):
+    """A cross-encoder: a `BertClassifier` of one label that reads a query with each document.
+
+    Args:
+      arguments: of `Serving`.
+      activation: `sigmoid` or `identity`, what a score is of the logit.
+
+    Inputs:
+      query: string [B].
+      documents: string [B, N]; "" stands for none where a query has fewer.
+
+    Outputs:
+      scores: float32 [B, N], in the order of the documents; of none NO_SCORE.
+      order: int32 [B, N], the places of the documents, the best first, then those of none.
+
+    Of ids a row is a pair, and `scores` are float32 [R].
+    """
+
+    kind = "reranker"
+    lists = ("documents",)
+    as_tokenizers = True
+
+    def __init__(self, *arguments: Any, activation: str = "sigmoid", **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "texts": ("query", "documents")})
+        self.activation = activation
+
+    def from_ids(self, batch: Batch) -> Outputs:
+        return {"scores": self._activate(self.call_in_parts(batch, tf.float32)[:, 0])}
+
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        query, documents = texts
+        logits = self.logits(query, documents)
+        is_one = documents != ""
+        scores = tf.where(is_one, self._activate(logits), NO_SCORE)
+        order = tf.argsort(tf.where(is_one, -logits, float("inf")), axis=1, stable=True)
+        return {"scores": scores, "order": order}
+
+    def logits(self, query: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
+        """Returns unnormalised scores, float32 [B, N]; 0 where there is no document."""
+        places = tf.where(documents != "")  # [R, 2]
+        pairs = tf.gather(query, places[:, 0]), tf.gather_nd(documents, places)
+        found = self.call_in_parts(self.pack(*pairs), tf.float32)[:, 0]  # [R]
+        return tf.scatter_nd(places, found, tf.shape(documents, tf.int64))
+
+    def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
+        query, documents = texts
+        return super().sample_ids(query, documents[:, 0])
+
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "lists": list(self.lists), "activation": self.activation}
+
+    def _activate(self, logits: tf.Tensor) -> tf.Tensor:
+        return tf.sigmoid(logits) if self.activation == "sigmoid" else logits

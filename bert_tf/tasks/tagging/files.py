@@ -1,0 +1,502 @@
+"""Files of words and their tags: CoNLL columns and CoNLL-U; `tagging_tables` reads the others.
+
+    CoNLL                         CoNLL-U: ten columns, separated by tabs
+    -DOCSTART- -X- -X- O
+                                  # text = I can't
+    Baker  NNP I-NP B-PER         1    I    I   PRON  ...  _
+    spoke  VBD I-VP O             2-3  can't _  _     ...  SpaceAfter=No
+                                  2    ca   can AUX   ...  _
+    He     PRP I-NP O             3    n't  not PART  ...  _
+
+A blank line ends a sentence, and so does a line of -DOCSTART-, which is no word. In CoNLL-U
+comments, tokens of several words (2-3) and empty nodes (8.1) are no words either. In plain columns
+every other line is a word, also one that begins with "#". Only a space and a tab part columns, so
+other white space of Unicode stays inside words. What a tag means is not looked at here.
+
+Reference: the shared tasks CoNLL-2000 and CoNLL-2003; universaldependencies.org/format.html.
+"""
+
+import itertools
+import lzma
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
+from bert_tf.corpus.text_lines import read_whole_lines
+from bert_tf.corpus.tfrecords import list_record_files
+from bert_tf.examples.columns import is_integer_text
+from bert_tf.examples.labels import LabelNames, unify_spellings
+from bert_tf.examples.tables import RowError, RowErrors
+from bert_tf.files import atomic_write
+from bert_tf.fine_tuning_config import TableConfig
+from bert_tf.tasks.tagging.tables import (
+    check_is_no_table,
+    is_json_text,
+    is_tagged_table,
+    read_tagged_table,
+    with_predictions,
+)
+
+CONLLU_COLUMNS = "id form lemma upos xpos feats head deprel deps misc".split()
+PREDICTED = "Predicted"  # key of the tag that is written into MISC
+_FORM, _UPOS = CONLLU_COLUMNS.index("form"), CONLLU_COLUMNS.index("upos")
+_DOCSTART = "-DOCSTART-"
+_BLANKS = re.compile("[ \t]+")
+_OTHER_ID = re.compile("[0-9]+[-.][0-9]+")  # 2-3 or 8.1
+_ID = re.compile("[0-9]+([-.][0-9]+)?")
+_HEAD = re.compile("[0-9]+|_")
+WHOLE_SENTENCES = (
+    'A file of whole sentences is JSON, {"text": "Paris is big"} on each line, or a .csv with the '
+    "column text."
+)
+_WORD, _BREAK, _DOCUMENT, _REMARK = "word", "break", "document", "remark"  # kinds of lines
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence, and where it stands.
+
+    `tags` has one tag a word, or is None where the file holds words only. `source` is "FILE line N"
+    of the first word.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    source: str
+
+
+class _Form(NamedTuple):
+    """What the first word's line tells of a file."""
+
+    path: str
+    is_conllu: bool
+    separator: str  # tab or space
+    first: int  # number of that line
+    num_columns: int
+    word: int  # columns
+    tag: int | None
+
+
+class _Line(NamedTuple):
+    kind: str
+    number: int
+    text: str  # without its end
+    end: str  # "\n", "\r\n", or "" of a last line
+    word: str = ""
+    tag: str = ""
+
+
+def read_tagged(
+    path: str | os.PathLike,
+    word_column: int = 0,
+    tag_column: int | str | None = -1,
+    *,
+    reading: TableConfig | None = None,
+    is_needed: bool = False,
+) -> list[TaggedSentence]:
+    """Reads the sentences of one or more files.
+
+    A file is CoNLL-U if its name says so (.conllu), or if its first line that is no comment has ten
+    columns with an id and a head. Its words are FORM. Other files have tabs between columns if
+    their first word's line has one, else spaces; a file of one column has words only. JSON and
+    tables with a header are those of `tagging_tables`.
+
+    Args:
+      path: comma-separated files and globs, also compressed by gzip, xz or bzip2.
+      word_column: where words stand in plain columns, from 0, or from -1 backwards.
+      tag_column: where tags stand, counted likewise; in CoNLL-U also a name, such as upos, xpos,
+        deprel or feats, and -1 is UPOS. If it holds "_" for each word of a file, that has no tags.
+        In JSON and tables a name, and any number means: found by name. None: tags are not looked
+        at.
+      reading: how the user's tables are read; None: the defaults.
+      is_needed: whether a sentence without tags is an error, unless `reading` skips it.
+
+    Raises:
+      ValueError: if no file matches, a file is damaged, not UTF-8 or without a sentence, a line has
+        more or fewer columns than the first, a word or a tag is empty, ids of CoNLL-U are no
+        1, 2, 3 ..., or there is no such column. The message names file and line.
+    """
+    sentences: list[TaggedSentence] = []
+    for file in _list_files(path):
+        if is_tagged_table(file):
+            for row in read_tagged_table(file, tag_column, reading):
+                sentences.append(TaggedSentence(row.words, row.tags, row.where))
+            continue
+        form, lines = _parse(file, word_column, tag_column)
+        has_tags = form.tag is not None
+        if has_tags and form.is_conllu:
+            has_tags = any(line.tag != "_" for line in lines if line.kind == _WORD)
+        for rows in _sentences(lines):
+            words = tuple(line.word for line in rows)
+            tags = tuple(line.tag for line in rows) if has_tags else None
+            sentences.append(TaggedSentence(words, tags, f"{file} line {rows[0].number}"))
+    return _with_tags_only(sentences, path, reading) if is_needed else sentences
+
+
+def _with_tags_only(
+    sentences: list[TaggedSentence], path: str | os.PathLike, reading: TableConfig | None
+) -> list[TaggedSentence]:
+    """Returns the sentences with tags.
+
+    Raises:
+      ValueError: if some lack tags and are not to be skipped, or all lack them.
+    """
+    tagged = [sentence for sentence in sentences if sentence.tags is not None]
+    bare = [sentence for sentence in sentences if sentence.tags is None]
+    if bare and tagged and reading and reading.skip_unlabelled:
+        logging.info("%s: %d sentences without tags are left out.", path, len(bare))
+        return tagged
+    if bare:
+        raise ValueError(
+            f"{bare[0].source}: a sentence without tags, as {len(bare):,} of {len(sentences):,} "
+            "are; expected a column of tags (CoNLL-U: one that is not all _), or "
+            "tags or spans in each object of JSON (--tag_column names their key). "
+            "--skip_unlabelled leaves sentences without tags out."
+        )
+    return tagged
+
+
+def write_tagged(
+    path_in: str | os.PathLike,
+    path_out: str | os.PathLike,
+    tags: Sequence[Sequence[str]],
+    word_column: int = 0,
+    *,
+    reading: TableConfig | None = None,
+) -> None:
+    """Writes files again, line by line, with one tag for each word.
+
+    In plain columns the tag is one more column, the last, so that conlleval reads the result;
+    -DOCSTART- lines get "O" there. In CoNLL-U no column changes but MISC, which gets
+    Predicted=TAG in place of an earlier one; a "|" within the tag is written "\\p", as in that
+    format's SpacesAfter. All other lines stay as they are. For JSON and tables see
+    `tagging_tables.with_predictions`. Several files are written one after the
+    other, each in its own form. The file is plain text, and whole or absent.
+
+    Args:
+      path_in: as for `read_tagged`.
+      path_out: what is written; it may be the input.
+      tags: of each sentence that `read_tagged` finds, one a word.
+      word_column, reading: as for `read_tagged`.
+
+    Raises:
+      ValueError: as `read_tagged`; also if sentences or words are not as many as the tags, or a tag
+        would not be read as one column.
+    """
+    names = _list_files(path_in)
+    if tables := list(filter(is_tagged_table, names)):
+        _write_tables(names, tables, path_out, tags, reading)
+        return
+    files = [_parse(file, word_column, None) for file in names]
+    _check_tags(files, tags, path_in)
+    rest = itertools.chain.from_iterable(tags)
+    with atomic_write(path_out) as output:
+        last = _Line(_BREAK, 0, "", "\n")
+        for form, lines in files:
+            output.write("\n" * ((last.end[-1:] != "\n") + (last.kind != _BREAK)))
+            for line in lines:
+                output.write(_with_tag(line, form, rest) + line.end)
+            last = lines[-1]
+
+
+def _write_tables(
+    names: Sequence[str],
+    tables: Sequence[str],
+    path_out: str | os.PathLike,
+    tags: Sequence[Sequence[str]],
+    reading: TableConfig | None,
+) -> None:
+    if len({is_json_text(name) for name in tables}) > 1 or len(tables) < len(names):
+        raise ValueError(
+            f"{', '.join(names)}: files of several forms cannot be written into one; tag them one "
+            "by one."
+        )
+    counts: list[int] = []
+    for name in names:
+        counts += [len(row.words) for row in read_tagged_table(name, None, reading)]
+    if counts != list(map(len, tags)):
+        raise ValueError(
+            f"{', '.join(names)} has {len(counts)} sentences with {sum(counts)} words, but there "
+            f"are tags for {len(tags)} with {sum(map(len, tags))}; expected tags for all."
+        )
+    rest = iter(tags)
+    with atomic_write(path_out) as output:
+        for name in names:
+            output.writelines(with_predictions(name, rest, reading))
+
+
+def predictions_name(path: str | os.PathLike) -> str:
+    """Returns the name of the file that `write_tagged` writes for some input."""
+    tables = list(filter(is_tagged_table, _list_files(path)))
+    if not tables:
+        return "predictions.txt"
+    return "predictions.jsonl" if is_json_text(tables[0]) else "predictions.csv"
+
+
+def with_known_tags(
+    sentences: Iterable[TaggedSentence], labels: Sequence[str]
+) -> list[TaggedSentence]:
+    """Returns sentences whose tags are spelled as the labels are, see `data.labels`."""
+    known = LabelNames(labels)
+    return [
+        sentence._replace(tags=sentence.tags and tuple(map(known.name_of, sentence.tags)))
+        for sentence in sentences
+    ]
+
+
+def column_of(text: str) -> int | str:
+    """Returns a column's number where it is one, else its name."""
+    return int(text) if is_integer_text(text) else text
+
+
+def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
+    """Returns all tags, sorted, "O" before the others.
+
+    Raises:
+      ValueError: if a sentence has no tags, or there is no sentence.
+    """
+    names = {tag for sentence in sentences for tag in _tags_of(sentence)}
+    if not names:
+        raise ValueError("No sentences; expected at least one with tags.")
+    unified = unify_spellings(sorted(names))
+    if all(map(is_integer_text, unified)):
+        return tuple(sorted(unified, key=int))
+    return tuple(sorted(unified, key=lambda name: (name != "O", name)))
+
+
+def tag_ids(sentences: Iterable[TaggedSentence], labels: Sequence[str]) -> list[np.ndarray]:
+    """Returns the place of each tag among the labels, int32 [words] for each sentence.
+
+    Raises:
+      ValueError: if a sentence has no tags, or one that is no label.
+    """
+    known = LabelNames(labels)
+    found = []
+    for sentence in sentences:
+        tags = _tags_of(sentence)
+        places = [known.find(tag) for tag in tags]
+        if unknown := [index for index, place in enumerate(places) if place is None]:
+            word, tag = sentence.words[unknown[0]], tags[unknown[0]]
+            raise ValueError(
+                f"{sentence.source}: word {unknown[0] + 1} of this sentence, {word!r}, has the tag "
+                f"{tag!r}; expected one of {', '.join(labels)}. Correct the tag, or add it to the "
+                f"training data."
+            )
+        found.append(np.array(places, np.int32))
+    return found
+
+
+def _tags_of(sentence: TaggedSentence) -> tuple[str, ...]:
+    if sentence.tags is None:
+        raise ValueError(
+            f"{sentence.source}: a sentence without tags; expected a column of tags beside the "
+            "words (CoNLL-U: one that is not all _)."
+        )
+    return sentence.tags
+
+
+# Reading --------------------------------------------------------------------------------------
+
+
+def _list_files(path: str | os.PathLike) -> list[str]:
+    files = list(map(str, list_record_files(os.fspath(path))))
+    if not files:
+        raise ValueError("No file is given; give comma-separated files or globs.")
+    return files
+
+
+def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_Form, list[_Line]]:
+    """Returns all lines of one file; without a column the tags are not looked at."""
+    texts = _read_lines(path)
+    form = _find_form(path, texts, word_column, tag_column)
+    lines: list[_Line] = []
+    errors = RowErrors()
+    count = 0  # words of the sentence so far, for the ids of CoNLL-U
+    for number, raw in enumerate(texts, start=1):
+        text = raw.rstrip("\r\n")
+        columns = _split(text, form.separator)
+        line = _Line(_kind(columns, form.is_conllu), number, text, raw[len(text) :])
+        if line.kind == _BREAK:
+            count = 0
+        elif line.kind == _WORD:
+            count += 1
+            if problem := _problem(columns, form, count):
+                remedy = "" if form.is_conllu else WHOLE_SENTENCES
+                errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}", remedy))
+                continue
+            tag = "" if form.tag is None else columns[form.tag]
+            line = line._replace(word=columns[form.word], tag=tag)
+        lines.append(line)
+    errors.raise_any(len(lines))
+    return form, lines
+
+
+def _read_lines(path: str) -> list[str]:
+    """Returns the lines with their ends; only a newline ends one."""
+    try:
+        with open_decompressed(path) as file:
+            return [line for _, line in read_whole_lines(file, path, 0, sys.maxsize)]
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if getattr(error, "errno", None):  # the system's: a folder, no permission
+            raise
+        raise ValueError(
+            f"{path}: the compressed file is truncated or damaged ({error}); download it again."
+        ) from error
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Returns the columns of a line; none of them holds anything if the line is blank."""
+    if separator == "\t":
+        return [column.strip(" ") for column in text.split("\t")]
+    return _BLANKS.split(text.strip(" \t"))
+
+
+def _kind(columns: list[str], is_conllu: bool) -> str:
+    if not any(columns):
+        return _BREAK
+    if is_conllu:
+        is_remark = columns[0].startswith("#") or _OTHER_ID.fullmatch(columns[0])
+        return _REMARK if is_remark else _WORD
+    is_document = _DOCSTART in columns or columns[0].startswith(_DOCSTART + " ")
+    return _DOCUMENT if is_document else _WORD
+
+
+def _problem(columns: list[str], form: _Form, count: int) -> str:
+    """Says what is wrong with a word's line; nothing if it is right."""
+    if len(columns) != form.num_columns:
+        like = "as CoNLL-U has" if form.is_conllu else f"as line {form.first} has"
+        separators = "tabs" if form.separator == "\t" else "spaces"
+        return (
+            f"{len(columns)} columns, expected {form.num_columns} separated by {separators}, {like}"
+        )
+    if form.is_conllu and columns[0] != str(count):
+        return f"the id {columns[0]!r}, expected {count}; a blank line ends a sentence"
+    for name, index in (("word", form.word), ("tag", form.tag)):
+        if index is not None and not columns[index]:
+            return f"no {name}, expected one in column {index}"
+    return ""
+
+
+def _find_form(
+    path: str, texts: Sequence[str], word_column: int, tag_column: int | str | None
+) -> _Form:
+    is_conllu = plain_ending(path) == ".conllu" or _looks_like_conllu(texts)
+    number, separator, columns = _first_word(path, texts, is_conllu)
+    where = f"{path}, line {number}"
+    if is_conllu:
+        tag = None if tag_column is None else _conllu_column(tag_column, where)
+        return _Form(path, True, separator, number, len(CONLLU_COLUMNS), _FORM, tag)
+    check_is_no_table(path, texts[number - 1])
+    word = _plain_column(word_column, columns, "word_column", where)
+    tag = None
+    if tag_column is not None and len(columns) > 1:
+        tag = _plain_column(tag_column, columns, "tag_column", where)
+        if tag == word:
+            raise ValueError(
+                f"{where}: words and tags both in column {word} of {len(columns)}; expected two "
+                "columns: change word_column or tag_column."
+            )
+    return _Form(path, False, separator, number, len(columns), word, tag)
+
+
+def _first_word(path: str, texts: Sequence[str], is_conllu: bool) -> tuple[int, str, list[str]]:
+    """Returns the first word's line: its number, what parts its columns, and these."""
+    for number, raw in enumerate(texts, start=1):
+        separator = "\t" if is_conllu or "\t" in raw else " "
+        columns = _split(raw.rstrip("\r\n"), separator)
+        if _kind(columns, is_conllu) == _WORD:
+            return number, separator, columns
+    raise ValueError(f"{path}: no sentences; expected one word per line, with its tag.")
+
+
+def _looks_like_conllu(texts: Sequence[str]) -> bool:
+    """True if the first line that is no comment has ten columns with an id and a head."""
+    for text in texts:
+        columns = _split(text.rstrip("\r\n"), "\t")
+        if any(columns) and not columns[0].startswith("#"):
+            is_long = len(columns) == len(CONLLU_COLUMNS)
+            return bool(is_long and _ID.fullmatch(columns[0]) and _HEAD.fullmatch(columns[6]))
+    return False
+
+
+def _conllu_column(column: int | str, where: str) -> int:
+    """Returns the place of a column given by name or number; -1 is UPOS."""
+    names = CONLLU_COLUMNS
+    try:
+        index = names.index(str(column)) if column in names else range(len(names))[int(column)]
+    except (ValueError, IndexError):
+        index = 0
+    if index <= _FORM:
+        raise ValueError(
+            f"{where}: tag_column is {column!r}, expected a number from {_FORM + 1} to "
+            f"{len(names) - 1} or its name: {', '.join(names[_FORM + 1 :])}."
+        )
+    return _UPOS if str(column) == "-1" else index
+
+
+def _plain_column(column: int | str, columns: list[str], option: str, where: str) -> int:
+    """Returns the place of a column, counted from 0."""
+    try:
+        return range(len(columns))[int(column)]
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"{where}: {option} is {column!r}, and the line has {len(columns)} columns; expected "
+            f"a number from {-len(columns)} to {len(columns) - 1}."
+        ) from None
+
+
+def _sentences(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """Yields the lines of the words of each sentence."""
+    rows: list[_Line] = []
+    for line in lines:
+        if line.kind == _WORD:
+            rows.append(line)
+        elif rows and line.kind != _REMARK:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def _check_tags(
+    files: Iterable[tuple[_Form, list[_Line]]],
+    tags: Sequence[Sequence[str]],
+    path: str | os.PathLike,
+) -> None:
+    sentences = [(form, rows) for form, lines in files for rows in _sentences(lines)]
+    if len(sentences) != len(tags):
+        raise ValueError(
+            f"{path} has {len(sentences)} sentences, but there are tags for {len(tags)}; "
+            f"expected tags for all, in the order of the file."
+        )
+    for (form, rows), row in zip(sentences, tags, strict=True):
+        where = f"{form.path}, the sentence at line {rows[0].number}"
+        if len(rows) != len(row):
+            raise ValueError(f"{where}: {len(row)} tags, expected {len(rows)}, one a word.")
+        for tag in row:
+            if not tag or re.search("[\r\n]", tag) or _split(tag, form.separator) != [tag]:
+                raise ValueError(f"{where}: tag {tag!r}; expected a tag without separators.")
+
+
+def _with_tag(line: _Line, form: _Form, tags: Iterator[str]) -> str:
+    """Returns a line with the next tag, if it has a word, but without its end."""
+    if line.kind == _DOCUMENT:
+        return line.text + form.separator + "O"
+    if line.kind != _WORD:
+        return line.text
+    tag = next(tags)
+    if not form.is_conllu:
+        return line.text + form.separator + tag
+    *columns, column = line.text.split("\t")
+    tag = tag.replace("|", "\\p")
+    kept = [x for x in column.split("|") if x != "_" and not x.startswith(PREDICTED + "=")]
+    return "\t".join([*columns, "|".join([*kept, f"{PREDICTED}={tag}"])])

@@ -1,0 +1,107 @@
+"""Tagging as a program: files of words and tags in, reports and tagged files out."""
+
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
+from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
+from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
+from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
+from bert_tf.metrics.entities import format_conlleval
+from bert_tf.tasks.inputs import TaggedInputs, read_inputs
+from bert_tf.tasks.models import BertTokenClassifier
+from bert_tf.tasks.tagging.features import truncation_report
+from bert_tf.tasks.tagging.files import predictions_name, with_known_tags, write_tagged
+from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
+from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, make_examples
+from bert_tf.text.tokenization import Tokenizer
+
+
+class Tagger(Program):
+    """See `Program`.
+
+    Args:
+      configs, files: of `Program`.
+      tagged: the sentences of the files.
+    """
+
+    head = "tagger"
+    needs_pooler = False
+    default_lengths = LEAST_LENGTH, MOST_LENGTH
+    plot_titles = {
+        "loss": "loss",
+        "teacher_loss": "loss to the teacher",
+        "accuracy": "accuracy",
+        "f1": "F1 of entities (%)",
+    }
+
+    def __init__(self, configs: Configs, files: dict[str, str], tagged: TaggedInputs) -> None:
+        super().__init__(configs, files)
+        self.tagged = tagged
+
+    def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
+        """Makes rows of the sentences."""
+        length = self.configs.data.max_seq_length
+        labels = self.tagged.choose_labels(labels)
+
+        def make(use: str, file: str) -> TaggedExamples:
+            sentences, is_labelled = self.tagged.sentences(use, labels)
+            if is_labelled:
+                sentences = with_known_tags(sentences, labels)
+            cut = truncation_report(sentences, tokenizer, length)
+            logging.info(
+                "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
+                "without a piece.",
+                *(use, len(sentences), sum(len(s.words) for s in sentences)),
+                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_pieces),
+            )
+            return make_examples(sentences, labels, tokenizer, length, is_labelled)
+
+        return Examples.of_files(read_inputs(self.files, make), labels)
+
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
+        """Adds `TEACHER_LOGITS` of each piece, float32 [num_pieces, C]."""
+        teacher = read_known(self.configs, tokenizer, self.head)
+        order = check_labels(teacher, examples.labels)
+        model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
+        rows = examples.train.rows
+        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
+        rows.piece_scores[TEACHER_LOGITS] = logits[:, order]
+
+    def make_task(
+        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+    ) -> TaggingTask:
+        """Makes the tagger and its task."""
+        model = BertTokenClassifier(config, len(labels), **options)
+        return TaggingTask(model, *data, labels=labels, teacher=self.configs.task)
+
+    def report(self, task: TaggingTask, examples: TaggedExamples, outputs: Any) -> dict[str, str]:
+        """Returns report.txt (conlleval's, or of each tag) and worst_errors.tsv."""
+        tags = task.answers(examples, outputs)
+        if task.best_metric == "f1":
+            text = format_conlleval(task.entity_report(examples, tags))
+        else:
+            text = tag_report_text(examples.sentences, tags, task.labels)
+        worst = worst_sentences_text(examples.sentences, tags)
+        return {"report.txt": text, "worst_errors.tsv": worst}
+
+    def write_predictions(
+        self,
+        folder: pathlib.Path,
+        task: TaggingTask,
+        name: str,
+        examples: TaggedExamples,
+        outputs: Any,
+    ) -> None:
+        """Writes the input again, with a tag behind each word."""
+        file = self.files["predict"]
+        given = self.configs.task
+        path = folder / predictions_name(file)
+        tags = task.answers(examples, outputs)
+        write_tagged(file, path, tags, given.word_column, reading=given)
+        logging.info("Wrote %s", path)

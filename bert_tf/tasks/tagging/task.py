@@ -1,0 +1,96 @@
+"""Tagging: a label for each word, named entities or parts of speech (BERT section 5.3)."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.fine_tuning.rows_task import RowsTask
+from bert_tf.metrics.entities import EntityReport, evaluate_entities
+from bert_tf.network.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.objectives.distillation import soft_class_losses
+from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples, gather_tags
+from bert_tf.tasks.tagging.features import make_examples as make_examples
+from bert_tf.training.task import Batch
+
+ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
+
+
+def are_entities(labels: Sequence[str]) -> bool:
+    """Tells whether tags mark spans: O, B-X, I-X, or of BIOES and BILOU also S-, E-, U-, L-X."""
+    return "O" in labels and all(name == "O" or name[:2] in ENTITY_PARTS for name in labels)
+
+
+class TaggingTask(RowsTask):
+    """A `BertTokenClassifier` with sentences; arguments after those of `RowsTask`:
+
+    Args:
+      labels: names of the tags.
+    """
+
+    sum_names = ("loss", "accuracy")
+
+    def __init__(self, *arguments: Any, labels: Sequence[str], **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.labels = tuple(labels)
+        self.best_metric = "f1" if are_entities(labels) else "accuracy"
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns how many words of the batch have a label: float32 []."""
+        return {"loss": tf.reduce_sum(_is_word(batch))}
+
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the loss of all words, and the right tags."""
+        is_word, losses = _is_word(batch), class_losses(outputs, batch["tag_ids"])
+        soft = functools.partial(soft_class_losses, outputs)
+        return {
+            **self.losses_with_teacher(batch, losses, soft, is_word),
+            "accuracy": weigh(right_labels(outputs, batch["tag_ids"]), is_word),
+        }
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the tag of each piece, and of each row the summed loss of its words."""
+        is_word = _is_word(batch)
+        losses = class_losses(outputs, batch["tag_ids"]) * is_word  # [B, T]
+        return {
+            "tag_ids": tf.argmax(outputs, axis=-1, output_type=tf.int32),
+            "loss": tf.reduce_sum(losses, axis=-1),
+            "num_words": tf.reduce_sum(is_word, axis=-1),
+        }
+
+    def metrics(self, examples: TaggedExamples, outputs: Any) -> dict[str, float]:
+        """Returns the loss of a word and the share of right tags; of entities also precision,
+        recall and F1, in percent as conlleval."""
+        loss = float(np.sum(outputs["loss"]) / max(1.0, np.sum(outputs["num_words"])))
+        tags = self.answers(examples, outputs)
+        if self.best_metric == "f1":
+            report = self.entity_report(examples, tags)
+            overall = report.overall
+            return {
+                "loss": loss,
+                "precision": overall.precision,
+                "recall": overall.recall,
+                "f1": overall.f1,
+                "accuracy": report.accuracy / 100,  # of words, as while training
+            }
+        same = [
+            guess == tag
+            for sentence, guesses in zip(examples.sentences, tags, strict=True)
+            for guess, tag in zip(guesses, sentence.tags or (), strict=True)
+        ]
+        return {"loss": loss, "accuracy": float(np.mean(same))}
+
+    def entity_report(self, examples: TaggedExamples, tags: list[list[str]]) -> EntityReport:
+        """Returns conlleval's report, in percent."""
+        return evaluate_entities([sentence.tags or () for sentence in examples.sentences], tags)
+
+    def answers(self, examples: TaggedExamples, outputs: Any) -> list[list[str]]:
+        """Returns the tag of each word of each sentence."""
+        ids = gather_tags(examples.tag_rows, outputs["tag_ids"], examples.sentences)
+        return [[self.labels[index] for index in row] for row in ids]
+
+
+def _is_word(batch: Batch) -> tf.Tensor:
+    return tf.cast(batch["tag_ids"] != NOT_PREDICTED, tf.float32)  # [B, T]

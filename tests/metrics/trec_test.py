@@ -1,0 +1,45 @@
+"""TREC files: written, read again, and the bad lines that people have."""
+
+import pathlib
+
+import pytest
+
+from bert_tf.metrics.trec import read_run, write_run
+
+
+def test_a_run_comes_back_with_its_scores(tmp_path: pathlib.Path) -> None:
+    run = {"q1": {"9": 0.1, "10": 0.1, "b": 1 / 3}, "q2": {"a": -2.5e-8}, "empty": {}}
+    path = tmp_path / "a.run"
+    write_run(path, run, tag="mine")
+    assert path.read_text().splitlines() == [
+        "q1 Q0 b 1 0.3333333333333333 mine",
+        "q1 Q0 9 2 0.1 mine",
+        "q1 Q0 10 3 0.1 mine",
+        "q2 Q0 a 1 -2.5e-08 mine",
+    ]
+    assert read_run(path) == {"q1": run["q1"], "q2": run["q2"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("q Q0 a 1 0.5\n", "line 1 has 5 fields"),
+        ("q Q0 a 1 0.5 x\n\nq Q0 a 2 0.4 x\n", "line 3: document 'a' stands twice"),
+        ("q Q0 a 1 best x\n", "line 1: the score is 'best'"),
+        ("q Q0 a 1 nan x\n", "line 1: the score is 'nan'"),
+        ("\n", "is empty"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: pathlib.Path, text: str, named: str) -> None:
+    (tmp_path / "a.run").write_text(text)
+    with pytest.raises(ValueError, match=named):
+        read_run(tmp_path / "a.run")
+
+
+@pytest.mark.parametrize("name", ["", "two words", "line\u2028break"])
+def test_ids_with_white_space_cannot_be_written(tmp_path: pathlib.Path, name: str) -> None:
+    path = tmp_path / "a.run"
+    path.write_text("before")
+    with pytest.raises(ValueError, match="white space"):
+        write_run(path, {"q": {name: 1.0}})
+    assert path.read_text() == "before"

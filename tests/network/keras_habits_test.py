@@ -1,0 +1,386 @@
+"""What users of Keras are used to: callbacks that set the rate, a second fit, texts everywhere."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.optimization.optimizers import AdamW
+from bert_tf.optimization.schedules import LinearWarmupLinearDecay
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.models import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from tests.tiny_model import write_tiny_model
+
+LABELS = ("bad", "good")
+TEXTS = ["good a b", "bad c", "good d e f", "bad"] * 4
+NAMES = ["good", "bad"] * 8
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A pre-trained model without a classifier, and without dropout."""
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    path = tmp_path_factory.mktemp("start") / "model"
+    return write_tiny_model(path, "good", "bad", num_hidden_layers=1, **no_dropout)
+
+
+def start_model(folder: pathlib.Path, **options) -> BertClassifier:
+    keras.utils.set_random_seed(3)
+    return BertClassifier.from_pretrained(folder, **{"labels": LABELS, **options})
+
+
+def weights_of(model: keras.Model) -> list[np.ndarray]:
+    return [value.copy() for value in model.get_weights()]
+
+
+def test_callbacks_set_the_rate_of_a_model_that_was_not_compiled(folder):
+    model = start_model(folder)
+    halving = keras.callbacks.LearningRateScheduler(lambda _, rate: rate * 0.5)
+    options = {"epochs": 3, "batch_size": 16, "learning_rate": 8e-3, "verbose": 0}
+    history = model.fit(TEXTS, NAMES, callbacks=[halving], **options).history
+    np.testing.assert_allclose(history["learning_rate"], [4e-3, 2e-3, 1e-3], rtol=1e-6)
+    # The next fit starts from its own rate.
+    reducing = keras.callbacks.ReduceLROnPlateau(patience=0, min_delta=10.0, monitor="loss")
+    history = model.fit(TEXTS, NAMES, callbacks=reducing, **options).history
+    np.testing.assert_allclose(history["learning_rate"], [8e-3, 8e-3, 8e-4], rtol=1e-6)
+    assert float(model.optimizer.learning_rate) == pytest.approx(8e-5)
+
+
+def test_a_rate_of_zero_by_a_callback_stops_the_weights(folder):
+    model = start_model(folder)
+    before = weights_of(model)
+    zero = keras.callbacks.LearningRateScheduler(lambda _: 0.0)
+    model.fit(TEXTS, NAMES, callbacks=[zero], batch_size=4, epochs=2, verbose=0)
+    for found, expected in zip(weights_of(model)[: len(before)], before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_callbacks_that_set_the_rate_of_a_schedule_are_refused_before_training(folder, as_list):
+    model = start_model(folder)
+    model.compile(AdamW(LinearWarmupLinearDecay(1e-3, 4)))
+    callback = keras.callbacks.ReduceLROnPlateau(monitor="loss")
+    before = weights_of(model)
+    with pytest.raises(ValueError, match="ReduceLROnPlateau"):
+        model.fit(TEXTS, NAMES, callbacks=[callback] if as_list else callback, verbose=0)
+    np.testing.assert_array_equal(weights_of(model)[0], before[0])
+    model.compile(AdamW(1e-3))
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 1e-3 / (epoch + 1))
+    history = model.fit(TEXTS, NAMES, callbacks=[scheduler], epochs=2, verbose=0).history
+    np.testing.assert_allclose(history["learning_rate"], [1e-3, 5e-4], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_second_fit_is_not_traced_again_and_is_as_the_first(folder):
+    model = start_model(folder)
+    own, calls = model.task_loss, []
+
+    def task_loss(*arguments, **options):
+        calls.append(1)  # In the graph's making alone.
+        return own(*arguments, **options)
+
+    object.__setattr__(model, "task_loss", task_loss)
+    start = [keras.ops.convert_to_numpy(variable) for variable in model.weights]
+    dev = (TEXTS[:4], NAMES[:4])
+    options = {"validation_data": dev, "batch_size": 8, "shuffle": False, "verbose": 0}
+    losses, traces = [], []
+    for _ in range(3):
+        for variable, value in zip(model.weights, start, strict=True):
+            variable.assign(value)
+        losses.append(model.fit(TEXTS, NAMES, epochs=2, **options).history["loss"])
+        traces.append(len(calls))
+    assert traces[0] and traces[1:] == traces[:1] * 2
+    assert losses[1] == losses[0] and losses[2] == losses[0]
+    model.fit(TEXTS[:8], NAMES[:8], epochs=3, learning_rate=1e-4, **options)  # Another length.
+    assert len(calls) == traces[0]
+    assert model.optimizer.rate_factor.get_config()["num_train_steps"] == 3
+    model.bert.trainable = False  # Other variables: another graph.
+    model.fit(TEXTS, NAMES, **options)
+    assert len(calls) > traces[0]
+
+
+# Texts wherever Keras takes inputs -----------------------------------------------------------
+
+
+def scores_of(model: BertClassifier, texts: list[str]) -> np.ndarray:
+    return model.predict(texts, verbose=0)
+
+
+def test_a_model_is_called_on_texts(folder):
+    model = start_model(folder)
+    expected = scores_of(model, TEXTS)
+    for texts in (TEXTS, np.array(TEXTS), tf.constant(TEXTS)):
+        np.testing.assert_allclose(np.asarray(model(texts)), expected, atol=1e-5)
+    pairs = model((TEXTS, NAMES))
+    np.testing.assert_allclose(pairs, model.predict((TEXTS, NAMES), verbose=0), atol=1e-5)
+
+    @tf.function
+    def in_graph(texts):
+        return model(texts)
+
+    np.testing.assert_allclose(in_graph(tf.constant(TEXTS)), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="a single text"):
+        model("a single text")
+    with pytest.raises(ValueError, match="BertEncoder.*input_word_ids"):
+        model.bert(TEXTS)
+
+
+def test_an_embedder_is_called_on_texts(folder):
+    model = BertEmbedder.from_pretrained(folder)
+    np.testing.assert_allclose(model(TEXTS[:3]), model.encode(TEXTS[:3]), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_batches_of_texts(folder):
+    model = start_model(folder)
+    model.compile(AdamW(1e-3), metrics=["accuracy"])
+    scores = scores_of(model, TEXTS)
+    np.testing.assert_allclose(model.predict_on_batch(TEXTS), scores, atol=1e-5)
+    loss, _ = model.test_on_batch(TEXTS, NAMES)
+    ids = np.array([LABELS.index(name) for name in NAMES])
+    logs = scores.astype(np.float64)
+    by_hand = np.log(np.exp(logs).sum(-1)) - logs[np.arange(len(ids)), ids]
+    assert float(loss) == pytest.approx(by_hand.mean(), abs=1e-5)
+    first = model.train_on_batch(TEXTS, NAMES, return_dict=True)["loss"]
+    assert float(first) == pytest.approx(by_hand.mean(), abs=1e-5)
+    for _ in range(5):
+        last = model.train_on_batch(TEXTS, NAMES, class_weight="balanced", return_dict=True)
+    assert last["loss"] < first
+    with pytest.raises(ValueError, match="labels"):
+        model.train_on_batch(TEXTS)
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of texts and labels, as users write them."""
+
+    def __init__(self, size: int = 4, **options) -> None:
+        super().__init__(**options)
+        self.size, self.epochs = size, 0
+
+    def __len__(self) -> int:
+        return len(TEXTS) // self.size
+
+    def __getitem__(self, index: int):
+        part = slice(index * self.size, (index + 1) * self.size)
+        return TEXTS[part], NAMES[part]
+
+    def on_epoch_end(self) -> None:
+        self.epochs += 1
+
+
+@pytest.mark.slow
+def test_a_py_dataset_of_texts_trains_evaluates_and_predicts(folder):
+    model, data = start_model(folder), Batches()
+    expected = model.evaluate(TEXTS, NAMES, batch_size=4, verbose=0)
+    np.testing.assert_allclose(model.evaluate(data, verbose=0), expected, atol=1e-5)
+    np.testing.assert_allclose(model.predict(data, verbose=0), scores_of(model, TEXTS), atol=1e-5)
+    start = model.get_weights()
+    fitted = {}
+    for name, arguments in {"lists": (TEXTS, NAMES), "batches": (data,)}.items():
+        model.set_weights(start)
+        options = {"shuffle": False, "epochs": 2, "learning_rate": 1e-3, "verbose": 0}
+        held_out = data if name == "batches" else (TEXTS, NAMES)
+        fitted[name] = model.fit(
+            *arguments, batch_size=None if name == "batches" else 4, validation_data=held_out,
+            validation_batch_size=4, **options,
+        ).history  # fmt: skip
+    for name in ("loss", "val_loss", "val_accuracy"):
+        np.testing.assert_allclose(fitted["batches"][name], fitted["lists"][name], atol=1e-4)
+    assert data.epochs >= 2
+
+
+def test_generators_of_texts_and_what_they_cannot(folder):
+    model = start_model(folder)
+
+    def endless():
+        while True:
+            for index in range(4):
+                yield Batches()[index]
+
+    history = model.fit(endless(), steps_per_epoch=4, epochs=2, verbose=0, learning_rate=1e-3)
+    assert len(history.history["loss"]) == 2
+    found = model.predict((text for text, _ in [Batches()[0], Batches()[1]]), verbose=0)
+    np.testing.assert_allclose(found, scores_of(model, TEXTS[:8]), atol=1e-5)
+    weighted = {"good": 2.0, "bad": 1.0}
+    model.fit(endless(), steps_per_epoch=1, verbose=0, class_weight=weighted)
+    with pytest.raises(ValueError, match="balanced"):
+        model.fit(Batches(), class_weight="balanced", verbose=0)
+    with pytest.raises(ValueError, match="labels"):
+        model.fit((texts for texts, _ in [Batches()[0]]), steps_per_epoch=1, verbose=0)
+    with pytest.raises(ValueError, match="generator"):
+        model.fit(iter(()), steps_per_epoch=1, verbose=0)
+    with pytest.raises(ValueError, match="fair"):
+        model.fit(iter([(["a"], ["fair"])]), steps_per_epoch=1, verbose=0)
+    model.preprocessor = None
+    with pytest.raises(ValueError, match="preprocessor"):
+        model.fit(Batches(), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "options", "batch"),
+    [
+        (BertTokenClassifier, {"labels": ["O", "B"]}, ([["a", "b"], ["c"]], [["O", "B"], ["O"]])),
+        (BertSpanLabeler, {"new_head": True}, ((["a?"], ["a b c"]), ["b c"])),
+        (BertMultipleChoice, {"new_head": True}, ((["a"], [["b", "c"]]), [1])),
+    ],
+)
+def test_streams_of_other_tasks(folder, model_class, options, batch):
+    model = model_class.from_pretrained(folder, max_seq_length=16, **options)
+    history = model.fit(iter([batch, batch]), steps_per_epoch=2, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+
+
+# Labels ----------------------------------------------------------------------------------------
+
+
+ONE_HOT = np.eye(2)[[LABELS.index(name) for name in NAMES]]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ONE_HOT,
+        ONE_HOT.astype(bool).tolist(),
+        ONE_HOT.argmax(-1)[:, None],
+        np.array(NAMES)[:, None],
+    ],
+    ids=["one-hot", "one-hot lists", "column", "column of names"],
+)
+def test_forms_of_one_label(folder, labels):
+    model = start_model(folder)
+    read = model.read_examples(TEXTS, labels).labels
+    np.testing.assert_array_equal(read, ONE_HOT.argmax(-1))
+
+
+def test_one_hot_labels_of_names_that_are_numbers_are_places(folder):
+    model = start_model(folder, labels=["3", "1", "2"])
+    read = model.read_examples(TEXTS[:3], np.eye(3)[[2, 0, 1]]).labels
+    np.testing.assert_array_equal(read, [2, 0, 1])
+
+
+def test_rows_that_are_not_one_hot_are_named(folder):
+    model = start_model(folder)
+    with pytest.raises(ValueError, match=r"y\[1\].*several"):
+        model.read_examples(TEXTS[:2], [[0, 1], [1, 1]])
+
+
+def test_one_hot_labels_of_ids_and_datasets(folder):
+    model = start_model(folder)
+    expected = model.evaluate(TEXTS, NAMES, batch_size=16, verbose=0)
+    ids = model.preprocessor(TEXTS)
+    found = model.evaluate(ids, ONE_HOT, batch_size=16, verbose=0)
+    assert found[0] == pytest.approx(expected[0], abs=1e-5)
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, ONE_HOT)).batch(16)
+    model = start_model(folder)
+    np.testing.assert_allclose(model.evaluate(data, verbose=0), expected, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one-hot"):
+        model.task_loss(None, tf.constant([[1, 1]]), tf.zeros([1, 2]), None)
+
+
+def test_balanced_classes_have_equal_sums(folder):
+    model = start_model(folder, labels=["bad", "good", "never"])
+    names = ["good"] * 3 + ["bad"]
+    weights = model.weigh_classes(names, "balanced", None)
+    np.testing.assert_allclose(weights, [4 / 6] * 3 + [2.0])
+    twice = model.weigh_classes(names, "balanced", [2.0] * 4)
+    np.testing.assert_allclose(twice, 2 * weights)
+    with pytest.raises(ValueError, match="class_weight.*balance"):
+        model.fit(TEXTS, NAMES, class_weight="balance")
+
+
+def test_a_number_of_labels_alone_makes_a_new_head(folder, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        model = BertClassifier.from_pretrained(folder, num_labels=3)
+    assert model.num_labels == 3 and model.labels is None
+    assert "cls/classifier/output_weights" in caplog.text
+
+
+def test_the_threshold_of_several_labels(folder):
+    model = start_model(folder, label_kind="several")
+    probabilities = model.probabilities(TEXTS[:1])[0]
+    low, high = sorted(probabilities.values())
+    middle = (low + high) / 2
+    found = {
+        threshold: len(model.classify(TEXTS[:1], threshold=threshold)[0]["labels"])
+        for threshold in (0.0, middle, 1.0)
+    }
+    assert found == {0.0: 2, middle: 1, 1.0: 0}
+    assert model.classify(TEXTS, threshold=0.5) == model.classify(TEXTS)
+    with pytest.raises(ValueError, match="threshold is 2"):
+        model.classify(TEXTS, threshold=2)
+    with pytest.raises(ValueError, match="threshold=0.3"):
+        start_model(folder).classify(TEXTS, threshold=0.3)
+
+
+def test_no_texts_have_no_answers(folder):
+    model = start_model(folder)
+    assert model.classify([]) == [] and model.probabilities([]) == []
+    assert model.classify(([], [])) == [] and model.classify(np.array([], str)) == []
+    number = BertClassifier.from_pretrained(folder, num_labels=1)
+    assert number.score([]) == []
+    tagger = BertTokenClassifier.from_pretrained(folder, labels=["O", "B"])
+    assert tagger.tag([]) == [] and tagger.find_entities([]) == []
+    assert BertSpanLabeler.from_pretrained(folder, new_head=True).answer([], []) == []
+    assert BertMultipleChoice.from_pretrained(folder, new_head=True).choose([], []) == []
+    assert BertPretrainer.from_pretrained(folder).fill_mask([]) == []
+    with pytest.raises(ValueError, match="contexts"):
+        BertSpanLabeler.from_pretrained(folder, new_head=True).answer(["a"], [])
+
+
+@pytest.mark.slow
+def test_pairs_are_known_to_a_trained_model(folder, tmp_path):
+    model = start_model(folder)
+    assert not model.pair
+    model.fit((TEXTS, NAMES), NAMES, verbose=0)
+    assert model.pair
+    model.save(tmp_path / "mine.keras")
+    assert keras.models.load_model(tmp_path / "mine.keras").pair
+
+
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy
+ONE_HOT = np.eye(2)[[LABELS.index(name) for name in NAMES]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        ("sparse_categorical_crossentropy", NAMES),
+        (keras.losses.sparse_categorical_crossentropy, NAMES),
+        (CROSS_ENTROPY(from_logits=True), NAMES),
+        ("categorical_crossentropy", ONE_HOT),
+        (keras.losses.CategoricalCrossentropy(from_logits=True), NAMES),
+    ],
+)
+def test_cross_entropies_of_compile_are_the_models_own_loss(folder, loss, labels):
+    expected, model = start_model(folder), start_model(folder)
+    expected.compile(weighted_metrics=["accuracy"])
+    model.compile(loss=loss, weighted_metrics=["accuracy"])
+    found = model.evaluate(TEXTS, labels, verbose=0)
+    np.testing.assert_allclose(found, expected.evaluate(TEXTS, NAMES, verbose=0), rtol=1e-5)
+    model.fit(TEXTS, labels, verbose=0)
+    model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, ONE_HOT)).batch(4), verbose=0)
+
+
+def test_a_loss_of_probabilities_is_refused_before_training(folder):
+    model = start_model(folder)
+    model.compile("adam", CROSS_ENTROPY())
+    before = weights_of(model)
+    with pytest.raises(ValueError, match="from_logits=True"):
+        model.fit(TEXTS, NAMES, verbose=0)
+    with pytest.raises(ValueError, match="from_logits=True"):
+        model.train_on_batch(TEXTS, NAMES)
+    np.testing.assert_equal(weights_of(model), before)
+
+
+def test_datasets_of_other_dicts_are_refused(folder):
+    data = tf.data.Dataset.from_tensor_slices({"text": TEXTS, "label": NAMES}).batch(4)
+    with pytest.raises(ValueError, match="input_word_ids"):
+        start_model(folder).fit(data)

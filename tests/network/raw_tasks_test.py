@@ -1,0 +1,397 @@
+"""Answers of the models to raw input equal those of what serves them, which is another program."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints.formats import write_checkpoint
+from bert_tf.inference.serving_models import load
+from bert_tf.tasks.models import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from bert_tf.text.text_tokenizer import TextTokenizer
+from tests.checkpoints.made_checkpoint import make_checkpoint
+from tests.export.made_models import TEXTS, write_model
+
+LENGTH = 24
+SECONDS = [text[:20] for text in TEXTS[::-1]]
+
+
+def served_answers(served, *texts):
+    found = served.from_texts(*(tf.constant(list(column)) for column in texts))
+    return {name: value.numpy() for name, value in found.items()}
+
+
+SLOW = pytest.mark.slow  # Serving each model anew takes seconds.
+
+
+@pytest.mark.parametrize(
+    ("is_pair", "long_texts"),
+    [
+        (False, "head"),
+        pytest.param(False, "tail", marks=SLOW),
+        pytest.param(True, "head", marks=SLOW),
+        pytest.param(True, "tail", marks=SLOW),
+    ],
+)
+def test_classify(tmp_path, is_pair, long_texts):
+    run = {"max_seq_length": str(LENGTH), "long_texts": long_texts}
+    run |= {"text_b_column": "b"} if is_pair else {}
+    folder = write_model(tmp_path / "m", "classifier", run)
+    model = BertClassifier.from_pretrained(folder)
+    columns = (list(TEXTS), SECONDS) if is_pair else (list(TEXTS),)
+    expected = served_answers(load(str(folder)), *columns)
+    found = model.classify(columns if is_pair else columns[0], batch_size=3)
+    assert model.labels == ("no", "yes", "vielleicht ü") and model.max_seq_length == LENGTH
+    assert [answer["label"] for answer in found] == [name.decode() for name in expected["label"]]
+    np.testing.assert_allclose([a["score"] for a in found], expected["score"], atol=2e-6)
+    shares = model.probabilities(columns if is_pair else columns[0], batch_size=3)
+    assert [*shares[0]] == ["no", "yes", "vielleicht ü"] and type(shares[0]["no"]) is float
+    rows = [list(row.values()) for row in shares]
+    np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)
+    logits = model.predict(columns if is_pair else columns[0], batch_size=2, verbose=0)
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(shares, expected["probabilities"], atol=2e-6)
+    with pytest.raises(ValueError, match="predicts classes, not a number"):
+        model.score(TEXTS[:1])
+
+
+def test_windows_of_a_long_text_are_averaged(tmp_path):
+    run = {"max_seq_length": str(LENGTH), "long_texts": "windows"}
+    model = BertClassifier.from_pretrained(write_model(tmp_path / "m", "classifier", run))
+    words = [f"w{number}" for number in range(40, 70)]  # a piece each
+    room = LENGTH - 2
+    windows = [words[:room], words[room // 2 :]]
+    parts = model.predict([" ".join(window) for window in windows], verbose=0)
+    whole = model.predict([" ".join(words), "the river"], verbose=0)
+    np.testing.assert_allclose(whole[0], parts.mean(axis=0), atol=1e-6)
+    # In an evaluation each text weighs as much, the first with two windows.
+    logits, ids = np.concatenate([parts, whole[1:]]).astype(np.float64), np.array([0, 0, 1])
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(3), ids]
+    loss, accuracy = model.evaluate([" ".join(words), "the river"], [0, 1], verbose=0)
+    assert loss == pytest.approx(np.average(losses, weights=[1, 1, 2]), abs=1e-5)
+    assert accuracy == pytest.approx(np.average(logits.argmax(-1) == ids, weights=[1, 1, 2]))
+
+
+@SLOW
+def test_several_labels_and_numbers(tmp_path):
+    folder = write_model(tmp_path / "m", "classifier", {"label_kind": "several"})
+    model = BertClassifier.from_pretrained(folder, max_seq_length=LENGTH)
+    assert model.label_kind == "several"
+    expected = served_answers(load(str(folder), max_seq_length=LENGTH), TEXTS)
+    rows = [list(row.values()) for row in model.probabilities(TEXTS)]
+    np.testing.assert_allclose(rows, expected["probabilities"], atol=2e-6)
+    found = model.classify(TEXTS)
+    for answer, names, shares in zip(
+        found, expected["labels"], expected["probabilities"], strict=True
+    ):
+        assert answer["labels"] == [name.decode() for name in names if name]
+        scores = sorted((share for share in shares if share > 0.5), reverse=True)
+        np.testing.assert_allclose(answer["scores"], scores, atol=2e-6)
+    assert expected["probabilities"].max() > 0.5 > expected["probabilities"].min()
+    number = BertClassifier(model.config, 1, preprocessor=model.preprocessor)
+    logits = number.predict(TEXTS[:2], verbose=0)
+    assert number.score(TEXTS[:2]) == [float(logits[0, 0]), float(logits[1, 0])]
+    with pytest.raises(ValueError, match="predicts a number, not a class"):
+        number.classify(TEXTS)
+
+
+def test_tag(tmp_path):
+    folder = write_model(tmp_path / "m", "tagger")
+    model = BertTokenClassifier.from_pretrained(folder, max_seq_length=LENGTH)
+    served = load(str(folder), max_seq_length=LENGTH)
+    expected, found = served_answers(served, TEXTS), model.tag(TEXTS, batch_size=3)
+    for row, answer in enumerate(found):
+        count = int((expected["starts"][row] >= 0).sum())
+        assert [word["label"].encode() for word in answer] == [*expected["tags"][row, :count]]
+        assert [word["start"] for word in answer] == [*expected["starts"][row, :count]]
+        assert [word["end"] for word in answer] == [*expected["ends"][row, :count]]
+        scores = [word["score"] for word in answer]
+        np.testing.assert_allclose(scores, expected["scores"][row, :count], atol=2e-6)
+        assert all(TEXTS[row][w["start"] : w["end"]] == w["word"] for w in answer)
+    assert found[2] == [] and len(found[5]) == 100
+    words = [["the", "river", "w40"], ["w41"] * 50]
+    padded = tf.constant([row + [""] * (50 - len(row)) for row in words])
+    given = {name: value.numpy() for name, value in served.from_words(padded).items()}
+    for row, answer in enumerate(model.tag(words)):
+        tags = [*given["tags"][row, : len(words[row])]]
+        assert [word["label"].encode() for word in answer] == tags
+        assert "start" not in answer[0]
+    logits = model.predict(words, verbose=0)
+    assert logits.shape == (2, 50, 3) and not logits[0, 3:].any()
+    assert [model.labels[i].encode() for i in logits[1].argmax(-1)] == [*given["tags"][1]]
+
+
+def test_entities_are_words_joined(tmp_path, monkeypatch):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    words = [
+        ("Ada", "B-PER", 0.9),
+        ("Byron", "I-PER", 0.8),
+        ("left", "O", 0.7),
+        ("Oslo", "B-LOC", 1.0),
+    ]
+    text, row = "Ada Byron left Oslo", []
+    for word, label, score in words:
+        start = text.index(word)
+        end = start + len(word)
+        row.append({"word": word, "label": label, "score": score, "start": start, "end": end})
+    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, size: [row])
+    monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "B-LOC"))
+    assert model.find_entities([text]) == [
+        [
+            {"type": "PER", "text": "Ada Byron", "start": 0, "end": 9, "score": 0.8},
+            {"type": "LOC", "text": "Oslo", "start": 15, "end": 19, "score": 1.0},
+        ]
+    ]
+    monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "yes"))
+    assert [found["type"] for found in model.find_entities([text])[0]] == [
+        "B-PER",
+        "I-PER",
+        "B-LOC",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version_2", [False, True])
+def test_answer(tmp_path, version_2):
+    run = {
+        **{"max_seq_length": str(LENGTH), "doc_stride": "5", "max_query_length": "6"},
+        **{"max_answer_length": "4", "version_2_with_negative": str(version_2).lower()},
+        "null_score_diff_threshold": "-1.0",
+    }
+    folder = write_model(tmp_path / "m", "question_answering", run)
+    draw = np.random.default_rng(1)
+    words = [f"w{number}" for number in range(30, 79)] + ["the", "river,", "don't"]
+    contexts = ["  ".join(draw.choice(words, size)) for size in (1, 5, 20, 40, 70, 90)]
+    questions = [" ".join(draw.choice(words, size)) for size in (1, 3, 9, 2, 4, 5)]
+    model = BertSpanLabeler.from_pretrained(folder)
+    found = model.answer(questions, contexts, batch_size=4)
+    expected = served_answers(load(str(folder)), questions, contexts)
+    assert [answer["answer"].encode() for answer in found] == [*expected["answer"]]
+    assert [answer["start"] for answer in found] == [*expected["start"]]
+    assert [answer["end"] for answer in found] == [*expected["end"]]
+    assert all(0 <= answer["score"] <= 1 for answer in found)
+    keras_file = tmp_path / "answers.keras"
+    model.save(keras_file)
+    assert keras.models.load_model(keras_file).answer(questions, contexts) == found
+    logits = model.predict((questions, contexts), verbose=0)
+    assert set(logits) == {"start_logits", "end_logits"} and logits["end_logits"].shape[1] <= LENGTH
+
+
+def test_choose(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    keras.utils.set_random_seed(1)
+    model = BertMultipleChoice.from_pretrained(folder, new_head=True, max_seq_length=LENGTH)
+    contexts, choices = (
+        ["the river", "a b"],
+        [["w40", "w41 w42 w43", "c"], ["c", "w50", "w51 " * 40]],
+    )
+    found = model.choose(contexts, choices)
+    tokenizer = TextTokenizer(model.preprocessor.vocab, True)
+    for answer, context, texts in zip(found, contexts, choices, strict=True):
+        inputs = tokenizer([context] * 3, texts, LENGTH)
+        logits = model({name: value[None] for name, value in inputs.items()}).numpy()[0]
+        best = int(logits.argmax())
+        assert (answer["index"], answer["choice"]) == (best, texts[best])
+        share = math.exp(logits[best]) / np.exp(logits).sum()
+        assert answer["score"] == pytest.approx(share, abs=1e-5)
+    assert model.predict((contexts, choices), verbose=0).shape == (2, 3)
+
+
+def test_fill_mask(tmp_path):
+    folder = write_model(tmp_path / "m", "fill_mask")
+    model = BertPretrainer.from_pretrained(folder)
+    texts = ["the [MASK] a [MASK].", "[MASK] river"]
+    expected = served_answers(load(str(folder), max_seq_length=LENGTH, top_k=3), texts)
+    for row, masks in enumerate(model.fill_mask(texts, top_k=3)):
+        assert len(masks) == (2, 1)[row]
+        for place, candidates in enumerate(masks):
+            pieces = [candidate["piece"].encode() for candidate in candidates]
+            assert pieces == [*expected["pieces"][row, place]]
+            scores = [candidate["score"] for candidate in candidates]
+            np.testing.assert_allclose(scores, expected["probabilities"][row, place], atol=1e-6)
+    model.save(tmp_path / "masks.keras")
+    loaded = keras.models.load_model(tmp_path / "masks.keras")
+    assert loaded.fill_mask(texts) == model.fill_mask(texts)
+
+
+def cross_entropies(logits, ids):
+    """Returns the loss of each row of logits, float64 [N]; ids int [N]."""
+    logits = np.asarray(logits, np.float64)
+    return np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(ids)), ids]
+
+
+def assert_learns(model, x, y, expected, learning_rate=5e-3):
+    """The loss before is the expected one; training on raw input lowers it."""
+    found = model.evaluate(x, y, verbose=0)
+    assert np.ravel(found)[0] == pytest.approx(expected, abs=1e-4)
+    model.fit(x, y, epochs=80, learning_rate=learning_rate, verbose=0)
+    assert np.ravel(model.evaluate(x, y, verbose=0))[0] < 0.7 * expected
+
+
+@SLOW
+def test_a_tagger_learns_from_words(tmp_path):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    words = [["the", "river", "w40"], ["w41", "w42"], ["w43"] * 60]  # The last in two windows.
+    tags = [["no", "yes", "no"], ["yes", "vielleicht ü"], ["no"] * 60]
+    logits = model.predict(words, verbose=0)
+    ids = [np.array([model.labels.index(tag) for tag in row]) for row in tags]
+    costs = [cross_entropies(logits[i, : len(row)], row) for i, row in enumerate(ids)]
+    # One batch of all rows: the mean is over words, whatever their rows.
+    assert_learns(model, words, tags, np.concatenate(costs).mean())
+    weights = np.array([1.0, 3.0, 0.0])
+    expected = np.average(
+        np.concatenate(costs), weights=np.repeat(weights, [len(row) for row in ids])
+    )
+    again = BertTokenClassifier.from_pretrained(tmp_path / "m")
+    found = again.evaluate(words, tags, sample_weight=weights, verbose=0)[0]
+    assert found == pytest.approx(expected, abs=1e-4)
+    texts = [" ".join(row) for row in words]
+    assert again.evaluate(texts, ids, verbose=0)[0] == pytest.approx(
+        np.concatenate(costs).mean(), abs=1e-4
+    )
+
+
+def test_a_part_of_a_tuple_of_sentences_is_held_out(tmp_path, monkeypatch):
+    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
+    rows = [(["a", "b"], ["no", "yes"]), (["c"], ["no"]), (["a"], ["no"]), (["b"], ["yes"])]
+    seen = []
+    read = BertTokenClassifier.read_examples
+    monkeypatch.setattr(
+        BertTokenClassifier,
+        "read_examples",
+        lambda self, x, *others: seen.append(list(x)) or read(self, x, *others),
+    )
+    monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: None)
+    model.fit(*zip(*rows, strict=True), validation_split=0.25)
+    assert seen == [[["a", "b"], ["c"], ["a"]], [["b"]]]
+
+
+@SLOW
+def test_a_span_labeler_learns_from_answers(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    keras.utils.set_random_seed(2)
+    model = BertSpanLabeler.from_pretrained(folder, new_head=True, max_seq_length=LENGTH)
+    questions, contexts = ["w40?", "w41 w42?"], ["the river w50", "w51 w52 w53 the"]
+    answers = ["river", {"text": ["w52 w53"], "answer_start": [4]}]
+    logits = model.predict((questions, contexts), verbose=0)
+    costs = []
+    tokenizer = TextTokenizer(model.preprocessor.vocab, True)
+    lengths = tokenizer(questions, contexts)["input_mask"].sum(axis=1)
+    places = []
+    for question, context, answer in zip(questions, contexts, ("river", "w52 w53"), strict=True):
+        before = len(tokenizer.tokenizer.encode(question)) + 2
+        first = before + len(tokenizer.tokenizer.encode(context[: context.index(answer)]))
+        places.append((first, first + len(tokenizer.tokenizer.encode(answer)) - 1))
+    for name, which in (("start_logits", 0), ("end_logits", 1)):
+        for row in range(2):
+            real = logits[name][row : row + 1, : lengths[row]]
+            costs.append(cross_entropies(real, [places[row][which]])[0])
+    assert_learns(model, (questions, contexts), answers, np.mean(costs), 2e-2)
+    found = model.answer(questions, contexts)
+    assert [answer["answer"][:3] for answer in found] == ["riv", "w52"]
+
+
+@SLOW
+def test_choices_are_learned(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    keras.utils.set_random_seed(1)
+    model = BertMultipleChoice.from_pretrained(folder, new_head=True, max_seq_length=LENGTH)
+    contexts = ["the river", "a b", "w60"]
+    choices = [["w40", "w41 w42"], ["w41 w42", "w40"], ["w40", "w44"]]
+    logits = model.predict((contexts, choices), verbose=0)
+    costs, weights = cross_entropies(logits, [0, 1, 0]), np.array([1.0, 0.0, 2.0])
+    found = model.evaluate((contexts, choices), [0, 1, 0], sample_weight=weights, verbose=0)[0]
+    assert found == pytest.approx(np.average(costs, weights=weights), abs=1e-5)
+    before = model.head.output_weights.numpy()
+    model.fit((contexts, choices), [0, 1, 0], epochs=2, batch_size=2, verbose=0)
+    assert (model.head.output_weights.numpy() != before).any() and model.optimizer.iterations == 4
+
+
+def test_a_missing_head_is_named_with_the_remedy(tmp_path):
+    folder = write_model(tmp_path / "m", "encoder")
+    for kind in (BertSpanLabeler, BertMultipleChoice):
+        with pytest.raises(ValueError, match="missing .*new_head=True to start with a new head"):
+            kind.from_pretrained(folder)
+
+
+def test_a_missing_pooler_is_named_with_the_remedy(tmp_path):
+    folder = write_model(tmp_path / "m", "embeddings")  # An encoder alone.
+    pooler = r'may_miss=\["bert/pooler/"\] to start with a new pooler\.$'
+    for given in ({"labels": ["a", "b"]}, {"num_labels": 2, "new_head": True}):
+        with pytest.raises(ValueError, match=f"at random. Give {pooler}"):
+            BertClassifier.from_pretrained(folder, **given)
+        BertClassifier.from_pretrained(folder, may_miss=["bert/pooler/"], **given)
+    with pytest.raises(ValueError, match=f"Give new_head=True .* head, and {pooler}"):
+        BertMultipleChoice.from_pretrained(folder)
+
+
+QUESTION, CONTEXT = ["Who?"], ["the river"]
+TAGGER, ANSWERER, FILLER = "tagger", "question_answering", "fill_mask"
+RIVER = {"text": "river", "answer_start": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "arguments", "message"),
+    [
+        (TAGGER, "fit", ([["a", "b"]], [["no"]]), r"y\[0\] is 1 labels for 2 words"),
+        (TAGGER, "fit", (["a b"], [["no", "nö"]]), r"y\[0\]\[1\] is 'nö'"),
+        (TAGGER, "fit", ([["a"], ["b"]], [["no"]]), "1 values of y for 2 texts"),
+        (TAGGER, "fit", ([["a"], []], [["no"], []]), r"texts\[1\] has no words"),
+        (TAGGER, "fit", (["a", " "], [["no"], []]), r"texts\[1\] has no word"),
+        (TAGGER, "fit", ([["a"], "b"], [["no"], ["no"]]), r"texts\[1\] is 'b'"),
+        (TAGGER, "fit", ([["a", None]], [["no", "no"]]), r"texts\[0\]\[1\] is None"),
+        (TAGGER, "tag", (["a", None],), r"texts\[1\] is None"),
+        (TAGGER, "tag", ("a text",), "texts is the string"),
+        (TAGGER, "tag", ([None, "a"],), r"texts\[0\] is None, expected a text or a list of words"),
+        (TAGGER, "tag", ([["a"], math.nan],), r"texts\[1\] is nan, expected a list of words"),
+        (TAGGER, "tag", ([["a"], [], ["b", None]],), r"texts\[2\]\[1\] is None"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), ["sea"]), r"y\[0\]: 'sea' does not occur in its"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [RIVER]), "'river' does not occur at character 3"),
+        (ANSWERER, "fit", ((QUESTION, CONTEXT), [None]), r"y\[0\] is missing"),
+        (ANSWERER, "answer", (QUESTION, []), "contexts is empty"),
+        (ANSWERER, "answer", (QUESTION * 2, CONTEXT), "2 questions and 1 contexts"),
+        (ANSWERER, "fit", (["a", "b"], ["a", "b"]), r"Expected \(questions, con"),
+        (FILLER, "fill_mask", (["no mask"],), "MASK"),
+        (FILLER, "fill_mask", ([None],), r"texts\[0\] is None"),
+    ],
+)
+def test_bad_input_is_named(kind, method, arguments, message, models):
+    with pytest.raises(ValueError, match=message):
+        getattr(models[kind], method)(*arguments)
+    assert not getattr(models[kind], "train_function", None)  # Nothing was traced.
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    classes = {
+        "tagger": BertTokenClassifier,
+        "question_answering": BertSpanLabeler,
+        "fill_mask": BertPretrainer,
+    }
+    return {
+        kind: made.from_pretrained(write_model(folder / kind, kind))
+        for kind, made in classes.items()
+    }
+
+
+def test_choices_are_checked(tmp_path):
+    write_checkpoint(make_checkpoint("encoder with pooler"), tmp_path / "m", "bert_tf")
+    model = BertMultipleChoice.from_pretrained(tmp_path / "m", new_head=True)
+    for choices, labels, message in (
+        ([["a", "b"], ["a"]], [0, 1], r"choices\[1\] has 1 texts, choices\[0\] has 2"),
+        ([["a", "b"]], [0, 1], "2 contexts and 1 lists of choices"),
+        ([["a", "b"], ["a", None]], [0, 1], r"choices\[1\]\[1\] is None"),
+        ([["a", "b"], ["c", "d"]], [0, 2], r"y\[1\] is 2, expected one of the labels 0 to 1"),
+        (["ab", "cd"], [0, 1], r"choices\[0\] is the string"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit((["x", "y"], choices), labels)

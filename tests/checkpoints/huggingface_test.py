@@ -247,7 +247,7 @@ def test_configurations_that_are_not_berts(tmp_path):
             "model_type is 'roberta',.*'bert'",
         ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"is_decoder": True}, "is_decoder is True, expected False"),
+        ({"is_decoder": True}, "is_decoder is True"),
         ({"hidden_act": "swish"}, "hidden_act is 'swish',"),
         ({"pruned_heads": {"0": [1]}}, "pruned heads"),
         ({"num_attention_heads": 7, "hidden_size": 12}, "not a multiple"),

@@ -63,7 +63,7 @@ def test_passages_of_text_files(tmp_path: pathlib.Path) -> None:
     assert [len(document.text) for document in found] == [61] * 5 + [100, 100, 50]
     assert found[1] == (f"{name}:1.2", "山" * 60 + "。")
     (tmp_path / "a.txt").write_text('{"text": "a"}\n')
-    with pytest.raises(ValueError, match=r"a.txt begins as JSON Lines do; .* \.jsonl"):
+    with pytest.raises(ValueError, match=r"a.txt .* \.jsonl"):
         list(read_documents(str(tmp_path / "*.txt")))
 
 
@@ -126,7 +126,7 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
             "build_index",
             {"output_dir": tmp_path, "input_file": "x", "init_checkpoint": "m", "add": "true"}
             | {"dtype": "int8"},
-            "--dtype is fixed by the index with --add",
+            "--dtype",
         ),
     ):
         done = run(program, **values)

@@ -13,11 +13,11 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.inference.kinds import ANSWERING, KINDS
 from bert_tf.inference.output_answers import OutputAnswers
-from bert_tf.inference.predictor import METHODS, Predictor
+from bert_tf.inference.predictor import Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
-OF_PAIRS = ("classifier", "multi_label", "regression")
 MOST_PIECES = 100  # that `fill_mask` can show
 
 
@@ -53,8 +53,8 @@ def load(
       ValueError: if there is no readable model, it does not have the kind, or there is no such
         device.
     """
-    if kind and kind not in METHODS:
-        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(METHODS)}.")
+    if kind and kind not in ANSWERING:
+        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
     found = local_path(path)
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":
@@ -110,8 +110,9 @@ def _load_trained(
         return graphs.on_device(device)
 
     trained = read_model(str(path), given["kind"])
-    if given["pair"] is not None and trained.kind not in OF_PAIRS:
-        raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
+    if given["pair"] is not None and not KINDS[trained.kind].takes_pairs:
+        kinds = [kind.name for kind in KINDS.values() if kind.takes_pairs]
+        raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
     with scope():
         # A model of multiple choice answers by its scores of pairs.
         if trained.kind in KERAS_KINDS and not trained.checkpoint.is_multiple_choice:
@@ -124,7 +125,7 @@ def _load_trained(
 def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     """Makes the served model of a checkpoint or of a .keras file."""
     from bert_tf.inference.serving_models import load as load_served
-    from bert_tf.serving.model import PAIR, SINGLE
+    from bert_tf.serving.kind import PAIR, SINGLE
 
     kind, length = given["kind"], given["max_seq_length"]
     options: dict[str, Any] = {}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.inference.serving_models import CLASSES, load
+from bert_tf.inference.kinds import KINDS
+from bert_tf.inference.serving_models import load
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, build_index
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
@@ -39,7 +40,7 @@ FAST = ("classifier", "fill_mask")
     "kind",
     [
         pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
-        for kind in sorted(CLASSES.keys() - {"reranker", "search"})
+        for kind in sorted(KINDS.keys() - {"reranker", "search"})
     ],
 )
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:

@@ -25,11 +25,11 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "2"
 import keras
 import numpy as np
 import tensorflow as tf
-
-import bert_tf
 from bert_tf.modeling.electra import generator_config
 from bert_tf.modeling.models import BertJointSpanLabeler
 from bert_tf.modeling.splade import BertSplade
+
+import bert_tf
 from bert_tf.search.reranker import Reranker
 from bert_tf.search.searcher import Searcher
 from tests import (

@@ -148,7 +148,7 @@ def test_search_and_rerank(index: pathlib.Path) -> None:
 def test_saved_models_pass_all_checks(
     index: pathlib.Path, tmp_path: pathlib.Path, kind: str
 ) -> None:
-    """The operations are TensorFlow's and tensorflow-text's alone, and the C library runs them."""
+    """The operations are those of TensorFlow and tensorflow-text, and the answers are Python's."""
     source, options = fixture("cross_encoder"), {}
     if kind != "reranker":
         source, options = fixture("mean_normalize"), {"index": str(index)}

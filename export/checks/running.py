@@ -39,7 +39,7 @@ def run_model(stored: StoredModel, requests: Sequence[Request]) -> Run:
 
         signatures = tf.saved_model.load(str(stored.folder)).signatures
     except Exception as error:  # TensorFlow has no class of errors for damaged files.
-        raise ValueError(f"{stored.folder} cannot be loaded: {first_line(error)}") from None
+        raise ValueError(f"{stored.folder} cannot be loaded: {first_line(str(error))}") from None
     times = [time.perf_counter()]
     answers = []
     for request in requests:

@@ -186,15 +186,15 @@ class Predictor:
 
         Args:
           texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
-          top_k: pieces per mask.
+          top_k: tokens per mask.
 
         Returns:
-          For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
+          For each text and each of its masks the likeliest tokens: {"piece": "paris", "score":
           0.4}.
 
         Raises:
-          ValueError: if the model does not fill masks, or fewer pieces per mask, or a text has no
-            mask among the pieces that are read.
+          ValueError: if the model does not fill masks, or fewer tokens per mask, or a text has no
+            mask among the tokens that are read.
         """
         return self._ask("fill_mask", texts, top_k=top_k)
 

@@ -42,18 +42,18 @@ def load(
 ) -> Serving:
     """Makes the served model of a run or of a checkpoint in any form.
 
-    What a run records of its inputs (length, pairs, windows, what is cut) is kept.
+    The settings that a run recorded for its inputs are kept: length, pairs, long texts, windows.
 
     Args:
       model_dir: a run directory, whose best checkpoint is taken if it was evaluated while training,
         else its newest; or see `bert_tf.checkpoints.formats`.
       kind: of `inference.kinds.KINDS`; "": the kind that `find_kind` returns.
-      max_seq_length: most pieces of a row; 0: what the run was trained with, or all positions.
-      unpad: whether the layers work on the pieces alone: faster, but not in every runtime.
+      max_seq_length: maximum number of tokens of a row; 0: as in training, or all positions.
+      unpad: whether the layers skip the padding: faster, but not possible in every runtime.
       precision: float32, or bfloat16: weights of half the size and products in bfloat16, faster on
         machines with units for it, slower on others; sums, LayerNorm and softmax are float32.
-      options: of the class that serves the kind, instead of what the run records; of embeddings
-        also `pooling`, `normalize` and `side`, whose prompt stands before a text.
+      options: of the class that serves the kind, which replace those of the run; for embeddings
+        also `pooling`, `normalize` and `side`, whose prompt precedes a text.
 
     Raises:
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
@@ -102,7 +102,9 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
         refuse_discriminator(checkpoint)
     checkpoint.check()
     if checkpoint.vocab is None:
-        raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
+        raise ValueError(
+            f"{model_dir} has no vocabulary; put its vocab.txt into the folder of the weights."
+        )
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
     return TrainedModel(checkpoint, kind, folder)
@@ -139,8 +141,8 @@ def load_search(
     """Makes the served search of an index.
 
     Args:
-      model_dir: the model that the index was made with; "": where it lay then.
-      max_seq_length, unpad: see `load`; 0: what the model's folder says.
+      model_dir: the model that the index was made with; "": its folder at that time.
+      max_seq_length, unpad: see `load`; 0: as the model's folder states.
       index: directory of `bert_tf.build_index`.
       store: form of the vectors, of `VectorStore`; "": that of the index.
       rerank: a cross-encoder; "": none.
@@ -239,7 +241,7 @@ def make_model(
 
 
 def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
-    """Returns what is done to a text first, as options of `EmbeddingServing`.
+    """Returns how texts are prepared, as options of `EmbeddingServing`.
 
     Args:
       model: the model.
@@ -253,7 +255,7 @@ def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:
-    """Returns the most pieces of a row.
+    """Returns the maximum number of tokens of a row.
 
     Raises:
       ValueError: if the model has fewer positions.

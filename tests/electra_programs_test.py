@@ -214,7 +214,9 @@ def test_what_does_not_go_together(folder):
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
     said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
     assert "generator_hidden_size 1.5 makes the generator wider than its discriminator" in said
-    with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
+    with mock.patch(
+        "bert_tf.pretraining.prepare.prepare_data", side_effect=AssertionError("prepared")
+    ):
         said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
     assert (
         "--generator_hidden_size=0.3 of --hidden_size=1024 makes a generator 307 wide, of 4 heads"

@@ -26,7 +26,7 @@ from bert_tf.config import (
 )
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import assign_checkpoint, checkpoint_variables
-from bert_tf.pretraining.run import make_model
+from bert_tf.pretraining.build import make_model
 from bert_tf.tasks.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.checkpointing import RunDirectory

@@ -25,11 +25,11 @@ from bert_tf.pretraining.prepare import PreparedRun, encoder_passes, prepare_run
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
-from bert_tf.training.clock import Clock
 from bert_tf.training.distribution import is_chief
 from bert_tf.training.flops import training_flops
 from bert_tf.training.metrics_log import line_interval
 from bert_tf.training.reporting import Progress, strategy_peak, write_parameter_table
+from bert_tf.training.time_budget import TimeBudget
 from bert_tf.training.trainer import Trainer
 
 Model = BertPretrainer | ElectraPretrainer
@@ -56,9 +56,9 @@ def build_trainer(
     num_train_steps = configs.optimizer.num_train_steps
     task = build_task(run, model)
     training = loop_config(configs, task.eval_records)
-    clock = None
+    time_budget = None
     if isinstance(schedule, ByShare):
-        clock = Clock(configs.optimizer.train_minutes, schedule, training)
+        time_budget = TimeBudget(configs.optimizer.train_minutes, schedule, training)
     trainer = Trainer(
         task,
         optimizer,
@@ -68,7 +68,7 @@ def build_trainer(
         random_seed=configs.data.random_seed,
         progress=make_progress(configs, strategy),
         data_fingerprint=run.data.fingerprint,
-        clock=clock,
+        time_budget=time_budget,
         samples=make_samples(configs, model, run.vocab, strategy),
     )
     load_weights(trainer, start, training)

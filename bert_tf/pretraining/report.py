@@ -27,7 +27,7 @@ def report_results(
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     steps = read_metrics(folder / "metrics.jsonl")
     evaluations = read_metrics(folder / "eval_metrics.jsonl")
-    draw_curves(folder / "curves.png", task.panels, steps, evaluations, baseline)
+    draw_curves(folder / "curves.png", task.plot_titles, steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         comparison = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""

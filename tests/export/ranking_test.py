@@ -44,7 +44,7 @@ def index(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_a_store_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr("bert_tf.tasks.reranking.serving.CHUNK_ROWS", 100)
+    monkeypatch.setattr("bert_tf.search.serving.CHUNK_ROWS", 100)
     random = np.random.default_rng(0)
     vectors = random.normal(size=[350, 24]).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -98,11 +98,11 @@ class ClassificationTask(RowsTask):
         """Returns the loss of each row, float32 [B]."""
         return LABEL_LOSSES[self.kind](logits, batch[LABEL_NAMES[self.kind]])
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
         weights, losses = batch["example_weights"], self._losses(batch, outputs)
         soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
-        sums = self.losses_to_learn(batch, losses, soft, weights)
+        sums = self.losses_with_teacher(batch, losses, soft, weights)
         if self.kind == "class":
             real = tf.cast(weights > 0, tf.float32)
             sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)

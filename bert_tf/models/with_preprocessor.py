@@ -61,7 +61,7 @@ class WithPreprocessor(FromPretrained):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "preprocessor":  # Keras would count it as a layer, one that XLA cannot compile.
-            object.__setattr__(self, name, value)
+            WithPreprocessor.preprocessor.__set__(self, value)  # type: ignore[attr-defined]
         else:
             super().__setattr__(name, value)
 

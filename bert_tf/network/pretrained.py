@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.nested_layers import nested_layers
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -36,8 +38,6 @@ class FromPretrained:
     config: ModelConfig
     tower = ""
     reads_pooler = True  # Otherwise a checkpoint may lack the pooler, which then stays random.
-    _flatten_layers: Any
-    _aggregate_additional_loss: Any
 
     def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(inputs, Mapping):
@@ -57,7 +57,7 @@ class FromPretrained:
         )
 
     def get_config(self) -> dict[str, Any]:
-        layers = self._flatten_layers(include_self=False)
+        layers = nested_layers(self)
         frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
         encoder: Any = getattr(self, "bert", self)
         return {
@@ -74,7 +74,7 @@ class FromPretrained:
         frozen = arguments.pop("frozen", ())  # Files of earlier versions do not have it.
         model = cls(**arguments)
         if frozen:  # From the outside in: a layer decides on those in it.
-            for layer in model._flatten_layers(include_self=False):
+            for layer in nested_layers(model):
                 layer.trainable = layer.path not in frozen
         return model
 
@@ -94,8 +94,9 @@ class FromPretrained:
         loss = self.own_loss(x, y, y_pred, sample_weight, training)
         if loss is None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
-        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
-        return self._aggregate_additional_loss(loss)
+        # Gradients of replicas are added, so each has its share of the loss.
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return loss * (1.0 / num_replicas) if num_replicas > 1 else loss
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -30,13 +30,8 @@ from bert_tf.metrics.classification import (
     softmax,
 )
 from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.text_fit import (
-    BATCH_SIZE,
-    INPUTS,
-    KerasBatch,
-    checked_ids,
-    one_hot_ids,
-)
+from bert_tf.models.label_checks import checked_ids, one_hot_ids
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.examples import TextExample

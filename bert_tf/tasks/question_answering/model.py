@@ -21,7 +21,8 @@ from bert_tf.examples.columns import (
 from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, stack
+from bert_tf.models.row_outputs import stack
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.losses import WeightedSum, span_losses, weigh
 from bert_tf.tasks.question_answering.answers import Answer, best_answers

@@ -42,12 +42,11 @@ def main(_: list[str]) -> None:
     if not path or not TEXT.value:
         raise ValueError("Give the --output_dir of a run, or an --init_checkpoint, and a --text.")
 
-    from bert_tf.tasks.masked_words import gap_filling
-    from bert_tf.tasks.masked_words import reading as mask_filling
+    from bert_tf.tasks.masked_words import gap_filling, reading
     from bert_tf.tasks.masked_words import scores as text_scores
 
     model = gap_filling.MaskedModel(
-        *mask_filling.read_model(
+        *reading.read_model(
             path,
             training.bert_config_file,
             config_flags.from_flags(DataConfig).vocab_file,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import typing
 from typing import Any
 
 import keras
@@ -23,6 +24,7 @@ from bert_tf.optimization.schedules import ByShare, build_schedule
 from bert_tf.pretraining.mask_samples import MaskSamples
 from bert_tf.pretraining.prepare import PreparedRun, encoder_passes, prepare_run
 from bert_tf.pretraining.task import PretrainingTask
+from bert_tf.tasks.masked_words.gap_filling import MaskedModel
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 from bert_tf.training.distribution import is_chief
@@ -176,7 +178,8 @@ def make_samples(
     if not (texts and configs.training.do_train and is_chief(strategy)):
         return None
     tokenizer = make_tokenizer(vocab, configs.model.do_lower_case)
-    return MaskSamples(pathlib.Path(configs.training.output_dir), model, tokenizer, texts)
+    masked = MaskedModel(typing.cast(BertPretrainer, model), tokenizer)
+    return MaskSamples(pathlib.Path(configs.training.output_dir), masked, texts)
 
 
 def make_progress(configs: PretrainingConfigs, strategy: tf.distribute.Strategy) -> Progress:

@@ -17,11 +17,16 @@ Special tokens are never filled in: the probabilities of all other pieces are ma
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from bert_tf.tasks.masked_words.answers import (
+    FillMaskAnswers,
+    special_tokens,
+    token_log_probabilities,
+)
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
@@ -74,27 +79,32 @@ class Sampling(NamedTuple):
         return int(order[random.choice(len(order), p=shares / shares.sum())])
 
 
-class MaskedModel:
+class MaskedModel(FillMaskAnswers):
     """A masked language model with its tokenizer: log-probabilities of what may be filled in.
 
     Args:
       model: `BertPretrainer`.
-      tokenizer: as the model was trained with.
+      tokenizer: the tokenizer that the model was trained with.
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
-        self.tokenizer, self.vocab = tokenizer, tokenizer.vocab
-        self.longest = model.config.longest_row
-        self.is_special = np.zeros(len(self.vocab), bool)
-        self.is_special[sorted(self.vocab.special_ids)] = True
-        shape = tf.TensorSpec([None, None], tf.int32)
+    def __init__(self, model: BertPretrainer, tokenizer: Tokenizer) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self.vocab = tokenizer.vocab
+        self.is_special = special_tokens(self.vocab)
 
-        @tf.function(input_signature=[shape, shape, shape])
-        def scores(ids: Any, mask: Any, positions: Any) -> Any:
-            inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": 0 * ids}
-            return model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
 
-        self._scores = scores
+    @property
+    def max_seq_length(self) -> int:
+        return self._model.config.longest_row
+
+    def compute_mask_logits(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
+    ) -> list[np.ndarray]:
+        return self._model.compute_mask_logits(rows, positions, batch_size)
 
     def row(self, text: str) -> list[int]:
         """Returns the ids of a text, special tokens included.
@@ -104,9 +114,9 @@ class MaskedModel:
         """
         vocab = self.vocab
         ids = [vocab.cls_id, *encode_with_masks(self.tokenizer, text), vocab.sep_id]
-        if len(ids) > self.longest:
+        if len(ids) > self.max_seq_length:
             raise ValueError(
-                f"The text has {len(ids)} pieces, more than the model's {self.longest}."
+                f"The text has {len(ids)} tokens, more than the model's {self.max_seq_length}."
             )
         return ids
 
@@ -117,31 +127,13 @@ class MaskedModel:
 
         Args:
           rows: ids.
-          positions: of each row, at least one.
+          positions: positions of each row, at least one.
 
         Returns:
-          Of each row float64 [its positions, V], -inf at special tokens.
+          For each row float64 [its positions, V], -inf at special tokens.
         """
-        result: list[np.ndarray] = []
-        for start in range(0, len(rows), MOST_ROWS):
-            some, where = rows[start : start + MOST_ROWS], positions[start : start + MOST_ROWS]
-            ids, mask = _padded(some, self.vocab.pad_id)
-            logits = self._scores(ids, mask, _padded(where, 0)[0]).numpy().astype(np.float64)
-            for scores, places in zip(logits, where, strict=True):
-                scores = np.where(self.is_special, -np.inf, scores[: len(places)])
-                top = scores.max(axis=-1, keepdims=True)
-                result.append(
-                    scores - top - np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))
-                )
-        return result
-
-
-def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.full([len(rows), max(map(len, rows))], pad, np.int32)
-    mask = np.zeros_like(ids)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)], mask[index, : len(row)] = row, 1
-    return ids, mask
+        logits = self.compute_mask_logits(rows, positions, MOST_ROWS)
+        return [token_log_probabilities(values, self.is_special) for values in logits]
 
 
 def fill_text(

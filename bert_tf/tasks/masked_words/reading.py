@@ -3,7 +3,6 @@
 import typing
 
 from bert_tf.checkpoints.start import read_start, starts_of_names
-from bert_tf.objectives.mask_filling import fill_mask as fill_mask
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 

@@ -13,7 +13,7 @@ from bert_tf.examples.columns import read_column
 
 @dataclasses.dataclass
 class FitArguments:
-    """The arguments of `fit` that say what is trained on; see `TextFitMixin.fit`."""
+    """The arguments of `fit` that define the training data; see `TextFitMixin.fit`."""
 
     x: Any
     y: Any
@@ -44,7 +44,7 @@ class FitArguments:
 
 @dataclasses.dataclass
 class FitInput:
-    """What Keras' own `fit` gets.
+    """Input for Keras' own `fit`.
 
     Attributes:
       data: a dataset, a stream or arrays.

@@ -11,12 +11,13 @@ Shape = tuple[int | None, ...]
 def shown_shapes(shapes: dict[Any, Shape]) -> Iterator[None]:
     """Lets Keras' summary show the output shapes of these layers.
 
-    It looks for them in `output_shape`, of layers that were built with a shape. That record is also
-    what a saved layer is built from again, so it stands there for the summary alone.
+    Keras reads `output_shape` of layers that were built with a shape. Saved layers are built again
+    from the same record, so it is set only while the summary is made.
     """
     before = {layer: layer._build_shapes_dict for layer in shapes}
     for layer, shape in shapes.items():
-        layer._build_shapes_dict, layer.output_shape = {"input_shape": shape}, shape
+        layer._build_shapes_dict = {"input_shape": shape}
+        layer.output_shape = shape
     try:
         yield
     finally:
@@ -28,14 +29,14 @@ def shown_shapes(shapes: dict[Any, Shape]) -> Iterator[None]:
 def encoder_shapes(encoder: Any) -> dict[Any, Shape]:
     """Returns the output shapes of an encoder, B and T unknown, and of its layers."""
     config = encoder.config
-    pieces = (None, None, config.hidden_size)
-    shapes: dict[Any, Shape] = {encoder: pieces}
+    sequence = (None, None, config.hidden_size)
+    shapes: dict[Any, Shape] = {encoder: sequence}
     shapes[encoder.embeddings] = (None, None, config.table_width)
     if config.table_width != config.hidden_size:
-        shapes[encoder.embeddings_project] = pieces
-    shapes |= dict.fromkeys(encoder.encoder_layers, pieces)
+        shapes[encoder.embeddings_project] = sequence
+    shapes |= dict.fromkeys(encoder.encoder_layers, sequence)
     if config.block_type == "pre_norm":
-        shapes[encoder.final_norm] = pieces
+        shapes[encoder.final_norm] = sequence
     if encoder.use_pooler:
         shapes[encoder.pooler] = (None, config.hidden_size)
     return shapes

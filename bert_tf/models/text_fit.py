@@ -337,7 +337,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         """Returns whether input is raw, or goes to Keras unchanged.
 
         Raises:
-          ValueError: if a dict lacks what the encoder needs.
+          ValueError: if a dict lacks an input of the encoder.
         """
         if isinstance(x, Mapping):
             missing = [name for name in INPUTS if name not in x]
@@ -457,7 +457,7 @@ class TextFitMixin(RowOutputs, DefaultCompileMixin, abc.ABC):
         return sample_weight
 
     def prepare_head(self, examples: Any) -> None:
-        """Does what a head needs before it is trained on these examples."""
+        """Prepares the head for training on these examples; a subclass overrides it."""
 
     def judged_rows(self, examples: Any) -> TokenizedDataset:
         """Returns the rows of examples that are evaluated, with their weights."""

@@ -48,8 +48,7 @@ class Preprocessing:
     def tokenizer(self) -> Tokenizer:
         """The preprocessor's tokenizer in plain Python, which caches words."""
         if self._tokenizer is None:
-            own = self.needed
-            self._tokenizer = make_tokenizer(own.vocab, own.do_lower_case)
+            self._tokenizer = make_tokenizer(self.needed.vocab, self.needed.do_lower_case)
         return self._tokenizer
 
 
@@ -92,8 +91,10 @@ class WithPreprocessor(FromPretrained):
         return self._texts.preprocessor.max_seq_length if self._texts.preprocessor else 0
 
     def get_config(self) -> dict[str, Any]:
-        own = self.preprocessor
-        saved = None if own is None else keras.saving.serialize_keras_object(own)
+        preprocessor = self.preprocessor
+        saved = None
+        if preprocessor is not None:
+            saved = keras.saving.serialize_keras_object(preprocessor)
         return {**super().get_config(), "preprocessor": saved}
 
     @classmethod
@@ -182,10 +183,11 @@ def check_fits(preprocessor: Any, config: Any) -> None:
             f"preprocessor is {preprocessor!r:.80}, expected a BertPreprocessor, or None for a "
             "model that takes ids."
         )
-    pieces, length = len(preprocessor.vocab), preprocessor.max_seq_length
-    if pieces != config.vocab_size:
+    num_tokens = len(preprocessor.vocab)
+    length = preprocessor.max_seq_length
+    if num_tokens != config.vocab_size:
         raise ValueError(
-            f"The preprocessor's vocabulary has {pieces} pieces, but the model's vocab_size is "
+            f"The preprocessor's vocabulary has {num_tokens} tokens, but the model's vocab_size is "
             f"{config.vocab_size}; they do not belong together."
         )
     if length > config.longest_row:

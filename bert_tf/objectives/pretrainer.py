@@ -12,29 +12,39 @@ from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
 from bert_tf.objectives import Objective, make_objectives
+from bert_tf.objectives.objective import Batch
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
 class WithObjectives:
-    """Lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
+    """Trains a Keras model on its `objectives`: by `pretraining.task`, or by Keras' own `fit`."""
 
     objectives: tuple[Objective, ...]
 
-    def objective_losses(
-        self, batch: dict[str, Any], outputs: dict[str, Any]
-    ) -> dict[str, WeightedSum]:
-        """Returns the losses of all objectives by name; their means add up to the loss."""
-        return {
-            name: sums[name]
-            for objective in self.objectives
-            for sums in [objective.loss_and_metric_sums(batch, outputs)]
-            for name in objective.loss_names
-        }
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """Names of the losses, whose means add up to the training loss."""
+        names: list[str] = []
+        for objective in self.objectives:
+            names += objective.loss_names
+        return tuple(names)
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        """Adds the means of the batch's losses."""
+    def loss_and_metric_sums(self, batch: Batch, outputs: Batch) -> dict[str, WeightedSum]:
+        """Returns the losses and metrics of all objectives by name, as sums over the batch."""
+        sums: dict[str, WeightedSum] = {}
+        for objective in self.objectives:
+            sums |= objective.loss_and_metric_sums(batch, outputs)
+        return sums
+
+    def objective_losses(self, batch: Batch, outputs: Batch) -> dict[str, WeightedSum]:
+        """Returns the losses of all objectives by name."""
+        sums = self.loss_and_metric_sums(batch, outputs)
+        return {name: sums[name] for name in self.loss_names}
+
+    def own_loss(self, x: Batch, y: Any, outputs: Batch, weights: Any, training: bool) -> Any:
+        """Returns the sum of the means of the batch's losses."""
         return sum(loss.mean() for loss in self.objective_losses(x, outputs).values())
 
 

@@ -37,7 +37,7 @@ from bert_tf.training.trainer import read_fingerprint
 
 
 class PreparedRun(NamedTuple):
-    """What a run is built from.
+    """Everything from which a run is built.
 
     Attributes:
       configs: the configuration after all choices of the machine, the data and the weights.

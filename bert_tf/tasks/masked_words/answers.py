@@ -138,7 +138,8 @@ def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> Ma
     vocab = tokenizer.vocab
     tokens = encode_with_masks(tokenizer, text)[: text_room(max_seq_length, is_pair=False)]
     ids = [vocab.cls_id, *tokens, vocab.sep_id]
-    return MaskedRow(ids, [index for index, token in enumerate(ids) if token == vocab.mask_id])
+    positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
+    return MaskedRow(ids, positions)
 
 
 def count_masks(text: str, mask: str) -> int:

@@ -238,7 +238,7 @@ def test_words_are_scored_within_from_left_to_right(model):
     assert words[1].log_probability == pytest.approx(begin[ids[2]] + end[ids[3]], abs=1e-4)
     begin[[VOCAB.ids["##s"], VOCAB.ids["##ing"]]] = -math.inf  # They begin no word.
     assert words[1].alternative == VOCAB.tokens[int(begin.argmax())]
-    assert [word.num_pieces for word in words] == [1, 2, 1, 1]
+    assert [word.num_tokens for word in words] == [1, 2, 1, 1]
     alone = table(network, row_of("the cat ##s [MASK] ."), 4)
     assert words[2].log_probability == pytest.approx(alone[ids[4]], abs=1e-4)
     total = sum(word.log_probability for word in words)
@@ -292,7 +292,7 @@ def test_words_of_byte_level_bpe(of_bytes, monkeypatch, trim):
     assert [word.text for word in words] == text.split()
     parts = text.replace(" ", "| ").split("|")
     sizes = [len(masked.tokenizer.encode(part)) for part in parts]
-    assert [word.num_pieces for word in words] == sizes
+    assert [word.num_tokens for word in words] == sizes
     # The space is lost in `text`: alone a word has other pieces.
     assert sizes != [len(masked.tokenizer.encode(word.text)) for word in words]
     names = piece_texts(vocab)

@@ -22,7 +22,7 @@ from bert_tf.files import typed_lines
 from bert_tf.printable import escaped, message, show
 
 config_flags.define_flags(
-    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
+    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "allow_unexpected")
 )
 config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A sentence with [MASK]; may be given several times.")
@@ -76,7 +76,7 @@ def main(_: list[str]) -> None:
         path,
         training.bert_config_file,
         config_flags.from_flags(DataConfig).vocab_file,
-        training.may_ignore,
+        training.allow_unexpected,
     )
     masked = gap_filling.MaskedModel(model, tokenizer)
     sampling = None

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.masked_words.scores import Word
 
 config_flags.define_flags(
-    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
+    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "allow_unexpected")
 )
 config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A text; may be given several times.")
@@ -50,7 +50,7 @@ def main(_: list[str]) -> None:
             path,
             training.bert_config_file,
             config_flags.from_flags(DataConfig).vocab_file,
-            training.may_ignore,
+            training.allow_unexpected,
         )
     )
     limit = math.log(UNLIKELY.value) if UNLIKELY.value else -math.inf

@@ -173,7 +173,7 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     write_checkpoint(read_checkpoint(path), folder, "huggingface")
     said = f"{folder} holds only ELECTRA's discriminator, but its generator is needed"
     failed = fail(run("fill_mask", init_checkpoint=folder, text="The [MASK] stood."))
-    assert said in failed and "may_miss" not in failed
+    assert said in failed and "allow_missing" not in failed
     for call in (
         lambda: read_teacher(str(folder), ("masked_lm",), 16),
         lambda: BertPretrainer.from_pretrained(folder),
@@ -182,14 +182,14 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             call()
-    # A new head on it is what may_miss asks for.
-    model = BertPretrainer.from_pretrained(folder, may_miss=["cls/predictions/"])
+    # A new head on it is what allow_missing asks for.
+    model = BertPretrainer.from_pretrained(folder, allow_missing=["cls/predictions/"])
     assert not model.use_next_sentence
     # A model of another family without the head: no flag that the program does not have.
     encoder = make_checkpoint("encoder with pooler", 1)
     write_checkpoint(encoder, tmp_path / "encoder", "bert_tf")
     failed = fail(run("fill_mask", init_checkpoint=tmp_path / "encoder", text="The [MASK]."))
-    assert "give a model that has it" in failed and "may_miss" not in failed
+    assert "give a model that has it" in failed and "allow_missing" not in failed
 
 
 def test_what_does_not_go_together(folder):

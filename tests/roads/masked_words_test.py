@@ -1,9 +1,7 @@
 """Masked words and next sentences: the same answers from the Keras model, files and servers."""
 
 import dataclasses
-import json
 import pathlib
-import urllib.request
 
 import pytest
 
@@ -15,7 +13,7 @@ from bert_tf.text.kinds import with_vocabulary
 from tests import programs
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, write_model
-from tests.export.serving_stand_in import StandIn
+from tests.roads.roads import TOLERANCE, largest_difference, rest_rows, saved_model
 from tests.tiny_bpe import tiny_bpe_vocab
 
 LENGTH, TOP_K = 24, 3
@@ -45,48 +43,29 @@ class Roads:
     """A model on disk in all forms, and its answers by each."""
 
     def __init__(self, folder: pathlib.Path, kind: str) -> None:
-        from export.saving.writing import save
-
-        self.run, self.kind, self.saved = folder, kind, folder.parent / "saved"
-        self.keras = folder.parent / "mine.keras"
+        self.run, self.kind, self.keras = folder, kind, folder.parent / "mine.keras"
         self.model = bert_tf.BertPretrainer.from_pretrained(folder)
         self.model.save(self.keras)
-        options = {"top_k": TOP_K} if kind == "fill_mask" else {}
-        save(serving_models.load(str(folder), kind, **options), self.saved, 1, str(folder))
+        self.saved = saved_model(folder, folder.parent, kind)
 
     def predictor(self, road: str) -> Predictor:
         paths = {"run": self.run, "keras": self.keras, "saved_model": self.saved}
         return bert_tf.load(paths[road], self.kind, max_seq_length=LENGTH)
 
-    def rest(self, inputs: dict) -> dict | list:
-        with StandIn({"bert": self.saved}) as server:
-            url = f"{server.rest}/v1/models/bert:predict"
-            body = {"signature_name": "serving_default", "inputs": inputs}
-            with urllib.request.urlopen(url, json.dumps(body).encode()) as response:
-                return json.load(response)["outputs"]
-
     def fill_mask(self, road: str, texts: list[str]) -> list:
         if road != "rest":
             return self.predictor(road).fill_mask(texts, top_k=TOP_K)
-        outputs = self.rest({"text": texts})
-        found = []
-        for row in zip(outputs["pieces"], outputs["probabilities"], strict=True):
-            masks = [zip(*mask, strict=True) for mask in zip(*row, strict=True) if mask[1][0] > 0]
-            found.append([[{"piece": p, "score": score} for p, score in mask] for mask in masks])
-        return found
+        return [masks_of(row) for row in rest_rows(self.saved, {"text": texts})]
 
 
-def differences(found: list, expected: list) -> list[float]:
-    """Returns the differences of scores; tokens must be equal."""
-    different = []
-    for masks, expected_masks in zip(found, expected, strict=True):
-        for answers, expected_answers in zip(masks, expected_masks, strict=True):
-            tokens = [answer["piece"] for answer in expected_answers]
-            assert [answer["piece"] for answer in answers] == tokens
-            for one, two in zip(answers, expected_answers, strict=True):
-                assert one.keys() == {"piece", "score"}
-                different.append(abs(one["score"] - two["score"]))
-    return different
+def masks_of(row: dict) -> list:
+    """Returns the answers in the outputs of a text, without padding."""
+    masks = []
+    for tokens, scores in zip(row["pieces"], row["probabilities"], strict=True):
+        pairs = list(zip(tokens, scores, strict=True))[:TOP_K]
+        if scores[0] > 0:
+            masks.append([{"piece": token, "score": score} for token, score in pairs])
+    return masks
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +86,7 @@ def test_masks_are_filled_alike(roads, road) -> None:
     expected = roads.model.fill_mask(TEXTS, top_k=TOP_K)
     assert [len(masks) for masks in expected] == [2, 1, 2, 2, 1]
     assert all(len(answers) == TOP_K for masks in expected for answers in masks)
-    largest = max(differences(roads.fill_mask(road, TEXTS), expected))
-    assert largest < 1e-5
+    assert largest_difference(expected, roads.fill_mask(road, TEXTS)) < TOLERANCE
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -116,8 +94,7 @@ def test_masks_of_byte_level_bpe_are_filled_alike(byte_roads, road) -> None:
     texts = ["The [MASK] stood on <mask>", "[MASK]", "a[MASK]<mask>b c"]
     expected = byte_roads.model.fill_mask(texts, top_k=TOP_K)
     assert [len(masks) for masks in expected] == [2, 1, 2]
-    largest = max(differences(byte_roads.fill_mask(road, texts), expected))
-    assert largest < 1e-5
+    assert largest_difference(expected, byte_roads.fill_mask(road, texts)) < TOLERANCE
 
 
 def test_the_program_shows_the_same(roads) -> None:
@@ -143,8 +120,8 @@ def test_what_cannot_be_filled_is_refused_alike(roads, byte_roads, road) -> None
             with pytest.raises(ValueError, match=f"top_k is {top_k}"):
                 one.fill_mask(["the [MASK]"], top_k=top_k)
     if road == "saved_model":
-        with pytest.raises(ValueError, match="top_k is 4"):
-            answering[0].fill_mask(["the [MASK]"], top_k=4)
+        with pytest.raises(ValueError, match="top_k is 6"):
+            answering[0].fill_mask(["the [MASK]"], top_k=6)
     with pytest.raises(ValueError, match=r"texts\[0\] has 2 \[MASK\], 1 of them"):
         byte_roads.predictor(road).fill_mask(["<mask> " + "a b " * 30 + "<mask>"], top_k=1)
 
@@ -155,12 +132,11 @@ def test_next_sentences_are_scored_alike(tmp_path) -> None:
     columns = tuple(map(list, zip(*PAIRS, strict=True)))
     assert roads.model.score(columns) == expected and roads.model.score([]) == []
     assert len(set(expected)) == len(PAIRS)
-    texts = {"text": columns[0], "text_b": columns[1]}
     found = {road: roads.predictor(road).score(PAIRS) for road in ("run", "keras", "saved_model")}
-    found["rest"] = roads.rest(texts)  # A single output stands without its name.
+    rows = rest_rows(roads.saved, {"text": columns[0], "text_b": columns[1]})
+    found["rest"] = [row["is_next"] for row in rows]
     for road, scores in found.items():
-        largest = max(abs(one - two) for one, two in zip(scores, expected, strict=True))
-        assert largest < 1e-5, road
+        assert largest_difference(expected, scores) < TOLERANCE, road
     for one in (roads.model, roads.predictor("run")):
         with pytest.raises(ValueError, match="pairs"):
             one.score(["a single text"])

@@ -182,7 +182,7 @@ def test_scores_of_windows_are_averaged(tiny_config, tokenizer):
     rows = np.array([[0, 1], [4, 1], [0, 2], [1, 0], [0, 2], [5, 2]], np.float32)
     outputs = {"logits": list(rows), "loss": [1.0, 2, 3, 4, 5, 9]}
     made = windows(np.array([0, 1, 1]))
-    np.testing.assert_allclose(task.scores(made, outputs), [[2, 1], [0, 2], [2, 4 / 3]], rtol=1e-6)
+    np.testing.assert_allclose(task.logits(made, outputs), [[2, 1], [0, 2], [2, 4 / 3]], rtol=1e-6)
     assert task.answers(made, outputs).tolist() == [0, 1, 0]
     odds = np.exp([1, -2, 2 / 3])
     np.testing.assert_allclose(

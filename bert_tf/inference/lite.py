@@ -16,10 +16,7 @@ from bert_tf.tasks.question_answering.features import (
     SquadQuestion,
     make_features,
 )
-from bert_tf.tasks.tagging.features import make_tag_rows
-from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.text.packing import PackedText, by_length, pad_batch
-from bert_tf.text.words import word_places
 
 Row = dict[str, Any]
 MAX_ROWS = 32  # of one call
@@ -42,8 +39,6 @@ class LiteTexts:
     def rows(self, *columns: Sequence[str]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
         kind = self.card["kind"]
-        if kind == "tagger":
-            return self._tag_texts(columns[0])
         if kind == "question_answering":
             return [self._answer(*pair) for pair in zip(*columns, strict=True)]
         outputs = self._lite(*columns)
@@ -54,23 +49,6 @@ class LiteTexts:
             return [{**row, "labels": self._above_half(row["probabilities"])} for row in rows]
         return rows
 
-    def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
-        """Returns tags and scores for each list of words."""
-        length = self.card["max_seq_length"]
-        tagged = [TaggedSentence(tuple(words), None, "") for words in sentences]
-        rows = make_tag_rows(tagged, self._lite.tokenizer, length)
-        probabilities = self._compute([row.text for row in rows])
-        found = [
-            {"tags": np.zeros(len(words), object), "scores": np.zeros(len(words), np.float32)}
-            for words in sentences
-        ]
-        for row, outputs in zip(rows, probabilities, strict=True):
-            chosen = outputs["probabilities"][row.positions]  # [W, C]
-            tags = np.array([self._labels[i] for i in chosen.argmax(-1)], object)
-            found[row.sentence]["tags"][row.words] = tags
-            found[row.sentence]["scores"][row.words] = chosen.max(-1, initial=0.0)
-        return found
-
     def _best(self, probabilities: np.ndarray) -> Row:
         best = int(probabilities.argmax())
         return {"label": self._labels[best], "score": probabilities[best]}
@@ -78,18 +56,6 @@ class LiteTexts:
     def _above_half(self, probabilities: np.ndarray) -> list[bytes]:
         order = np.argsort(-probabilities, kind="stable")
         return [self._labels[i] for i in order if probabilities[i] > 0.5]
-
-    def _tag_texts(self, texts: Sequence[str]) -> list[Row]:
-        places = [word_places(text, self._lite.tokenizer) for text in texts]
-        words = [
-            [text[start:end] for start, end in found]
-            for text, found in zip(texts, places, strict=True)
-        ]
-        rows = self.word_rows(words)
-        for found, row in zip(places, rows, strict=True):
-            row["starts"] = np.array([start for start, _ in found], np.int32)
-            row["ends"] = np.array([end for _, end in found], np.int32)
-        return rows
 
     def _answer(self, question: str, context: str) -> Row:
         """Finds the best answer in all windows of a context: `QuestionAnsweringServing`."""

@@ -13,7 +13,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.inference.output_answers import OutputAnswers, TextModel
+from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import METHODS, Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
@@ -58,8 +58,8 @@ def load(
     found = local_path(path)
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":
-        model = _load_lite(found, device, num_threads)
-        return Predictor(OutputAnswers(_as_asked(model, found, given)), model.card, batch_size)
+        lite = _load_lite(found, device, num_threads)
+        return Predictor(lite_answers(_as_asked(lite, found, given)), lite.card, batch_size)
 
     from bert_tf.inference import graphs
 
@@ -72,19 +72,29 @@ def load(
     return _load_trained(found, given, batch_size, device)
 
 
-def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> TextModel:
-    from bert_tf.inference.lite import LiteTexts
+def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> Any:
     from bert_tf.serving.lite_model import LiteModel
 
     if not path.is_file():
         raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")
     if device not in ("", "cpu"):
         raise ValueError(f"device is {device!r}, but LiteRT files run only on the CPU.")
-    return LiteTexts(LiteModel(path, num_threads or 1))
+    return LiteModel(path, num_threads or 1)
 
 
-def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> TextModel:
-    """Returns an exported model.
+def lite_answers(lite: Any) -> Any:
+    """Returns an object with the methods of a `LiteModel`'s kind."""
+    from bert_tf.inference.lite import LiteTexts
+    from bert_tf.inference.lite_rows import LiteTagger
+
+    if lite.card["kind"] == "tagger":
+        return LiteTagger(lite)
+    texts: Any = LiteTexts(lite)
+    return OutputAnswers(texts)
+
+
+def _as_asked(model: Any, path: pathlib.Path, given: dict[str, Any]) -> Any:
+    """Returns an exported model, which has its metadata as `card`.
 
     Raises:
       ValueError: if it was exported as something else than is asked for.

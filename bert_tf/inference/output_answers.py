@@ -1,6 +1,6 @@
 """Plain Python answers from the outputs of a model that reads texts in its graph."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
 from bert_tf.metrics.classification import check_threshold, labels_above, softmax
 from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
@@ -53,7 +54,7 @@ class OutputAnswers:
         if self.kind == "multi_label":
             return [labels_above(row, least) for row in self.probabilities(texts, batch_size)]
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
-        return [{"label": _text(r["label"]), "score": float(r["score"])} for r in rows]
+        return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 
     def probabilities(self, texts: Any, batch_size: int = 32) -> list[dict[str, float]]:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
@@ -89,19 +90,8 @@ class OutputAnswers:
         if texts and not isinstance(texts[0], str):
             return self._tag_words(word_lists(texts, "texts"), batch_size)
         texts = text_column(texts)
-        return [
-            [
-                {
-                    "word": text[start:end],
-                    "label": _text(tag),
-                    "score": float(score),
-                    "start": int(start),
-                    "end": int(end),
-                }
-                for tag, score, start, end in _words(row)
-            ]
-            for text, row in zip(texts, self._rows([texts], batch_size), strict=True)
-        ]
+        rows = self._rows([texts], batch_size)
+        return [words_of_outputs(text, row) for text, row in zip(texts, rows, strict=True)]
 
     def find_entities(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         texts = text_column(texts)
@@ -116,7 +106,7 @@ class OutputAnswers:
         )
         return [
             [
-                {"word": word, "label": _text(tag), "score": float(score)}
+                {"word": word, "label": as_text(tag), "score": float(score)}
                 for word, tag, score in zip(words, row["tags"], row["scores"], strict=False)
             ]
             for words, row in zip(sentences, rows, strict=True)
@@ -131,7 +121,7 @@ class OutputAnswers:
             )
         return [
             {
-                "answer": _text(row["answer"]),
+                "answer": as_text(row["answer"]),
                 "start": int(row["start"]),
                 "end": int(row["end"]),
                 "score": float(row["score"]),
@@ -155,7 +145,7 @@ class OutputAnswers:
             count = sum(map(text.count, names))
             masks = [
                 [
-                    {"piece": _text(piece), "score": float(score)}
+                    {"piece": as_text(piece), "score": float(score)}
                     for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
                 ]
                 for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
@@ -187,13 +177,3 @@ class OutputAnswers:
             *(sizes, batch_size),
             lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns)),
         )
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf8") if isinstance(value, bytes) else str(value)
-
-
-def _words(row: Row) -> Iterator[tuple[Any, ...]]:
-    """Yields tag, score, start and end of each word; rows are padded with ""."""
-    columns = (row[name] for name in ("tags", "scores", "starts", "ends"))
-    return (word for word in zip(*columns, strict=True) if word[0])

@@ -14,8 +14,7 @@ import bert_tf
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference import serving_models as models
 from bert_tf.inference.graphs import GraphModel
-from bert_tf.inference.lite import LiteTexts
-from bert_tf.inference.loading import _as_asked
+from bert_tf.inference.loading import _as_asked, lite_answers
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.models.preprocessor import BertPreprocessor
@@ -132,7 +131,7 @@ def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind, lower):
     folder = make_model(tmp_path, kind, max_position_embeddings=24, do_lower_case=lower)
     expected = answers(in_python(folder))
     lite = AsLite(models.load(str(folder)))
-    assert_same(answers(answering(LiteTexts(lite))), expected)
+    assert_same(answers(Predictor(lite_answers(lite), lite.card)), expected)
 
 
 def test_words_of_a_model_are_those_of_what_serves_it(tmp_path):
@@ -161,7 +160,8 @@ def test_words_of_byte_level_bpe_are_those_of_the_graph(tmp_path):
     folder = tmp_path / "bpe"
     write_checkpoint(made, folder, "bert_tf")
     lite = AsLite(models.load(str(folder)))
-    assert_same(answers(answering(LiteTexts(lite))), answers(in_python(folder)))
+    found = answers(Predictor(lite_answers(lite), lite.card))
+    assert_same(found, answers(in_python(folder)))
 
 
 def write_keras(folder: pathlib.Path) -> pathlib.Path:

@@ -142,7 +142,7 @@ def test_entities_are_words_joined(tmp_path, monkeypatch):
         start = text.index(word)
         end = start + len(word)
         row.append({"word": word, "label": label, "score": score, "start": start, "end": end})
-    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, size: [row])
+    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, batch_size: [row])
     monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "B-LOC"))
     assert model.find_entities([text]) == [
         [

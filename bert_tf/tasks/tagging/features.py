@@ -179,45 +179,6 @@ def make_examples(
     return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 
-def gather_tags(
-    rows: Sequence[TagRow],
-    predictions: Sequence[np.ndarray],
-    sentences: Sequence[TaggedSentence],
-) -> list[list[int]]:
-    """Returns the predicted tag of each word of each sentence.
-
-    Args:
-      rows: all of `make_tag_rows`, in any order.
-      predictions: for each row int [at least T], a tag for each piece; padding is not looked at.
-      sentences: of which the rows were made.
-
-    Raises:
-      ValueError: if predictions are missing, or rows and sentences do not belong together.
-    """
-    if len(rows) != len(predictions):
-        raise ValueError(
-            f"{len(predictions)} predictions for {len(rows)} rows; expected equal numbers."
-        )
-    tags = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
-    times = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
-    for row, prediction in zip(rows, predictions, strict=True):
-        if len(prediction) < len(row.text.ids):
-            raise ValueError(
-                f"Sentence {row.sentence}: {len(prediction)} predictions for a row of "
-                f"{len(row.text.ids)} pieces; expected one or more for each piece."
-            )
-        tags[row.sentence][row.words] = prediction[row.positions]
-        times[row.sentence][row.words] += 1
-    for number, (sentence, count) in enumerate(zip(sentences, times, strict=True)):
-        if (count != 1).any():
-            word = int(np.flatnonzero(count != 1)[0])
-            raise ValueError(
-                f"{sentence.source}: word {word} of sentence {number} is predicted {count[word]} "
-                "times, expected once; give all rows of these sentences."
-            )
-    return [row.tolist() for row in tags]
-
-
 def _room(max_seq_length: int) -> int:
     """Returns how many pieces of words a row takes."""
     if max_seq_length < 3:

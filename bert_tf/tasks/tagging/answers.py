@@ -39,7 +39,7 @@ class TaggerAnswers(abc.ABC):
 
     @abc.abstractmethod
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
-        """Returns the scores of the tags of each row, float32 [T, C]: logits or log-probabilities."""
+        """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
 
     def tag(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
         """Returns the label of each word.

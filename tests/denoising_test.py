@@ -75,9 +75,9 @@ class Whole(NamedTuple):
 @pytest.fixture(scope="module")
 def whole(folder):
     """A run of six steps, more than an epoch, evaluated at its end."""
-    start, load, lines = {}, DenoisingRetriever.load_start, []
+    start, load, lines = {}, DenoisingRetriever.load_initial_weights, []
 
-    def load_start(self, model, *arguments):
+    def load_initial_weights(self, model, *arguments):
         load(self, model, *arguments)
         start.update({n: v.numpy() for n, v in checkpoint_variables(model).items()})
 
@@ -90,7 +90,7 @@ def whole(folder):
         keep_checkpoint_max=9,
     )
     with (
-        mock.patch.object(DenoisingRetriever, "load_start", load_start),
+        mock.patch.object(DenoisingRetriever, "load_initial_weights", load_initial_weights),
         mock.patch.object(denoising_retriever.logging, "info", lambda *a: lines.append(a)),
         mock.patch.object(sizes, "activation_bytes", wraps=sizes.activation_bytes) as estimate,
     ):

@@ -12,7 +12,7 @@ from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.serving.model import PAIR, SINGLE
 
 # Kinds whose Keras model has the methods of a `Predictor`.
-KERAS_KINDS = ("classifier", "multi_label", "tagger")
+KERAS_KINDS = ("classifier", "multi_label", "regression", "tagger")
 
 
 def make_keras_model(

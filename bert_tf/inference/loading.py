@@ -58,8 +58,11 @@ def load(
     found = local_path(path)
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":
+        from bert_tf.inference.lite import lite_answers
+
         lite = _load_lite(found, device, num_threads)
-        return Predictor(lite_answers(_as_asked(lite, found, given)), lite.card, batch_size)
+        check_as_exported(lite.card, found, given)
+        return Predictor(lite_answers(lite), lite.card, batch_size)
 
     from bert_tf.inference import graphs
 
@@ -68,7 +71,8 @@ def load(
     device = graphs.find_device(device)
     if saved := find_saved_model(found):
         model = graphs.GraphModel.of_saved_model(saved, device)
-        return Predictor(OutputAnswers(_as_asked(model, saved, given)), model.card, batch_size)
+        check_as_exported(model.card, saved, given)
+        return Predictor(OutputAnswers(model), model.card, batch_size)
     return _load_trained(found, given, batch_size, device)
 
 
@@ -82,33 +86,16 @@ def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> Any:
     return LiteModel(path, num_threads or 1)
 
 
-def lite_answers(lite: Any) -> Any:
-    """Returns an object with the methods of a `LiteModel`'s kind."""
-    from bert_tf.inference.lite import LiteTexts
-    from bert_tf.inference.lite_rows import LiteTagger
-
-    if lite.card["kind"] == "tagger":
-        return LiteTagger(lite)
-    texts: Any = LiteTexts(lite)
-    return OutputAnswers(texts)
-
-
-def _as_asked(model: Any, path: pathlib.Path, given: dict[str, Any]) -> Any:
-    """Returns an exported model, which has its metadata as `card`.
-
-    Raises:
-      ValueError: if it was exported as something else than is asked for.
-    """
-    card = model.card
-    was = {**card, "pair": len(card["inputs"]) == 2}
+def check_as_exported(metadata: dict[str, Any], path: pathlib.Path, given: dict[str, Any]) -> None:
+    """Raises ValueError if a model was exported as something else than is asked for."""
+    exported = {**metadata, "pair": len(metadata["inputs"]) == 2}
     for name, value in given.items():
         is_given = value is not None if name == "pair" else bool(value)
-        if is_given and value != was[name]:
+        if is_given and value != exported[name]:
             raise ValueError(
-                f"{path} was exported with {name} {was[name]}, not {value}; export it again, or "
-                f"load the original model."
+                f"{path} was exported with {name} {exported[name]}, not {value}; export it again, "
+                f"or load the original model."
             )
-    return model
 
 
 def _load_trained(
@@ -126,7 +113,8 @@ def _load_trained(
     if given["pair"] is not None and trained.kind not in OF_PAIRS:
         raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
     with scope():
-        if trained.kind in KERAS_KINDS:
+        # A model of multiple choice answers by its scores of pairs.
+        if trained.kind in KERAS_KINDS and not trained.checkpoint.is_multiple_choice:
             model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
             return Predictor(model, metadata, batch_size, scope)
         graph = graphs.GraphModel.of_served(_serve(path, given), device)

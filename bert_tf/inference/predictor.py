@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.examples.text_columns import text_columns
+
 # Methods of Keras' models that are looked for here.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
 # The class that trains a model of each kind.
@@ -120,11 +122,11 @@ class Predictor:
           ValueError: if the model is not a classifier, one of the texts is not a string, or there
             is a threshold for a model of one label per text.
         """
-        return self._ask("classify", texts, threshold=threshold)
+        return self._ask("classify", self._columns(texts), threshold=threshold)
 
     def probabilities(self, texts: Any) -> list[dict[str, float]]:
         """Returns for each text the probability of every class, by label; raises as `classify`."""
-        return self._ask("probabilities", texts)
+        return self._ask("probabilities", self._columns(texts))
 
     def score(self, texts: Any) -> list[float]:
         """Scores texts: a regression's number, or the probability that the second text follows.
@@ -132,7 +134,7 @@ class Predictor:
         Raises:
           ValueError: if the model does not, or one of the texts is no string.
         """
-        return self._ask("score", texts)
+        return self._ask("score", self._columns(texts))
 
     def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
         """Chooses the continuation or answer for each context.
@@ -230,6 +232,11 @@ class Predictor:
     def embed(self, texts: Any) -> np.ndarray:
         """Returns `encode(texts)`; the earlier name."""
         return self.encode(texts)
+
+    def _columns(self, texts: Any) -> Any:
+        """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""
+        columns = text_columns(texts, self.inputs)
+        return columns[0] if len(columns) == 1 else tuple(columns)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Calls a method of the answers.

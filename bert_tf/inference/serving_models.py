@@ -19,7 +19,6 @@ import typing
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
@@ -92,9 +91,6 @@ OF_KINDS = {  # The kinds that have an option.
     **dict.fromkeys(("index", "store", "rerank", "rerank_k"), ("search",)),
     "texts": ("classifier", "multi_label", "regression"),
 }
-WINDOWS_LOST = (
-    "The model was evaluated on windows of long texts; when served, it reads only their beginnings."
-)
 OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
 SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 
@@ -362,9 +358,7 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
     if kind in ("classifier", "multi_label", "regression"):
         is_pair = reads_pairs(settings) or checkpoint.is_multiple_choice
         options["texts"] = PAIR if is_pair else SINGLE
-        options["keep_tail"] = settings.get("long_texts") == "tail"
-        if settings.get("long_texts") == "windows":
-            logging.warning("%s", WINDOWS_LOST)
+        options["long_texts"] = settings.get("long_texts") or "head"
     if kind == "reranker":
         options["activation"] = stated_activation(pathlib.Path(folder)) or "sigmoid"
     if kind == "next_sentence":

@@ -31,7 +31,7 @@ class WithObjectives:
         return {
             name: sums[name]
             for objective in self.objectives
-            for sums in [objective.sums(batch, outputs)]
+            for sums in [objective.loss_and_metric_sums(batch, outputs)]
             for name in objective.loss_names
         }
 

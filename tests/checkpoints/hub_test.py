@@ -83,7 +83,11 @@ def test_a_run_says_what_its_model_is_for(server: HubServer, tmp_path):
     model = BertClassifier.from_pretrained("hf://org/run")
     assert (model.label_kind, model.long_texts, model.max_seq_length) == ("several", "tail", 24)
     served = load("hf://org/run")
-    assert (served.kind, served.max_seq_length, served.keep_tail) == ("multi_label", 24, True)
+    assert (served.kind, served.max_seq_length, served.long_texts) == (
+        "multi_label",
+        24,
+        "tail",
+    )
     best = ["best_checkpoint.json", "model.ckpt-9.data-00000-of-00001", "model.ckpt-9.index"]
     files = ["bert_config.json", *best, "run.flags"]
     assert hub.needed_files([*files, "eval_results.txt"]) == files

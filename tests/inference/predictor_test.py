@@ -202,10 +202,12 @@ def test_what_is_no_text_is_named(texts, message):
         predictor_of(MadeUpModel("regression", length)).score(texts)
 
 
-def test_two_columns_are_no_pairs():
+def test_two_columns_are_pairs():
     predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
-    with pytest.raises(ValueError, match=r"a list of pairs: list\(zip"):
-        predictor.score((["a", "b"], ["c", "d"]))
+    expected = predictor.score([("aaa", "c"), ("b", "dd")])
+    assert predictor.score((["aaa", "b"], ["c", "dd"])) == expected == [-7.0, -19.0]
+    with pytest.raises(ValueError, match="texts has 2 first and 1 second"):
+        predictor.score((["a", "b"], ["c"]))
 
 
 @pytest.mark.parametrize(

@@ -12,26 +12,17 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import (
-    is_empty,
     numbers_of,
     read_label_ids,
     read_label_sets,
     read_numbers,
-    read_pairs,
 )
 from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
 from bert_tf.fine_tuning_defaults import cut_texts_message
-from bert_tf.metrics.classification import (
-    check_threshold,
-    labels_above,
-    sigmoid,
-    softmax,
-)
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.text_fit import (
-    BATCH_SIZE,
     INPUTS,
     KerasBatch,
     checked_ids,
@@ -39,7 +30,11 @@ from bert_tf.models.text_fit import (
 )
 from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.answers import (
+    ClassifierAnswers,
+    mean_of_rows,
+    text_examples,
+)
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
 
@@ -48,7 +43,7 @@ if typing.TYPE_CHECKING:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertClassifier(LabelledModel):
+class BertClassifier(ClassifierAnswers, LabelledModel):
     """The encoder with a classification head on its `classifier_pooling`.
 
         model = bert_tf.BertClassifier.from_pretrained(
@@ -125,80 +120,31 @@ class BertClassifier(LabelledModel):
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
 
-    def classify(
-        self, texts: Any, batch_size: int = BATCH_SIZE, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns the label of each text, or of each pair.
-
-        Args:
-          texts: raw texts, as for `fit`.
-          batch_size: texts per batch.
-          threshold: with several labels per text, the probability above which a text has a label;
-            None: 0.5.
-
-        Returns:
-          A dict per text: `label` and `score`, its probability. With several labels per text,
-            `labels` and `scores` of those above the threshold, the likeliest first.
-
-        Raises:
-          ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
-            for a model of one label per text.
-        """
-        least = check_threshold(threshold, self.label_kind == "several")
-        scores, names = self._shares(texts, batch_size), self.known_labels
-        if self.label_kind == "several":
-            return [labels_above(dict(zip(names, row, strict=True)), least) for row in scores]
-        best = scores.argmax(axis=-1)
-        return [
-            {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
-        ]
-
-    def probabilities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, float]]:
-        """Returns for each text the probability of every class, by label; raises as `classify`."""
-        rows = self._shares(texts, batch_size).tolist()
-        return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
-
-    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
-        """Returns the predicted number for each text, or each pair.
-
-        Raises:
-          ValueError: if the texts are wrong, or the model predicts classes.
-        """
-        if self.label_kind != "number":
-            raise ValueError("The model predicts classes, not a number: call classify(texts).")
-        return [float(row[0]) for row in self._logits(texts, batch_size)]
-
-    def _shares(self, texts: Any, batch_size: int) -> np.ndarray:
-        """Returns the probabilities of the classes, float [B, C]."""
-        if self.label_kind == "number":
-            raise ValueError("The model predicts a number, not a class: call score(texts).")
-        logits = self._logits(texts, batch_size)
-        return sigmoid(logits) if self.label_kind == "several" else softmax(logits)
-
-    def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
-        if is_empty(texts):
-            return np.zeros([0, self.num_labels], np.float32)
-        examples = self.read_examples(texts)
-        return np.stack(self.join_rows(examples, self.predict_rows(examples.rows, batch_size)))
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+        """Returns the logits of each row, float32 [C]."""
+        return self.predict_rows(rows, batch_size)
 
     # Raw input ---------------------------------------------------------------------------------
 
     def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TextExamples:
-        firsts, seconds = read_pairs(x)
-        y_read = np.zeros(len(firsts)) if y is None else self._read_labels(y, len(firsts))
-        rows = [
-            TextExample(first, seconds[index] if seconds else "", None, str(index), "")
-            for index, first in enumerate(firsts)
-        ]
-        kind, length = self.label_kind, self.max_seq_length
-        made = make_examples(rows, y_read, kind, self.tokenizer, length, self.long_texts)
+        examples = text_examples(x)
+        count = len(examples)
+        length = self.max_seq_length
+        made = make_examples(
+            examples,
+            np.zeros(count) if y is None else self._read_labels(y, count),
+            self.label_kind,
+            self.tokenizer,
+            length,
+            self.long_texts,
+        )
         if weights is not None:
-            own = read_numbers(weights, len(firsts), "sample_weight")
-            made.rows.labels["example_weights"] = own[made.owners]
+            of_text = read_numbers(weights, count, "sample_weight")
+            made.rows.labels["example_weights"] = of_text[made.owners]
         if made.num_cut and y is not None:
             message = cut_texts_message(
                 made.num_cut,
-                len(firsts),
+                count,
                 made.longest,
                 length,
                 self.bert.config.longest_row,
@@ -218,10 +164,7 @@ class BertClassifier(LabelledModel):
 
     def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
         """Returns the logits of each text, float32 [C]: the mean over its windows."""
-        of_text: list[list[np.ndarray]] = [[] for _ in examples.examples]
-        for owner, logits in zip(examples.owners, outputs, strict=True):
-            of_text[owner].append(logits)
-        return [np.mean(rows, axis=0) for rows in of_text]
+        return list(mean_of_rows(outputs, examples.owners, len(examples.examples)))
 
     def judged_rows(self, examples: TextExamples) -> TokenizedDataset:
         """Returns the rows with weights of which each text has as much, in however many windows."""

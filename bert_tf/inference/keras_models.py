@@ -10,9 +10,18 @@ from bert_tf.inference.serving_models import (
 )
 from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.serving.model import PAIR, SINGLE
+from bert_tf.tasks.question_answering.features import check_room
 
 # Kinds whose Keras model has the methods of a `Predictor`.
-KERAS_KINDS = ("classifier", "multi_label", "regression", "tagger")
+KERAS_KINDS = (
+    "classifier",
+    "multi_label",
+    "regression",
+    "multiple_choice",
+    "tagger",
+    "question_answering",
+)
+INPUTS_OF_KINDS = {"question_answering": ("question", "context"), "multiple_choice": PAIR}
 
 
 def make_keras_model(
@@ -30,17 +39,19 @@ def make_keras_model(
     """
     checkpoint, kind, folder = trained
     length = find_length(checkpoint, folder, max_seq_length, kind)
-    options = recorded_options(checkpoint, kind, folder)
-    texts = options.get("texts", SINGLE)
+    options = recorded_options(checkpoint, kind, folder, length)
+    inputs = INPUTS_OF_KINDS.get(kind) or options.get("texts", SINGLE)
     if pair is not None:
-        texts = PAIR if pair else SINGLE
+        inputs = PAIR if pair else SINGLE
     model = make_model(checkpoint, kind)
     model.preprocessor = make_preprocessor(checkpoint, length)
     model.bert.prepare_for_inference()
+    if kind == "question_answering":
+        check_room(trained.vocab, length, model.reading.doc_stride, model.reading.max_query_length)
     metadata = {
         "kind": kind,
         "labels": options.get("labels", ()),
-        "inputs": texts,
+        "inputs": inputs,
         "max_seq_length": length,
     }
     return model, metadata

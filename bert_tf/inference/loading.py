@@ -17,6 +17,8 @@ from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import METHODS, Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
+# The kind of the head, where it has another name: multiple choice is exported as scores of pairs.
+HEAD_KINDS = {"multiple_choice": "regression"}
 OF_PAIRS = ("classifier", "multi_label", "regression")
 MOST_PIECES = 100  # that `fill_mask` can show
 
@@ -38,8 +40,8 @@ def load(
 
     Args:
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
-      kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
-        question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
+      kind: the purpose, if the model has several: classifier, multi_label, regression,
+        multiple_choice, tagger, question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
         for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run embeds by
         its discriminator; with "fill_mask" its generator fills masks.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
@@ -109,12 +111,14 @@ def _load_trained(
     def scope() -> contextlib.AbstractContextManager[Any]:
         return graphs.on_device(device)
 
-    trained = read_model(str(path), given["kind"])
+    trained = read_model(str(path), HEAD_KINDS.get(given["kind"], given["kind"]))
+    is_choice = trained.checkpoint.is_multiple_choice and not given["kind"]
+    if given["kind"] == "multiple_choice" or (is_choice and given["pair"] is None):
+        trained = trained._replace(kind="multiple_choice")
     if given["pair"] is not None and trained.kind not in OF_PAIRS:
         raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
     with scope():
-        # A model of multiple choice answers by its scores of pairs.
-        if trained.kind in KERAS_KINDS and not trained.checkpoint.is_multiple_choice:
+        if trained.kind in KERAS_KINDS:
             model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
             return Predictor(model, metadata, batch_size, scope)
         graph = graphs.GraphModel.of_served(_serve(path, given), device)

@@ -5,9 +5,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bert_tf.examples.columns import is_empty
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
-from bert_tf.metrics.classification import check_threshold, labels_above, softmax
+from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.question_answering.columns import read_asked
 from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
@@ -64,27 +66,6 @@ class OutputAnswers:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
-    def choose(self, contexts: Any, choices: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        if len(self.inputs) != 2:
-            raise ValueError("choose needs a model of pairs, but this one takes single texts.")
-        contexts, lists = text_column(contexts, "contexts"), as_list(choices, "choices")
-        if len(contexts) != len(lists):
-            raise ValueError(
-                f"{len(contexts)} contexts, but {len(lists)} lists of choices; expected equal "
-                f"numbers."
-            )
-        lists = [text_column(texts, f"choices[{i}]") for i, texts in enumerate(lists)]
-        if [] in lists:
-            raise ValueError(f"choices[{lists.index([])}] is empty; expected two or more texts.")
-        pairs = [(c, text) for c, texts in zip(contexts, lists, strict=True) for text in texts]
-        scores = iter(self.score(pairs, batch_size))
-        found = []
-        for texts in lists:
-            values = np.array([next(scores) for _ in texts])
-            best, score = int(values.argmax()), float(softmax(values).max())
-            found.append({"choice": texts[best], "index": best, "score": score})
-        return found
-
     def tag(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         texts = as_list(texts, "texts")
         if texts and not isinstance(texts[0], str):
@@ -112,13 +93,14 @@ class OutputAnswers:
             for words, row in zip(sentences, rows, strict=True)
         ]
 
-    def answer(self, questions: Any, contexts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        columns = [text_column(questions, "questions"), text_column(contexts, "contexts")]
-        if len(columns[0]) != len(columns[1]):
-            raise ValueError(
-                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected equal "
-                f"numbers."
-            )
+    def answer(
+        self, questions: Any, contexts: Any = None, batch_size: int = 32
+    ) -> list[dict[str, Any]]:
+        asked = questions if contexts is None else (questions, contexts)
+        if is_empty(asked):
+            return []
+        read = read_asked(asked)
+        columns = [[one.question for one in read], [one.context for one in read]]
         return [
             {
                 "answer": as_text(row["answer"]),

@@ -25,7 +25,10 @@ from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
+from bert_tf.fine_tuning_config import reading_of_rows
+from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.network.encoder import BertEncoder
+from bert_tf.objectives.pretrainer import BertPretrainer
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
@@ -33,6 +36,7 @@ from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.serving.encoder import EncoderServing
 from bert_tf.serving.model import PAIR, SINGLE, Serving
 from bert_tf.tasks.classification.glue import reads_pairs
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.serving import (
     ClassifierServing,
     MultiLabelServing,
@@ -42,18 +46,15 @@ from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
 from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.masked_words.next_sentence_serving import NextSentenceServing
 from bert_tf.tasks.masked_words.serving import FillMaskServing
-from bert_tf.tasks.models import (
-    BertClassifier,
-    BertJointSpanLabeler,
-    BertPretrainer,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
+from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.serving import (
     JointQuestionAnsweringServing,
     QuestionAnsweringServing,
 )
 from bert_tf.tasks.reranking.serving import RerankingServing
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.serving import TaggingServing
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.vocab import Vocab
@@ -92,7 +93,13 @@ OF_KINDS = {  # The kinds that have an option.
     "texts": ("classifier", "multi_label", "regression"),
 }
 OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
-SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
+READING = (
+    "doc_stride",
+    "max_query_length",
+    "n_best_size",
+    "max_answer_length",
+    "null_score_diff_threshold",
+)
 
 
 def load(
@@ -133,12 +140,13 @@ def load(
         options = {**prompt_options(model, options.pop("side", "")), **options}
     if unpad:
         getattr(model, "bert", model).prepare_for_inference()
+    length = find_length(checkpoint, folder, max_seq_length, kind)
     return class_of(kind, model)(
         model,
         trained.vocab,
         checkpoint.config.do_lower_case,
-        find_length(checkpoint, folder, max_seq_length, kind),
-        **{**recorded_options(checkpoint, kind, folder), **options},
+        length,
+        **{**recorded_options(checkpoint, kind, folder, length), **options},
     )
 
 
@@ -298,6 +306,8 @@ def make_model(
     options: dict[str, Any] = {"unpad": unpad, "dtype": precision}
     if kind in ("classifier", "multi_label", "regression", "reranker"):
         return BertClassifier.from_checkpoint(checkpoint, **options)
+    if kind == "multiple_choice":
+        return BertMultipleChoice.from_checkpoint(checkpoint, **options)
     if kind == "tagger":
         return BertTokenClassifier.from_checkpoint(checkpoint, **options)
     if kind == "question_answering":
@@ -349,8 +359,17 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
     return length
 
 
-def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
-    """Returns what the run says of requests, as options of the class that serves the kind."""
+def recorded_options(
+    checkpoint: Checkpoint, kind: str, folder: str, length: int = SPAN_LENGTH
+) -> dict[str, Any]:
+    """Returns what the run says of requests, as options of the class that serves the kind.
+
+    Args:
+      checkpoint: of the run.
+      kind: of `CLASSES`.
+      folder: with the run's record.
+      length: maximum length of a row.
+    """
     options: dict[str, Any] = {}
     settings = checkpoint.settings
     if kind in ("classifier", "multi_label", "tagger"):
@@ -364,10 +383,10 @@ def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str
     if kind == "next_sentence":
         options["texts"] = PAIR
     if kind == "question_answering":
-        for name in SQUAD_NUMBERS:
-            if value := settings.get(name):
-                options[name] = int(value)
-        options["version_2"] = settings.get("version_2_with_negative") == "true"
-        threshold = settings.get("null_score_diff_threshold")
-        options["null_score_diff_threshold"] = float(threshold or 0.0)
+        # As the Keras model reads contexts, also where the run says nothing.
+        recorded = BertSpanLabeler.arguments_for(checkpoint).get("reading")
+        reading = recorded or reading_of_rows(length)
+        for name in READING:
+            options[name] = getattr(reading, name)
+        options["version_2"] = reading.version_2_with_negative
     return options

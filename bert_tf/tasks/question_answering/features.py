@@ -33,7 +33,7 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import PackedText, num_special_tokens
-from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import Vocab
 
 # The white space between words of a context is the original's; U+00A0 does not part words here.
@@ -262,17 +262,7 @@ def make_features(
       ValueError: if the lengths leave no room for a window, or it does not move.
     """
     vocab = tokenizer.vocab
-    num_special = num_special_tokens(True, vocab.num_separators)
-    if max_seq_length <= max_query_length + num_special:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}, expected more than max_query_length + "
-            f"{num_special}, which is {max_query_length + num_special}; change one of them."
-        )
-    if doc_stride < 1 or max_query_length < 0:
-        raise ValueError(
-            f"doc_stride is {doc_stride}, max_query_length {max_query_length}; expected at least "
-            "1 and 0."
-        )
+    check_room(vocab, max_seq_length, doc_stride, max_query_length)
     ids, starts, ends = _context_pieces(question.context, tokenizer)
     query = tokenizer.encode(question.question)[:max_query_length]
     head = [vocab.cls_id, *query, *[vocab.sep_id] * vocab.num_separators]
@@ -302,6 +292,23 @@ def make_features(
             )
         )
     return features
+
+
+def check_room(
+    vocab: AnyVocab, max_seq_length: int, doc_stride: int, max_query_length: int
+) -> None:
+    """Raises ValueError if the lengths leave no room for a window, or it does not move."""
+    num_special = num_special_tokens(True, vocab.num_separators)
+    if max_seq_length <= max_query_length + num_special:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}, expected more than max_query_length + "
+            f"{num_special}, which is {max_query_length + num_special}; change one of them."
+        )
+    if doc_stride < 1 or max_query_length < 0:
+        raise ValueError(
+            f"doc_stride is {doc_stride}, max_query_length {max_query_length}; expected at least "
+            "1 and 0."
+        )
 
 
 def make_examples(

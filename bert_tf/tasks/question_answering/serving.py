@@ -110,7 +110,7 @@ class QuestionAnsweringServing(Serving):
         outputs = self.call_in_parts(batch, self.dtypes)
         is_first = shows_most_context(windows, context.lengths())
         spans = self.candidates(outputs, batch, windows)
-        first, last, scores = self.best_spans(*spans, windows, is_first)  # [R]
+        first, last, scores = self.best_spans(*spans, windows, rows, is_first)  # [R]
         by_question = (windows.questions, context.ids.nrows())
         best = first_of_largest(scores, *by_question)  # [B], a row
         score = tf.gather(scores, best)
@@ -186,6 +186,7 @@ class QuestionAnsweringServing(Serving):
         last: tf.Tensor,
         sums: tf.Tensor,
         windows: Windows,
+        rows: Pieces,
         is_first: tf.RaggedTensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Finds the best span of each window.
@@ -193,6 +194,7 @@ class QuestionAnsweringServing(Serving):
         Args:
           first, last, sums: see `candidates`.
           windows: of these rows.
+          rows: the tokens of the windows.
           is_first: bool ragged [R, (pieces)], whether a span may begin there.
 
         Returns:
@@ -208,6 +210,14 @@ class QuestionAnsweringServing(Serving):
         is_span = begins[:, :, tf.newaxis] & stops  # [R, N, N]
         length = last - first[:, :, tf.newaxis] + 1
         is_span &= (length > 0) & (length <= self.max_answer_length)
+        # A token of byte-level BPE that is only the space before a word has no characters.
+        starts = tf.pad(rows.starts.to_tensor(), [[0, 0], [0, 1]])
+        ends = tf.pad(rows.ends.to_tensor(), [[0, 0], [0, 1]])
+        first_bytes = tf.gather(starts, inside, batch_dims=1)  # [R, N]
+        end_bytes = tf.gather(
+            ends, tf.clip_by_value(last, 0, sizes[:, :, tf.newaxis]), batch_dims=1
+        )
+        is_span &= first_bytes[:, :, tf.newaxis] < end_bytes
         flat = tf.reshape(tf.where(is_span, sums, NO_SPAN), [-1, count * count])
         best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
         return (

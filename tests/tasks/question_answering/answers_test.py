@@ -170,11 +170,11 @@ def test_the_answer_empty_is_a_span(tokenizer):
     last = feature.context_start + len(feature.starts) - 2  # The word is in pieces.
     rows = logits(20, {first: 3.0}), logits(20, {last: 2.0})
     (found,) = best_answers([question], features, *rows, SquadConfig())
-    assert (found.text, found.start, found.end) == ("empty", 2, 7)
+    assert (found.answer, found.start, found.end) == ("empty", 2, 7)
     (none,) = best_answers(
         [question], features, *[logits(20, {19: 1.0})] * 2, SquadConfig(n_best_size=1)
     )
-    assert (none.text, none.start, none.end) == ("", -1, -1)
+    assert (none.answer, none.start, none.end) == ("", -1, -1)
 
 
 def test_white_space_marks_and_unknown_words_of_the_context_are_kept(tokenizer):

@@ -88,6 +88,27 @@ def test_imports_point_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def modules_imported(path: pathlib.Path) -> set[pathlib.Path]:
+    """Returns the modules of its own folder that a file imports, also inside functions."""
+    found = set()
+    for name in imported(path):
+        for dotted in (name, name.rpartition(".")[0]):
+            file = ROOT.joinpath(*dotted.split(".")).with_suffix(".py")
+            if file.parent == path.parent and file.exists() and file != path:
+                found.add(file)
+    return found
+
+
+def test_modules_of_a_folder_import_each_other_in_no_circle() -> None:
+    files = sorted((ROOT / "bert_tf").rglob("*.py"))
+    left = {path: modules_imported(path) for path in files if path.name != "__init__.py"}
+    while free := [path for path, names in left.items() if not names & left.keys()]:
+        for path in free:
+            del left[path]
+    circles = sorted(str(path.relative_to(ROOT)) for path in left)
+    assert not circles, "\n".join(circles)
+
+
 def test_data_preparation_loads_no_tensorflow() -> None:
     code = f"import sys, {WITHOUT_TENSORFLOW}; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -132,8 +132,10 @@ class Predictor:
         return self._ask("probabilities", self._columns(texts))
 
     def score(self, texts: Any) -> list[float]:
-        """Scores texts: a regression's number, the unnormalised score of a choice after its context,
-        or the probability that the second text follows.
+        """Scores texts.
+
+        The score is a regression's number, the unnormalised score of a choice after its context, or
+        the probability that the second text follows the first.
 
         Raises:
           ValueError: if the model does not, or one of the texts is no string.

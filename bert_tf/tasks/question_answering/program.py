@@ -14,9 +14,10 @@ from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.tasks.inputs import read_inputs
-from bert_tf.tasks.models import BertJointSpanLabeler, BertSpanLabeler
 from bert_tf.tasks.question_answering.answers import SquadPredictions
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.joint_task import JointSquadTask
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.report import worst_answers_text
 from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
 from bert_tf.text.tokenization import Tokenizer

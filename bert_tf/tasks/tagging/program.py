@@ -11,10 +11,11 @@ from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
-from bert_tf.tasks.inputs import TaggedInputs, read_inputs
-from bert_tf.tasks.models import BertTokenClassifier
+from bert_tf.tasks.inputs import read_inputs
 from bert_tf.tasks.tagging.features import truncation_report
 from bert_tf.tasks.tagging.files import predictions_name, with_known_tags, write_tagged
+from bert_tf.tasks.tagging.inputs import TaggedInputs
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
 from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, make_examples
 from bert_tf.text.tokenization import Tokenizer

@@ -37,6 +37,8 @@ pretraining
 """.strip().splitlines()
 # A model's methods that write it import the publishing code when they are called.
 UPWARD = {("network.pretrained", "bert_tf.publishing")}
+# An import inside a function, of a module that imports this one.
+LATE = {("formats", "cross_encoder")}
 # What a model in Python is exported with is the program's code.
 OUTWARD = {"publishing": "export.saving"}
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
@@ -94,7 +96,8 @@ def modules_imported(path: pathlib.Path) -> set[pathlib.Path]:
     for name in imported(path):
         for dotted in (name, name.rpartition(".")[0]):
             file = ROOT.joinpath(*dotted.split(".")).with_suffix(".py")
-            if file.parent == path.parent and file.exists() and file != path:
+            is_module = file.parent == path.parent and file.exists() and file != path
+            if is_module and (path.stem, file.stem) not in LATE:
                 found.add(file)
     return found
 

@@ -304,7 +304,7 @@ def _rank(
 def with_rows(
     questions: Iterable[SquadQuestion], features: Sequence[SquadFeature]
 ) -> Iterator[tuple[SquadQuestion, list[int]]]:
-    """Yields each question with the places of its windows in `features`."""
+    """Yields each question with the indices of its windows in `features`."""
     rows = collections.defaultdict(list)
     for row, feature in enumerate(features):
         rows[feature.question_id].append(row)
@@ -379,9 +379,9 @@ def _find_spans(
 ) -> Spans:
     """Joins the best starts and the best ends of each window to the spans that are allowed.
 
-    As in the original the best are taken first, over the whole row with question and padding, and
-    what is no answer is dropped then: a window may yield fewer, or none. Of equal sums the earlier
-    window, then the better start, comes first.
+    As in the original, the best are taken first, over the whole row with question and padding, and
+    spans that cannot be answers are dropped then: a window may yield fewer spans, or no span. If
+    sums are equal, the earlier window, then the better start, comes first.
     """
     found: list[tuple[np.ndarray, ...]] = []
     for number, window in enumerate(windows):
@@ -453,9 +453,10 @@ def n_best(
             entries[""] = null
         if len(entries) >= n_best_size:
             break
-        places = windows[window].span_places(question.context, start, end)
-        text = question.context[slice(*places)]
-        entries.setdefault(text, Candidate(text, float(start_logit), float(end_logit), *places))
+        begin, stop = windows[window].span_offsets(question.context, start, end)
+        text = question.context[begin:stop]
+        candidate = Candidate(text, float(start_logit), float(end_logit), begin, stop)
+        entries.setdefault(text, candidate)
     if null is not None:
         entries.setdefault("", null)
     return list(entries.values()) or [Candidate(NO_SPAN_TEXT, 0.0, 0.0)]

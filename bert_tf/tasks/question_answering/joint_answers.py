@@ -1,6 +1,6 @@
 """SQuAD with the joint head: from the beams of all windows to predictions, n-best lists, null odds.
 
-What is written has the layout of `squad_answers`, with the numbers of google-research/electra:
+The files have the layout of `answers`, with the numbers of google-research/electra:
 
   start_logit, end_logit  log-probabilities, of the end given the start
   probability             a softmax over the sums in the n-best list, which has no entry for "no
@@ -76,8 +76,8 @@ class Beams(NamedTuple):
                 if not np.isfinite(arrays[name]).all():
                     raise ValueError(f"{name} are not finite; look at the model that made them.")
         starts, ends = (
-            (arrays[places], arrays[scores])
-            for places, scores in ((STARTS, START_SCORES), (ENDS, END_SCORES))
+            (arrays[positions], arrays[scores])
+            for positions, scores in ((STARTS, START_SCORES), (ENDS, END_SCORES))
         )
         return cls(*starts, *ends, arrays.get(NO_ANSWER))
 
@@ -184,7 +184,7 @@ def _find_spans(
         first, last = beams.starts[row], beams.ends[row]  # [K], [K, K]
         is_span = may_be_answers(window, first[:, None], last, max_answer_length)
         by_start, by_end = np.nonzero(is_span)
-        places = np.full(len(by_start), number), first[by_start], last[by_start, by_end]
+        indices = np.full(len(by_start), number), first[by_start], last[by_start, by_end]
         scores = beams.start_scores[row][by_start], beams.end_scores[row][by_start, by_end]
-        found.append((*places, *scores))
+        found.append((*indices, *scores))
     return best_first(found)

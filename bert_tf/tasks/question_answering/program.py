@@ -67,7 +67,7 @@ class Squad(Program):
             questions = self.inputs[use]
             made = make_examples(questions, tokenizer, length, given)
             logging.info(
-                "%s: %d questions, %d windows of up to %d pieces.",
+                "%s: %d questions, %d windows of up to %d tokens.",
                 *(use, len(questions), len(made.features), length),
             )
             return made
@@ -77,7 +77,7 @@ class Squad(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each piece, as first and as last one: [num_pieces, 2]."""
+        """Adds `TEACHER_LOGITS` of each token, as first and as last one: [num_pieces, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows

@@ -19,7 +19,7 @@ from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
 
 LOGITS = ("start_logits", "end_logits")
-NO_SPAN = -1e30  # Finite: the largest of minus infinities would be the least number.
+NO_SPAN = -1e30  # Finite, so that a maximum of these scores stays the same number.
 
 
 class Windows(NamedTuple):
@@ -27,8 +27,8 @@ class Windows(NamedTuple):
 
     Attributes:
       questions: int64 [R], whose window it is, in order.
-      firsts, ends: int64 [R], its first piece of the context, and the one after the last.
-      offsets: int64 [R], where the window's first piece stands in its row.
+      firsts, ends: int64 [R], its first token of the context, and the one after the last.
+      offsets: int64 [R], the position of the window's first token in its row.
     """
 
     questions: tf.Tensor
@@ -42,7 +42,7 @@ class QuestionAnsweringServing(Serving):
 
     An answer is what google-research/bert's run_squad finds: in each window of the context the best
     sum of a start and an end among the `n_best_size` best of each, in order, at most
-    `max_answer_length` pieces long, and beginning where no other window shows more context; of all
+    `max_answer_length` tokens long, and beginning where no other window shows more context; of all
     windows the best.
 
     Args:
@@ -81,7 +81,7 @@ class QuestionAnsweringServing(Serving):
         if self.max_seq_length <= max_query_length + self.num_special:
             raise ValueError(
                 f"max_seq_length is {self.max_seq_length}: with a question of max_query_length, "
-                f"{max_query_length}, no piece of a context fits; expected at least "
+                f"{max_query_length}, no token of a context fits; expected at least "
                 f"{max_query_length + self.num_special + 1}."
             )
 
@@ -126,7 +126,7 @@ class QuestionAnsweringServing(Serving):
         }
 
     def make_windows(self, question_lengths: tf.Tensor, context_lengths: tf.Tensor) -> Windows:
-        """Cuts contexts into windows that overlap, as `squad_features.make_windows`."""
+        """Cuts contexts into windows that overlap, as `features.make_windows`."""
         room = self.max_seq_length - self.num_special - question_lengths  # [B]
         stride = tf.minimum(room, self.doc_stride)
         counts = 1 + tf.maximum(-(-(context_lengths - room) // stride), 0)
@@ -155,12 +155,12 @@ class QuestionAnsweringServing(Serving):
           windows: of these rows.
 
         Returns:
-          First pieces in the window, int64 [R, N]; last ones, int64 [R, N, N]; scores, float64
+          First tokens in the window, int64 [R, N]; last ones, int64 [R, N, N]; scores, float64
           [R, N, N], the better start first, then the better end.
         """
         # Padding is among the best of no row, whatever the model says of it.
-        is_piece = batch["input_mask"] > 0
-        logits = {name: tf.where(is_piece, outputs[name], NO_SPAN) for name in LOGITS}
+        is_token = batch["input_mask"] > 0
+        logits = {name: tf.where(is_token, outputs[name], NO_SPAN) for name in LOGITS}
         count = tf.minimum(self.n_best_size, tf.shape(logits[LOGITS[0]])[1])
         starts, ends = (tf.math.top_k(logits[name], count) for name in LOGITS)
         offsets = windows.offsets[:, tf.newaxis]
@@ -195,10 +195,10 @@ class QuestionAnsweringServing(Serving):
           first, last, sums: see `candidates`.
           windows: of these rows.
           rows: the tokens of the windows.
-          is_first: bool ragged [R, (pieces)], whether a span may begin there.
+          is_first: bool ragged [R, (tokens)], whether a span may begin there.
 
         Returns:
-          The first and the last piece of the span in the context, int64 [R], and its score, float64
+          The first and the last token of the span in the context, int64 [R], and its score, float64
           [R], `NO_SPAN` where there is none.
         """
         count = tf.shape(first)[1]
@@ -228,7 +228,7 @@ class QuestionAnsweringServing(Serving):
 
 
 class JointQuestionAnsweringServing(QuestionAnsweringServing):
-    """A `BertJointSpanLabeler`; `squad_beams` says how it answers.
+    """A `BertJointSpanLabeler`; `joint_answers` says how it answers.
 
     Args:
       arguments, options: of `QuestionAnsweringServing`; `n_best_size` has no effect.
@@ -269,49 +269,49 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
 
 
 def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Returns which pieces no other window shows better: `squad_features.find_max_context`.
+    """Returns which tokens no other window shows better: `features.find_max_context`.
 
     Args:
       windows: of the contexts.
       context_lengths: int64 [B].
 
     Returns:
-      bool, ragged [R, (pieces)].
+      bool, ragged [R, (tokens)].
     """
-    pieces = tf.ragged.range(windows.firsts, windows.ends)  # [R, (pieces)]
-    rows = pieces.value_rowids()
-    left = pieces.values - tf.gather(windows.firsts, rows)
-    right = tf.gather(windows.ends, rows) - 1 - pieces.values
+    tokens = tf.ragged.range(windows.firsts, windows.ends)  # [R, (tokens)]
+    rows = tokens.value_rowids()
+    left = tokens.values - tf.gather(windows.firsts, rows)
+    right = tf.gather(windows.ends, rows) - 1 - tokens.values
     size = tf.cast(left + right + 1, tf.float64)
     scores = tf.cast(tf.minimum(left, right), tf.float64) + 0.01 * size
     before = tf.cumsum(context_lengths, exclusive=True)  # [B]
-    keys = pieces.values + tf.gather(before, tf.gather(windows.questions, rows))
+    keys = tokens.values + tf.gather(before, tf.gather(windows.questions, rows))
     total = tf.reduce_sum(context_lengths)
-    best = tf.gather(rows, first_of_largest(scores, keys, total))  # a window for each piece
-    return pieces.with_values(tf.gather(best, keys) == rows)
+    best = tf.gather(rows, first_of_largest(scores, keys, total))  # a window for each token
+    return tokens.with_values(tf.gather(best, keys) == rows)
 
 
 def cut_out(
-    contexts: tf.Tensor, pieces: Pieces, first: tf.Tensor, last: tf.Tensor, is_answer: tf.Tensor
+    contexts: tf.Tensor, tokens: Pieces, first: tf.Tensor, last: tf.Tensor, is_answer: tf.Tensor
 ) -> Outputs:
-    """Returns `answer`, `start` and `end` of spans of pieces, as `SquadFeature.span_text` cuts.
+    """Returns `answer`, `start` and `end` of spans of tokens, as `SquadFeature.span_text` cuts.
 
     Args:
       contexts: string [B].
-      pieces: of the contexts.
-      first, last: int64 [B], pieces of the context.
+      tokens: of the contexts.
+      first, last: int64 [B], tokens of the context.
       is_answer: bool [B]; without an answer they are "", -1, -1.
     """
     asked = tf.where(is_answer)[:, 0]  # [A]
-    before = tf.gather(pieces.ids.row_splits, asked)
+    before = tf.gather(tokens.ids.row_splits, asked)
 
-    def places(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
+    def gather_offsets(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
         chosen = tf.gather(column.values, before + tf.gather(index, asked))
         return tf.RaggedTensor.from_row_lengths(chosen, tf.cast(is_answer, tf.int64))
 
     characters = Characters(contexts)
-    start = characters.before(places(pieces.starts, first))
-    end = characters.after_marks(characters.before(places(pieces.ends, last)))
+    start = characters.before(gather_offsets(tokens.starts, first))
+    end = characters.after_marks(characters.before(gather_offsets(tokens.ends, last)))
     texts = characters.texts(start, end)
 
     def dense(column: tf.RaggedTensor, default: Any) -> tf.Tensor:

@@ -114,7 +114,7 @@ class BertTokenClassifier(TaggerAnswers, LabelledModel):
                     f"y[{index}] is {count} for {len(of_sentence)} words; expected one per word."
                 )
             ids = read_label_ids(row, self.labels_to_read, len(of_sentence), f"y[{index}]")
-            tags.append(tuple(self.known_labels[place] for place in ids))
+            tags.append(tuple(self.known_labels[index] for index in ids))
         return tags
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:

@@ -55,9 +55,9 @@ class Tagger(Program):
             cut = truncation_report(sentences, tokenizer, length)
             logging.info(
                 "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
-                "without a piece.",
+                "without a token.",
                 *(use, len(sentences), sum(len(s.words) for s in sentences)),
-                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_pieces),
+                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_tokens),
             )
             return make_examples(sentences, labels, tokenizer, length, is_labelled)
 
@@ -66,7 +66,7 @@ class Tagger(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each piece, float32 [num_pieces, C]."""
+        """Adds `TEACHER_LOGITS` of each token, float32 [num_pieces, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         order = check_labels(teacher, examples.labels)
         model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")

@@ -9,7 +9,7 @@ from bert_tf.inference.serving_models import (
     recorded_options,
 )
 from bert_tf.models.with_preprocessor import make_preprocessor
-from bert_tf.serving.model import PAIR, SINGLE
+from bert_tf.serving.kind import PAIR, SINGLE
 from bert_tf.tasks.question_answering.features import check_room
 
 # Kinds whose Keras model has the methods of a `Predictor`.
@@ -21,7 +21,6 @@ KERAS_KINDS = (
     "tagger",
     "question_answering",
 )
-INPUTS_OF_KINDS = {"question_answering": ("question", "context"), "multiple_choice": PAIR}
 
 
 def make_keras_model(
@@ -39,14 +38,15 @@ def make_keras_model(
     """
     checkpoint, kind, folder = trained
     length = find_length(checkpoint, folder, max_seq_length, kind)
-    options = recorded_options(checkpoint, kind, folder, length)
-    inputs = INPUTS_OF_KINDS.get(kind) or options.get("texts", SINGLE)
+    options = recorded_options(checkpoint, kind, folder)
+    inputs = options.get("texts", SINGLE)
     if pair is not None:
         inputs = PAIR if pair else SINGLE
     model = make_model(checkpoint, kind)
     model.preprocessor = make_preprocessor(checkpoint, length)
     model.bert.prepare_for_inference()
     if kind == "question_answering":
+        inputs = ("question", "context")
         check_room(trained.vocab, length, model.reading.doc_stride, model.reading.max_query_length)
     metadata = {
         "kind": kind,

@@ -13,13 +13,11 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
+from bert_tf.inference.kinds import ANSWERING, KINDS, find
 from bert_tf.inference.output_answers import OutputAnswers
-from bert_tf.inference.predictor import METHODS, Predictor
+from bert_tf.inference.predictor import Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
-# The kind of the head, where it has another name: multiple choice is exported as scores of pairs.
-HEAD_KINDS = {"multiple_choice": "regression"}
-OF_PAIRS = ("classifier", "multi_label", "regression")
 MOST_PIECES = 100  # that `fill_mask` can show
 
 
@@ -40,10 +38,10 @@ def load(
 
     Args:
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
-      kind: the purpose, if the model has several: classifier, multi_label, regression,
-        multiple_choice, tagger, question_answering, fill_mask, next_sentence, embeddings. "": the
-        one that it was trained for; a pre-trained model fills masks, a model without heads embeds.
-        An ELECTRA run embeds by its discriminator; with "fill_mask" its generator fills masks.
+      kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
+        question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
+        for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run embeds by
+        its discriminator; with "fill_mask" its generator fills masks.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
       batch_size: maximum number of rows per batch.
@@ -55,8 +53,8 @@ def load(
       ValueError: if there is no readable model, it does not have the kind, or there is no such
         device.
     """
-    if kind and kind not in METHODS:
-        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(METHODS)}.")
+    if kind and kind not in ANSWERING:
+        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
     found = local_path(path)
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":
@@ -111,12 +109,15 @@ def _load_trained(
     def scope() -> contextlib.AbstractContextManager[Any]:
         return graphs.on_device(device)
 
-    trained = read_model(str(path), HEAD_KINDS.get(given["kind"], given["kind"]))
-    is_choice = trained.checkpoint.is_multiple_choice and not given["kind"]
-    if given["kind"] == "multiple_choice" or (is_choice and given["pair"] is None):
+    # The head of multiple choice is one of scores of pairs.
+    asked = given["kind"]
+    trained = read_model(str(path), "regression" if asked == "multiple_choice" else asked)
+    is_choice = trained.checkpoint.is_multiple_choice and not asked and given["pair"] is None
+    if is_choice or asked == "multiple_choice":
         trained = trained._replace(kind="multiple_choice")
-    if given["pair"] is not None and trained.kind not in OF_PAIRS:
-        raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
+    if given["pair"] is not None and not find(trained.kind).takes_pairs:
+        kinds = [kind.name for kind in KINDS.values() if kind.takes_pairs]
+        raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
     with scope():
         if trained.kind in KERAS_KINDS:
             model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
@@ -128,7 +129,7 @@ def _load_trained(
 def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     """Makes the served model of a checkpoint or of a .keras file."""
     from bert_tf.inference.serving_models import load as load_served
-    from bert_tf.serving.model import PAIR, SINGLE
+    from bert_tf.serving.kind import PAIR, SINGLE
 
     kind, length = given["kind"], given["max_seq_length"]
     options: dict[str, Any] = {}

@@ -7,34 +7,11 @@ from typing import Any
 import numpy as np
 
 from bert_tf.examples.text_columns import text_columns
+from bert_tf.inference.kinds import ANSWERING
 from bert_tf.tasks.multiple_choice.answers import choose_by_scores
 
 # Methods of Keras' models that are looked for here.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
-# The class that trains a model of each kind.
-CLASSES = {
-    "classifier": "BertClassifier",
-    "multi_label": "BertClassifier",
-    "regression": "BertClassifier",
-    "multiple_choice": "BertMultipleChoice",
-    "next_sentence": "BertPretrainer",
-    "tagger": "BertTokenClassifier",
-    "question_answering": "BertSpanLabeler",
-    "fill_mask": "BertPretrainer",
-    "embeddings": "BertEmbedder",
-}
-# The methods that answer for a model of each kind.
-METHODS = {
-    "classifier": ("classify", "probabilities"),
-    "multi_label": ("classify", "probabilities"),
-    "regression": ("score", "choose"),
-    "multiple_choice": ("choose", "score"),
-    "next_sentence": ("score",),
-    "tagger": ("tag", "find_entities"),
-    "question_answering": ("answer",),
-    "fill_mask": ("fill_mask",),
-    "embeddings": ("encode",),
-}
 
 
 class Predictor:
@@ -84,28 +61,29 @@ class Predictor:
                 "A reranker has no predictor; load it with "
                 "bert_tf.search.reranker.Reranker.from_pretrained."
             )
-        if self.kind not in METHODS:
+        if self.kind not in ANSWERING:
             raise ValueError(
                 f"A model of kind {self.kind} has no predictor; expected one of "
-                f"{', '.join(METHODS)}."
+                f"{', '.join(ANSWERING)}."
             )
 
     def __repr__(self) -> str:
         labels = f", labels={list(self.labels)}" if self.labels else ""
-        methods = " or ".join(METHODS[self.kind])
+        methods = " or ".join(ANSWERING[self.kind].methods)
         return f"<Predictor {self.kind}: {methods}, of {' and '.join(self.inputs)}{labels}>"
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_TRAINING:
+            model_name = ANSWERING[self.kind].model_name
             raise AttributeError(
                 f"A predictor cannot {name}: it only answers. Train "
-                f"bert_tf.{CLASSES[self.kind]}.from_pretrained(...) of the same path; fit and "
-                "evaluate take texts."
+                f"bert_tf.{model_name}.from_pretrained(...) of the same path; fit and evaluate "
+                "take texts."
             )
         kind = vars(self).get("kind", "")  # Not there yet while a copy is made.
         methods = ""
-        if kind in METHODS:
-            methods = f"; of a {kind} it answers with {' or '.join(METHODS[kind])}"
+        if kind in ANSWERING:
+            methods = f"; of a {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
         raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
     def classify(self, texts: Any, threshold: float | None = None) -> list[dict[str, Any]]:
@@ -220,15 +198,15 @@ class Predictor:
 
         Args:
           texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
-          top_k: pieces per mask.
+          top_k: tokens per mask.
 
         Returns:
-          For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
+          For each text and each of its masks the likeliest tokens: {"piece": "paris", "score":
           0.4}.
 
         Raises:
-          ValueError: if the model does not fill masks, or fewer pieces per mask, or a text has no
-            mask among the pieces that are read.
+          ValueError: if the model does not fill masks, or fewer tokens per mask, or a text has no
+            mask among the tokens that are read.
         """
         return self._ask("fill_mask", texts, top_k=top_k)
 
@@ -258,12 +236,12 @@ class Predictor:
         Raises:
           ValueError: if models of this kind do not have the method.
         """
-        if method not in METHODS[self.kind]:
-            kinds = [kind for kind, names in METHODS.items() if method in names]
+        methods = ANSWERING[self.kind].methods
+        if method not in methods:
+            kinds = [kind.name for kind in ANSWERING.values() if method in kind.methods]
             raise ValueError(
                 f"{method} is for {' and '.join(kinds)}, but this model is a {self.kind}: use "
-                f"{' or '.join(METHODS[self.kind])}, or load it with kind={kinds[0]!r} if it has "
-                "that head."
+                f"{' or '.join(methods)}, or load it with kind={kinds[0]!r} if it has that head."
             )
         with self._scope():
             return getattr(self._answers, method)(*arguments, batch_size=self.batch_size, **options)

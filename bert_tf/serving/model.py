@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.serving.graph_tokens import check_utf8
+from bert_tf.serving.kind import SINGLE
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import INPUTS, num_special_tokens
@@ -22,7 +23,6 @@ Outputs = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # tf.functions that return Outputs
 
 IDS = INPUTS
-SINGLE, PAIR = ("text",), ("text", "text_b")
 MAX_ROWS = 64  # of one call of the model on windows of long texts.
 
 

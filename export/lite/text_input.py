@@ -11,7 +11,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.serving.model import IDS, SINGLE, Batch, Serving
+from bert_tf.serving.kind import SINGLE
+from bert_tf.serving.model import IDS, Batch, Serving
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")

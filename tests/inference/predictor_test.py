@@ -171,7 +171,7 @@ def test_masks_by_the_vocabularys_own_name_count_too():
     row = {"pieces": np.array([[b"cat"]] * 2), "probabilities": np.array([[0.5]] * 2)}
     predictor = predictor_of(MadeUpModel("fill_mask", lambda text: row, mask="<mask>"))
     assert len(predictor.fill_mask(["A <mask> and a [MASK]."], top_k=1)[0]) == 2
-    with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 of them among the 9 pieces"):
+    with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 .* 9 "):
         predictor.fill_mask(["A <mask> and a [MASK], so long that a <mask> is cut off."], top_k=1)
 
 

@@ -230,7 +230,7 @@ def log_lengths(made: TextExamples, max_seq_length: int) -> None:
     """Logs how long the texts are and how many were cut."""
     rows, count = made.rows, len(made.examples)
     logging.info(
-        "  %d rows, %.1f pieces on average, the longest %d; %d examples (%.1f %%) cut to %d.",
+        "  %d rows, %.1f tokens on average, the longest %d; %d examples (%.1f %%) cut to %d.",
         len(rows),
         rows.num_pieces / max(1, len(rows)),
         rows.lengths.max(initial=0),

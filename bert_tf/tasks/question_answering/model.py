@@ -19,6 +19,7 @@ from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.question_answering.columns import read_asked, with_answer
 from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
+from bert_tf.tasks.question_answering.kinds import recorded_reading
 from bert_tf.tasks.question_answering.losses import position_losses
 
 if typing.TYPE_CHECKING:
@@ -156,12 +157,5 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
         """Returns the `reading` of a checkpoint's run."""
-        kinds = typing.get_type_hints(SquadConfig)
-        names = [name for name in SquadConfig.names() if name not in cls.others_reading]
-        values = {name: checkpoint.settings.get(name, "") for name in names}
-        given: dict[str, Any] = {
-            name: value == "true" if kinds[name] is bool else kinds[name](value)
-            for name, value in values.items()
-            if value
-        }
-        return {"reading": SquadConfig(**given)} if given else {}
+        reading = recorded_reading(checkpoint.settings, cls.others_reading)
+        return {"reading": reading} if reading else {}

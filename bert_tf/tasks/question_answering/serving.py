@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.fine_tuning_config import reading_of_rows
 from bert_tf.serving.graph_tokens import Characters, Pieces, check_utf8, find_pieces
 from bert_tf.serving.model import Batch, Outputs, Serving
 from bert_tf.serving.segments import first_of_largest
@@ -49,7 +50,8 @@ class QuestionAnsweringServing(Serving):
       arguments: of `Serving`.
       version_2: there may be no answer.
       null_score_diff_threshold: there is no answer if `null_odds` are above it.
-      doc_stride, max_query_length, n_best_size, max_answer_length: see `run_squad`.
+      doc_stride, max_query_length: see `run_squad`; None: as `reading_of_rows`.
+      n_best_size, max_answer_length: see `run_squad`.
 
     Outputs of texts:
       answer: string [B], characters of the context; "" for none.
@@ -67,22 +69,27 @@ class QuestionAnsweringServing(Serving):
         *arguments: Any,
         version_2: bool = False,
         null_score_diff_threshold: float = 0.0,
-        doc_stride: int = 128,
-        max_query_length: int = 64,
+        doc_stride: int | None = None,
+        max_query_length: int | None = None,
         n_best_size: int = 20,
         max_answer_length: int = 30,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **{**options, "texts": ("question", "context")})
         self.version_2, self.threshold = version_2, null_score_diff_threshold
-        self.doc_stride, self.max_query_length = doc_stride, max_query_length
-        self.n_best_size, self.max_answer_length = n_best_size, max_answer_length
+        usual = reading_of_rows(self.max_seq_length)
+        self.doc_stride = usual.doc_stride if doc_stride is None else doc_stride
+        self.max_query_length = usual.max_query_length
+        if max_query_length is not None:
+            self.max_query_length = max_query_length
+        self.n_best_size = n_best_size
+        self.max_answer_length = max_answer_length
         self.num_special = num_special_tokens(True, self.vocab.num_separators)
-        if self.max_seq_length <= max_query_length + self.num_special:
+        if self.max_seq_length <= self.max_query_length + self.num_special:
             raise ValueError(
                 f"max_seq_length is {self.max_seq_length}: with a question of max_query_length, "
-                f"{max_query_length}, no token of a context fits; expected at least "
-                f"{max_query_length + self.num_special + 1}."
+                f"{self.max_query_length}, no token of a context fits; expected at least "
+                f"{self.max_query_length + self.num_special + 1}."
             )
 
     def card(self) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from bert_tf.tasks.models import (
 from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadQuestion
 from bert_tf.tasks.question_answering.task import make_examples
-from bert_tf.tasks.tagging.features import gather_tags, make_tag_rows
+from bert_tf.tasks.tagging.answers import gather_words
+from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.text.kinds import MASK, with_trimmed_offsets, with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
@@ -148,7 +149,7 @@ def tags_of_words(folder, served, lists):
     rows = make_tag_rows(sentences, WordPiece(served.vocab, True), LENGTH)
     batch = pad_batch([row.text for row in rows])
     guesses = BertTokenClassifier.from_pretrained(folder)(batch).numpy().argmax(-1)
-    tags = gather_tags(rows, list(guesses), sentences)
+    tags = gather_words(rows, list(guesses), sentences)
     return [[served.labels[index] for index in row] for row in tags]
 
 

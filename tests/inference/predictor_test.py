@@ -145,7 +145,7 @@ def test_answers():
     assert predictor.answer(["Wie?", "Was?"], ["x " * 3, "y"]) == 2 * [
         {"answer": "über", "start": 2, "end": 6, "score": 1.5, "null_odds": -2.0}
     ]
-    with pytest.raises(ValueError, match="1 questions, but 2 contexts"):
+    with pytest.raises(ValueError, match="1 questions and 2 contexts"):
         predictor.answer(["Wie?"], ["x", "y"])
 
 

@@ -6,6 +6,7 @@ it may go.
 
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -94,6 +95,14 @@ def test_our_checkpoint_holds_every_variable(
     assert any("seed" in name for name in saved)
     for variable in model.variables:
         assert saved[variable.path.removeprefix(f"{model.name}/")] == list(variable.shape)
+
+
+def test_the_unpickler_in_c_ends_the_process_at_a_deep_key() -> None:
+    # Tried on Python 3.11. So `torch_pickle` subclasses the one in Python, `pickle._Unpickler`, and
+    # uses its `dispatch` and `stack`; tests/checkpoints/torch_pickle_test.py has the same key.
+    code = r"import pickle; pickle.loads(b'})' + b'\x85' * 2_000_000 + b'Ns.')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.returncode == -signal.SIGSEGV
 
 
 def pinned(name: str) -> dict[str, str]:

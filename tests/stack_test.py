@@ -4,6 +4,7 @@ If a test of this file fails where it shows the fault, the fault has been repair
 it may go.
 """
 
+import ast
 import pathlib
 import re
 import signal
@@ -56,6 +57,56 @@ def test_our_optimizers_sum_a_repeated_row_first(name: str) -> None:
     )
     np.testing.assert_allclose(moment, [[0], [0.2], [0]], rtol=1e-5)
     np.testing.assert_allclose(square, [[0], [0.004], [0]], rtol=1e-4)
+
+
+# Private names of Keras that bert_tf and export use, for there is no public way. They were tried on
+# KERAS_TRIED; with another version, run the tests of these files before raising it.
+KERAS_TRIED = "3.15.1"
+PRIVATE_NAMES = {
+    ("bert_tf/nested_layers.py", "_flatten_layers"),  # `Model.layers` ends at the first level.
+    ("bert_tf/models/summaries.py", "_build_shapes_dict"),  # `summary` asks no public method.
+    ("bert_tf/optimization/optimizers.py", "_get_variable_index"),  # Keras' own optimizers use
+    ("bert_tf/optimization/optimizers.py", "_trainable_variables"),  # both; subclasses must.
+}
+
+
+def names_in(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Returns the names that a file uses as attributes or in strings, and those that it defines."""
+    used, defined = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            used.add(node.value)
+        elif isinstance(node, ast.Attribute):
+            used.add(node.attr)
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if is_own and isinstance(node.ctx, ast.Store):
+                defined.add(node.attr)
+    return used, defined
+
+
+def private_names_of_keras() -> set[str]:
+    layer, optimizer = keras.layers.Dense(1), keras.optimizers.SGD()
+    model = keras.Sequential([layer])
+    model.compile(optimizer, "mse")
+    names = {name for one in (layer, optimizer, model, keras.Variable) for name in dir(one)}
+    names |= {"_use_cached_eval_dataset"}  # an argument of `evaluate`
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_private_names_of_keras_are_listed() -> None:
+    private = private_names_of_keras()
+    assert {"_flatten_layers", "_build_shapes_dict", "_loss_tracker"} < private
+    all_used, all_defined = set(), set()
+    for path in [*(ROOT / "bert_tf").rglob("*.py"), *(ROOT / "export").rglob("*.py")]:
+        text = path.read_text(encoding="utf8")
+        used, defined = names_in(ast.parse(text))
+        all_used |= {(path.relative_to(ROOT).as_posix(), name) for name in used & private}
+        all_defined |= defined
+        assert "keras.src" not in text, path
+    assert {use for use in all_used if use[1] not in all_defined} == PRIVATE_NAMES
+    assert keras.__version__ == KERAS_TRIED
 
 
 class Listed(keras.Model):

@@ -12,7 +12,7 @@ from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.serving.kind import PAIR, SINGLE
 
 # Kinds whose Keras model has the methods of a `Predictor`.
-KERAS_KINDS = ("classifier", "multi_label", "regression")
+KERAS_KINDS = ("classifier", "multi_label", "regression", "fill_mask", "next_sentence")
 
 
 def make_keras_model(

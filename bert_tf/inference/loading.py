@@ -18,8 +18,6 @@ from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
-MOST_PIECES = 100  # that `fill_mask` can show
-
 
 def load(
     path: str | os.PathLike,
@@ -131,7 +129,4 @@ def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     options: dict[str, Any] = {}
     if given["pair"] is not None:
         options["texts"] = PAIR if given["pair"] else SINGLE
-    served: Any = load_served(str(path), kind, length, **options)
-    if served.kind == "fill_mask":
-        served.top_k = min(MOST_PIECES, len(served.vocab))  # The likeliest are cut off later.
-    return served
+    return load_served(str(path), kind, length, **options)

@@ -8,6 +8,12 @@ import numpy as np
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
 from bert_tf.metrics.classification import check_threshold, labels_above, softmax
 from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.masked_words.answers import (
+    check_masks_are_read,
+    check_top_k,
+    count_masks,
+    token_answer,
+)
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
@@ -143,36 +149,24 @@ class OutputAnswers:
     def fill_mask(
         self, texts: Any, batch_size: int = 32, top_k: int = 5
     ) -> list[list[list[dict[str, Any]]]]:
-        most = self._model.card.get("top_k", 0)
-        if top_k < 1 or (most and top_k > most):
-            raise ValueError(
-                f"top_k is {top_k}, expected 1 .. {most or 'the number that was exported'}."
-            )
+        check_top_k(top_k, self._model.card.get("top_k", 0))
         texts = text_column(texts)
-        names = {MASK, self._model.card.get("mask", MASK)}  # Byte-level BPE writes it differently.
+        mask = self._model.card.get("mask", MASK)
         found = []
         for index, (text, row) in enumerate(
             zip(texts, self._rows([texts], batch_size), strict=True)
         ):
-            count = sum(map(text.count, names))
             masks = [
                 [
-                    {"piece": _text(piece), "score": float(score)}
+                    token_answer(_text(piece), score)
                     for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
                 ]
                 for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
                 if scores[0] > 0  # Padding, where another text of the batch has more masks.
             ]
             if len(row["pieces"]) and len(row["pieces"][0]) < top_k:
-                raise ValueError(
-                    f"top_k is {top_k}; this model was exported with {len(row['pieces'][0])}."
-                )
-            if not masks or len(masks) < count:
-                raise ValueError(
-                    f"texts[{index}] has {count} {MASK}, {len(masks)} of them among the "
-                    f"{self.max_seq_length} tokens that are read; write {MASK} where a word should "
-                    f"be filled in."
-                )
+                check_top_k(top_k, len(row["pieces"][0]))
+            check_masks_are_read(index, count_masks(text, mask), len(masks), self.max_seq_length)
             found.append(masks)
         return found
 

@@ -13,7 +13,6 @@ from bert_tf.inference.serving_models import load
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.serving.model import IDS
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.masked_words.reading import fill_mask
 from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, score_words
 from bert_tf.tasks.models import (
     BertClassifier,
@@ -234,13 +233,13 @@ def test_masks(tmp_path) -> None:
     found = answers(served, texts)
     assert found["pieces"].shape == (6, 2, 3)
     model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
-    tokenizer = WordPiece(served.vocab, True)
+    masked = MaskedModel(model, WordPiece(served.vocab, True))
     for text, pieces, values in zip(texts, found["pieces"], found["probabilities"], strict=True):
         has_mask = "[MASK]" in text
-        masks = fill_mask(model, tokenizer, text, 3) if has_mask else []
+        masks = masked.fill_mask([text], 3)[0] if has_mask else []
         for index, candidates in enumerate(masks):
-            assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
-            expected = [candidate.probability for candidate in candidates]
+            assert [piece.decode() for piece in pieces[index]] == [c["piece"] for c in candidates]
+            expected = [candidate["score"] for candidate in candidates]
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
         assert (pieces[len(masks) :] == b"").all() and (values[len(masks) :] == 0).all()
 
@@ -400,15 +399,15 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     model = BertPretrainer.from_pretrained(
         tmp_path / "m", use_next_sentence=False, use_pooler=False
     )
-    tokenizer = make_tokenizer(vocab, False)
+    masked = MaskedModel(model, make_tokenizer(vocab, False))
     for text, pieces, values in zip(
         texts[:3], found["pieces"], found["probabilities"], strict=False
     ):
-        masks = fill_mask(model, tokenizer, text, 3)
+        (masks,) = masked.fill_mask([text], 3)
         assert len(masks) == text.count("[MASK]") + text.count("<mask>")
         for index, candidates in enumerate(masks):
-            assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
-            expected = [candidate.probability for candidate in candidates]
+            assert [piece.decode() for piece in pieces[index]] == [c["piece"] for c in candidates]
+            expected = [candidate["score"] for candidate in candidates]
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
     assert (found["pieces"][3:] == b"").all()
     masked = ("The [MASK]  [MASK] stood on[MASK]", "[MASK] [MASK]", "no mask", "")

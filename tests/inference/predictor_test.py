@@ -161,7 +161,7 @@ def test_masks():
     assert found == [[{"piece": "cat", "score": 0.5}]] * 2
     with pytest.raises(ValueError, match=r"texts\[1\] has 0 \[MASK\]"):
         predictor.fill_mask(["A [MASK].", "None."], top_k=1)
-    with pytest.raises(ValueError, match="exported with 2"):
+    with pytest.raises(ValueError, match=r"top_k is 5, expected 1 \.\. 2"):
         predictor.fill_mask(["A [MASK]."])
     with pytest.raises(ValueError, match=r"top_k is 3, expected 1 \.\. 2"):
         predictor_of(MadeUpModel("fill_mask", fill, top_k=2)).fill_mask(["A [MASK]."], top_k=3)

@@ -324,11 +324,11 @@ def test_a_missing_head_is_named_with_the_remedy(tmp_path):
 
 def test_a_missing_pooler_is_named_with_the_remedy(tmp_path):
     folder = write_model(tmp_path / "m", "embeddings")  # An encoder alone.
-    pooler = r'may_miss=\["bert/pooler/"\] to start with a new pooler\.$'
+    pooler = r'allow_missing=\["bert/pooler/"\] to start with a new pooler\.$'
     for given in ({"labels": ["a", "b"]}, {"num_labels": 2, "new_head": True}):
         with pytest.raises(ValueError, match=f"at random. Give {pooler}"):
             BertClassifier.from_pretrained(folder, **given)
-        BertClassifier.from_pretrained(folder, may_miss=["bert/pooler/"], **given)
+        BertClassifier.from_pretrained(folder, allow_missing=["bert/pooler/"], **given)
     with pytest.raises(ValueError, match=f"Give new_head=True .* head, and {pooler}"):
         BertMultipleChoice.from_pretrained(folder)
 

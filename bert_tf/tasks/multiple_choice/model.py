@@ -13,7 +13,8 @@ from bert_tf.examples.columns import is_empty, read_column, read_label_ids, read
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.metrics.classification import softmax
 from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
+from bert_tf.models.label_checks import checked_ids
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.network.losses import WeightedSum, class_losses, weigh
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples

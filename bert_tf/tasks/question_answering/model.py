@@ -21,9 +21,11 @@ from bert_tf.examples.columns import (
 from bert_tf.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, stack
+from bert_tf.models.row_outputs import stack
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.losses import WeightedSum, span_losses, weigh
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.question_answering.answers import Answer, best_answers
 from bert_tf.tasks.question_answering.features import (
     SquadAnswer,
@@ -211,10 +213,11 @@ class BertSpanLabeler(FineTunedModel):
         return {**super().get_config(), "reading": self._reading and self._reading.to_dict()}
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",
-        may_miss: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
@@ -222,8 +225,8 @@ class BertSpanLabeler(FineTunedModel):
         if cls is BertSpanLabeler and "joint_squad" in checkpoint.heads and not new_head:
             from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler as joint
 
-            return typing.cast(Self, joint.from_checkpoint(checkpoint, may_miss, **arguments))
-        return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
+            return typing.cast(Self, joint.from_checkpoint(checkpoint, allow_missing, **arguments))
+        return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -20,7 +20,8 @@ from bert_tf.examples.columns import (
 from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
+from bert_tf.models.label_checks import checked_ids
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.network.losses import WeightedSum, class_losses, weigh
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence

@@ -64,7 +64,6 @@ def test_our_optimizers_sum_a_repeated_row_first(name: str) -> None:
 KERAS_TRIED = "3.15.1"
 PRIVATE_NAMES = {
     ("bert_tf/nested_layers.py", "_flatten_layers"),  # `Model.layers` ends at the first level.
-    ("bert_tf/models/summaries.py", "_build_shapes_dict"),  # `summary` asks no public method.
     ("bert_tf/optimization/optimizers.py", "_get_variable_index"),  # Keras' own optimizers use
     ("bert_tf/optimization/optimizers.py", "_trainable_variables"),  # both; subclasses must.
 }

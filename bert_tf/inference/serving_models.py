@@ -19,9 +19,7 @@ from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.serving.model import Serving
 from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
 from bert_tf.tasks.embedding.serving import EmbeddingServing
-from bert_tf.tasks.models import (
-    BertJointSpanLabeler,
-)
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.serving import (
     JointQuestionAnsweringServing,
 )

@@ -4,20 +4,17 @@ Whatever is wrong with a file is found here, before the seconds that TensorFlow 
 classification program has `labelled_texts`.
 """
 
-import pathlib
-from collections.abc import Callable
 from typing import Any
 
 from bert_tf import config_flags
-from bert_tf.files import read_lines
-from bert_tf.fine_tuning.program import Configs, source_of
+from bert_tf.fine_tuning.inputs import read_inputs
+from bert_tf.fine_tuning.program import Configs
 from bert_tf.fine_tuning_config import (
     POINTWISE_LOSSES,
     RerankerConfig,
     RetrieverConfig,
 )
 from bert_tf.metrics.trec import read_run
-from bert_tf.run_identity import LABELS
 from bert_tf.tasks.embedding.beir import read_beir
 from bert_tf.tasks.embedding.examples import read_beir_examples, read_embedding_examples
 from bert_tf.tasks.reranking.examples import (
@@ -32,24 +29,6 @@ OF_FOLDERS = {
     ("train",): ("train_run_file",),
     ("eval", "predict"): ("eval_run_file", "beir_split", "rerank_k"),
 }
-
-
-def read_inputs(files: dict[str, str], read: Callable[[str, str], Any]) -> dict[str, Any]:
-    """Returns `read(use, file)` of each file by use; one object where eval is predict."""
-    found: dict[str, Any] = {}
-    for use, file in files.items():
-        is_again = use == "predict" and file == files.get("eval")
-        found[use] = found["eval"] if is_again else read(use, file)
-    return found
-
-
-def labels_of_run(configs: Configs) -> tuple[str, ...]:
-    """Returns the labels of the run whose weights are used, if these are in a run directory."""
-    training = configs.training
-    # A training is to resume from its own folder only; others may have to be downloaded.
-    folder = training.output_dir if training.do_train else source_of(training)
-    path = pathlib.Path(folder).expanduser() / LABELS
-    return tuple(read_lines(path)) if path.is_file() else ()
 
 
 # Rankings ---------------------------------------------------------------------------------------

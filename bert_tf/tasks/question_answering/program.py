@@ -7,13 +7,13 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
-from bert_tf.tasks.inputs import read_inputs
 from bert_tf.tasks.question_answering.answers import SquadPredictions
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.joint_task import JointSquadTask

@@ -20,7 +20,7 @@ CLASSES = {
     "network.dropout": "Dropout",
     "objectives.electra": "ElectraDiscriminator ElectraPretrainer",
     "network.embeddings": "BertEmbeddings",
-    "tasks.embedding.model": "BertEmbedder",
+    "tasks.embedding.model": "BertEmbedder InBatchAccuracy",
     "network.encoder": "BertEncoder Pooler",
     "network.heads": "DiscriminatorHead HeadTransform LabelHead MaskedLMHead",
     "tasks.question_answering.joint_head": "AnswerableHead JointSpanHead",

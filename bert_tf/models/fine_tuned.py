@@ -12,7 +12,7 @@ from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
 from bert_tf.models.text_fit import TextFitMixin
-from bert_tf.models.with_preprocessor import Preprocessing
+from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
@@ -29,7 +29,7 @@ def head_dropout(model: Any) -> Dropout:
     return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
 
 
-class FineTunedModel(TextFitMixin, keras.Model):
+class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
     """The encoder, dropout and one head; subclasses define its purpose.
 
     Args:

@@ -32,12 +32,14 @@ from bert_tf.fine_tuning_defaults import (
     default_learning_rate,
 )
 from bert_tf.models.compiled_losses import loss_of_scores, takes_one_hot, takes_probabilities
+from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.models.raw_batches import first_batch, inputs_in, is_stream, packed, parts_of
-from bert_tf.models.with_preprocessor import WithPreprocessor
 from bert_tf.network.losses import WeightedSum
+from bert_tf.network.pretrained import FromPretrained
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.optimization.schedules import WarmupFactor
 from bert_tf.text.packing import INPUTS
+from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 # The defaults of the fine-tuning programs.
@@ -54,14 +56,20 @@ class Examples(Protocol):
     def rows(self) -> TokenizedDataset: ...
 
 
-class TextFitMixin(WithPreprocessor, abc.ABC):
+class TextFitMixin(FromPretrained, abc.ABC):
     """Gives a Keras model with `bert`, its encoder, the loop for raw input; mixed in before it.
+
+    `WithPreprocessor`, mixed in after this class, gives the tokenizer and its settings.
 
     A subclass defines its raw input (`read_examples`), what Keras gets from a batch (`keras_batch`)
     and the loss (`task_loss`).
     """
 
     bert: Any
+    preprocessor: BertPreprocessor | None
+    needed_preprocessor: BertPreprocessor
+    tokenizer: Tokenizer
+    max_seq_length: int
     optimizer: Any
     distribute_strategy: Any
     trainable_variables: Any
@@ -223,7 +231,7 @@ class TextFitMixin(WithPreprocessor, abc.ABC):
                 x, y, sample_weight, validation_data = split_off(
                     *(whole, y, sample_weight, validation_split)
                 )
-            if y is None:
+            if y is None and self.needs_labels:
                 raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
             weights = self.weigh_classes(y, class_weight, sample_weight)
             examples = self.read_examples(x, y, weights)
@@ -599,6 +607,8 @@ class TextFitMixin(WithPreprocessor, abc.ABC):
         kept = (place, slice(length)) if self.has_pieces else place
         return tf.nest.map_structure(operator.itemgetter(kept), outputs)
 
+    # Whether there is nothing to train on without labels.
+    needs_labels = True
     # Classes of whole texts; 0: there are none.
     num_text_classes = 0
     # Whether the outputs have an axis of pieces.
@@ -709,11 +719,12 @@ def split_off(x: Any, y: Any, weights: Any, share: float) -> tuple[Any, Any, Any
     first = int(count * (1.0 - share))
     if not 0 < first < count:
         raise ValueError(f"validation_split={share} of {count} texts leaves one part empty.")
-    labels = y if getattr(y, "ndim", 1) == 2 else read_column(y, "y")  # A matrix stays one.
+    is_whole = y is None or getattr(y, "ndim", 1) == 2  # A matrix stays one.
+    labels = y if is_whole else read_column(y, "y")
 
     def part(chosen: slice) -> list[Any]:
         inputs = tuple(column[chosen] for column in columns)
-        return [inputs if is_columns else inputs[0], labels[chosen]]
+        return [inputs if is_columns else inputs[0], None if y is None else labels[chosen]]
 
     given = None if weights is None else list(weights)
     later = part(slice(first, None)) + ([] if given is None else [given[first:]])

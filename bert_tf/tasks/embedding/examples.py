@@ -21,8 +21,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import is_missing
+from bert_tf.examples.columns import is_missing, read_column
 from bert_tf.examples.tables import (
     RowError,
     RowErrors,
@@ -121,6 +123,74 @@ def read_embedding_examples(
         bare = next(e for e in examples if not e.scores)
         raise ValueError(f"{bare.source} has no score, but other examples have; score all or none.")
     return examples
+
+
+def read_embedding_columns(x: Any, y: Any = None) -> list[EmbeddingExample]:
+    """Reads columns or lists of tuples, as tables are read.
+
+    Args:
+      x: columns, (queries, positives) or (queries, positives, negatives), where a query may have a
+        list of positives or of negatives, and more columns hold more negatives; or the same as a
+        list of tuples; or a list of single texts.
+      y: scores of pairs; with negatives the teacher's margins, one for each negative. None: there
+        are none.
+
+    Raises:
+      ValueError: naming the examples that are wrong, if there are no examples, or columns have
+        different lengths.
+    """
+    columns = _columns(x)
+    count = len(columns[0])
+    if len(columns) == 1:  # Single texts: each is its own positive.
+        columns *= 2
+    scores = None if y is None else read_column(y, "y")
+    others = [len(column) for column in columns if len(column) != count]
+    if others:
+        raise ValueError(
+            f"x has columns of {count:,} and of {others[0]:,} texts; expected as many."
+        )
+    if scores is not None and len(scores) != count:
+        raise ValueError(f"Got {len(scores):,} scores y for {count:,} examples.")
+    negatives = [f"negative_{number}" for number in range(1, len(columns) - 1)]
+    names: dict[str, list[str]] = {
+        "query": ["query"],
+        "positive": ["positive"],
+        "negative": negatives,
+        "score": [] if scores is None else ["score"],
+    }
+    column_names = ["query", "positive", *negatives]
+    examples: list[EmbeddingExample] = []
+    errors = RowErrors()
+    for index, cells in enumerate(zip(*columns, strict=True)):
+        row = dict(zip(column_names, map(_as_cell, cells), strict=True))
+        if scores is not None:
+            row["score"] = _as_cell(scores[index])
+        with errors:
+            examples += list(_examples(row, names, f"x[{index}]"))
+    errors.raise_any(count - len(errors.errors))
+    return examples
+
+
+def _columns(x: Any) -> list[list[Any]]:
+    """Returns the columns of the input, each a list."""
+    if isinstance(x, list) and x and isinstance(x[0], tuple):
+        sizes = {len(row) if isinstance(row, tuple) else 0 for row in x}
+        if len(sizes) > 1 or min(sizes) < 2:
+            raise ValueError(
+                "x is a list of tuples of different lengths; expected (query, positive), or "
+                "(query, positive, negative) with the same number of texts in each."
+            )
+        return [list(column) for column in zip(*x, strict=True)]
+    is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
+    given = x if is_columns else (x,)
+    return [read_column(column, f"x[{number}]") for number, column in enumerate(given)]
+
+
+def _as_cell(value: Any) -> Any:
+    """Returns a value of a column as a table has it: several texts are a list."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:

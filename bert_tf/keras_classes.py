@@ -31,6 +31,7 @@ CLASSES = {
     ),
     "models.preprocessor": "BertPreprocessor",
     "tasks.embedding.splade_model": "BertSplade",
+    "tasks.reranking.model": "BertReranker",
     "optimization.optimizers": "AdamW AdamWeightDecay LAMB Muon",
     "optimization.schedules": (
         "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "

@@ -21,7 +21,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.examples.columns import read_column
+from bert_tf.examples.columns import TO_LIST, read_column
 from bert_tf.examples.row_batches import epoch_batches, evaluation_batches
 from bert_tf.examples.rows import TokenizedDataset, length_buckets, longest_first
 from bert_tf.fine_tuning_config import BALANCED
@@ -435,7 +435,7 @@ class TextFitMixin(FromPretrained, abc.ABC):
         Raises:
           ValueError: if there are no labels, or as `read_examples`.
         """
-        if y is None:
+        if y is None and self.needs_labels:
             raise ValueError("A batch has no labels; expected (texts, labels).")
         examples = self.read_examples(x, y, weights)
         if is_evaluated:
@@ -543,15 +543,19 @@ class TextFitMixin(FromPretrained, abc.ABC):
             return self.with_inputs(data)
         if is_stream(data):
             return self._stream_of(data, is_evaluated=True)[0]
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        x, y, weights = self.unpack_texts(data)
         if not self.is_raw(x):
             return keras.utils.pack_x_y_sample_weight(x, self._ids_of(y), weights)
-        if y is None:
+        if y is None and self.needs_labels:
             raise ValueError("There are no labels to evaluate with; expected (texts, labels).")
         rows = self.judged_rows(self.read_examples(x, y, weights))
         buckets = self._buckets(rows)
         batches = evaluation_batches(rows, batch_size, 0, buckets, is_filled=False)
         return batches.map(self.keras_batch)
+
+    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+        """Returns x, y and weights of validation data."""
+        return keras.utils.unpack_x_y_sample_weight(data)
 
     def predict_rows(
         self, rows: TokenizedDataset, batch_size: int, verbose: Any = 0, callbacks: Any = None
@@ -691,6 +695,33 @@ def holds_texts(x: Any) -> bool:
     if kind == "O" and len(x):
         return holds_texts(list(x))
     return kind in ("U", "S") or getattr(x, "dtype", None) == tf.string
+
+
+def is_text_column(values: Any) -> bool:
+    """Returns whether a value is a column of texts, in any form, or of lists of them."""
+    if isinstance(values, str | bytes | tf.data.Dataset) or values is None:
+        return False
+    if isinstance(values, list | tuple | np.ndarray):
+        return holds_texts(values)
+    method = next((name for name in TO_LIST if hasattr(values, name)), "")
+    return bool(method) and holds_texts(getattr(values, method)())
+
+
+def unpack_text_columns(data: Any) -> tuple[Any, Any, Any]:
+    """Returns x, y and weights of validation data whose x may be a tuple of columns without y.
+
+    Args:
+      data: x, (x, y) or (x, y, weights).
+    """
+    if isinstance(data, list):
+        return data, None, None
+    if not isinstance(data, tuple) or not is_text_column(data[0]):
+        return keras.utils.unpack_x_y_sample_weight(data)
+    if len(data) == 3 and data[2] is None:
+        return data
+    if len(data) == 2 and not is_text_column(data[1]):
+        return *data, None
+    return data, None, None
 
 
 def stack(values: Sequence[Any]) -> Any:

@@ -21,10 +21,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bert_tf.examples.cells import as_list
-from bert_tf.examples.columns import is_missing, read_column
+from bert_tf.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.examples.tables import (
     RowError,
     RowErrors,
@@ -139,16 +137,11 @@ def read_embedding_columns(x: Any, y: Any = None) -> list[EmbeddingExample]:
       ValueError: naming the examples that are wrong, if there are no examples, or columns have
         different lengths.
     """
-    columns = _columns(x)
+    columns = read_tuples(x)
     count = len(columns[0])
     if len(columns) == 1:  # Single texts: each is its own positive.
         columns *= 2
     scores = None if y is None else read_column(y, "y")
-    others = [len(column) for column in columns if len(column) != count]
-    if others:
-        raise ValueError(
-            f"x has columns of {count:,} and of {others[0]:,} texts; expected as many."
-        )
     if scores is not None and len(scores) != count:
         raise ValueError(f"Got {len(scores):,} scores y for {count:,} examples.")
     negatives = [f"negative_{number}" for number in range(1, len(columns) - 1)]
@@ -162,35 +155,13 @@ def read_embedding_columns(x: Any, y: Any = None) -> list[EmbeddingExample]:
     examples: list[EmbeddingExample] = []
     errors = RowErrors()
     for index, cells in enumerate(zip(*columns, strict=True)):
-        row = dict(zip(column_names, map(_as_cell, cells), strict=True))
+        row = dict(zip(column_names, map(as_cell, cells), strict=True))
         if scores is not None:
-            row["score"] = _as_cell(scores[index])
+            row["score"] = as_cell(scores[index])
         with errors:
             examples += list(_examples(row, names, f"x[{index}]"))
     errors.raise_any(count - len(errors.errors))
     return examples
-
-
-def _columns(x: Any) -> list[list[Any]]:
-    """Returns the columns of the input, each a list."""
-    if isinstance(x, list) and x and isinstance(x[0], tuple):
-        sizes = {len(row) if isinstance(row, tuple) else 0 for row in x}
-        if len(sizes) > 1 or min(sizes) < 2:
-            raise ValueError(
-                "x is a list of tuples of different lengths; expected (query, positive), or "
-                "(query, positive, negative) with the same number of texts in each."
-            )
-        return [list(column) for column in zip(*x, strict=True)]
-    is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
-    given = x if is_columns else (x,)
-    return [read_column(column, f"x[{number}]") for number, column in enumerate(given)]
-
-
-def _as_cell(value: Any) -> Any:
-    """Returns a value of a column as a table has it: several texts are a list."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
 
 
 def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:

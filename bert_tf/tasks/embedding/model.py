@@ -19,7 +19,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.embedding import MOST_PIECES, EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.corpus.input_shard import ALL
-from bert_tf.examples.columns import TO_LIST, read_texts
+from bert_tf.examples.columns import read_texts
 from bert_tf.examples.contrastive_batches import (
     TextGroups,
     evaluation_group_batches,
@@ -28,7 +28,14 @@ from bert_tf.examples.contrastive_batches import (
 from bert_tf.examples.rows import length_buckets
 from bert_tf.fine_tuning_config import RetrieverConfig
 from bert_tf.models.raw_batches import first_batch, is_stream, parts_of
-from bert_tf.models.text_fit import BATCH_SIZE, KerasBatch, TextFitMixin, holds_texts
+from bert_tf.models.text_fit import (
+    BATCH_SIZE,
+    KerasBatch,
+    TextFitMixin,
+    holds_texts,
+    is_text_column,
+    unpack_text_columns,
+)
 from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
@@ -374,14 +381,14 @@ class BertEmbedder(TextFitMixin, keras.Model):
         data = group_batches(groups, batch_size, first_epoch * steps, seed, buckets, ALL)
         return data.map(self.keras_batch), steps
 
+    def unpack_texts(self, data: Any) -> tuple[Any, Any, Any]:
+        return unpack_text_columns(data)
+
     def evaluation_data(self, data: Any, batch_size: int) -> Any:
-        if isinstance(data, tuple) and len(data) == 3 and data[1] is None and data[2] is None:
-            data = (data[0], None)  # of `evaluate`
-        is_labelled = isinstance(data, tuple) and len(data) == 2 and not is_text_column(data[1])
-        x, y = data if is_labelled else (data, None)
+        x, y, weights = self.unpack_texts(data)
         if not self.is_raw(x):
             return super().evaluation_data(data, batch_size)
-        groups = self.read_examples(x, y).rows
+        groups = self.read_examples(x, y, weights).rows
         buckets = self._buckets(groups.rows)
         return evaluation_group_batches(groups, batch_size, buckets).map(self.keras_batch)
 
@@ -498,13 +505,3 @@ def training_settings(**settings: Any) -> RetrieverConfig:
 def comma_text(numbers: Sequence[float] | str) -> str:
     """Returns numbers as a flag has them, separated by commas."""
     return numbers if isinstance(numbers, str) else ",".join(map(str, numbers))
-
-
-def is_text_column(values: Any) -> bool:
-    """Returns whether a value is a column of texts, in any form, or of lists of them."""
-    if isinstance(values, str | bytes | tf.data.Dataset) or values is None:
-        return False
-    if isinstance(values, list | tuple | np.ndarray):
-        return holds_texts(values)
-    method = next((name for name in TO_LIST if hasattr(values, name)), "")
-    return bool(method) and holds_texts(getattr(values, method)())

@@ -72,13 +72,7 @@ class BertMultipleChoice(FineTunedModel):
                 f"input_word_ids have shape {tuple(shape)}, expected [B, C, T]: a row for each "
                 "choice of each question."
             )
-        _, num_choices, length = ops.shape(inputs["input_word_ids"])
-        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
-        if "packed_places" in inputs:  # Of texts already.
-            starts = ops.reshape(inputs["packed_starts"], (-1,))
-            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
-        scores = self.score_texts(rows, training, dropout_seed)  # [B*C, 1]
-        return ops.reshape(scores, (-1, num_choices))
+        return self.score_choices(inputs, training, dropout_seed)
 
     def choose(
         self, contexts: Any, choices: Any, batch_size: int = BATCH_SIZE

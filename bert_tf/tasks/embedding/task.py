@@ -126,7 +126,7 @@ class EmbeddingTask(RowsTask):
         total = loss.total + factor * taught.mean() * loss.weight
         return {"teacher_loss": taught, "loss": loss._replace(total=total)}
 
-    def sums(self, batch: Batch, outputs: Embeddings) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Embeddings) -> dict[str, WeightedSum]:
         """Returns `batch_sums` of a batch that is not cut into parts."""
         return self.batch_sums(outputs, batch)
 

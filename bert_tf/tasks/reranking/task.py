@@ -42,7 +42,7 @@ class RerankingTask(RowsTask):
         """Returns the weight of the batch, float32 [], which the scores do not change."""
         return {"loss": self.loss.weight(batch["list_labels"], batch["list_mask"])}
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss."""
         return {"loss": self.loss(outputs, batch["list_labels"], batch["list_mask"])}
 

@@ -60,7 +60,7 @@ class GraphModel:
         }
         return cls(card, functions, device)
 
-    def rows(self, *columns: Sequence[str]) -> list[Row]:
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
         return self._call("serving_default", [tf.constant(list(column)) for column in columns])
 

@@ -12,7 +12,7 @@ from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.serving.kind import PAIR, SINGLE
 
 # Kinds whose Keras model has the methods of a `Predictor`.
-KERAS_KINDS = ("classifier", "multi_label", "regression")
+KERAS_KINDS = ("classifier", "multi_label", "regression", "reranker", "embeddings")
 
 
 def make_keras_model(
@@ -34,8 +34,14 @@ def make_keras_model(
     texts = options.get("texts", SINGLE)
     if pair is not None:
         texts = PAIR if pair else SINGLE
-    model = make_model(checkpoint, kind)
-    model.preprocessor = make_preprocessor(checkpoint, length)
+    if kind == "embeddings":
+        model = make_model(checkpoint, kind, max_seq_length=length)
+    else:
+        model = make_model(checkpoint, kind)
+        model.preprocessor = make_preprocessor(checkpoint, length)
+    if kind == "reranker":
+        model.activation = options["activation"]
+        texts = ("query", "documents")
     model.bert.prepare_for_inference()
     metadata = {
         "kind": kind,

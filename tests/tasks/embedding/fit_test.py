@@ -41,11 +41,23 @@ def fit_losses(model, x, y, **options):
     "table, loss, flags, settings",
     [
         ("triplets", "", {}, {}),
-        ("triplets", "symmetric", {}, {"loss_scale_factor": 5.0, "num_negatives": 0}),
-        ("triplets", "triplet", {}, {"triplet_margin": 0.5, "triplet_distance": "cosine"}),
-        ("margins", "", {}, {}),
+        pytest.param(
+            "triplets",
+            "symmetric",
+            {},
+            {"loss_scale_factor": 5.0, "num_negatives": 0},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "triplets",
+            "triplet",
+            {},
+            {"triplet_margin": 0.5, "triplet_distance": "cosine"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("margins", "", {}, {}, marks=pytest.mark.slow),
         ("scored", "", {}, {}),
-        ("scored", "cosine", {}, {}),
+        pytest.param("scored", "cosine", {}, {}, marks=pytest.mark.slow),
         (
             "triplets",
             "in_batch",

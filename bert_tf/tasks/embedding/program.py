@@ -186,9 +186,3 @@ class Retriever(Program):
         except ValueError as error:
             logging.warning("No run.trec is written: %s", error)
             return {}
-
-    def write_predictions(
-        self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: Any
-    ) -> None:
-        """Nothing is predicted; see `run_retriever.find_files`."""
-        raise NotImplementedError

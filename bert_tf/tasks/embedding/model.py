@@ -27,20 +27,21 @@ from bert_tf.examples.contrastive_batches import (
 )
 from bert_tf.examples.rows import length_buckets
 from bert_tf.fine_tuning_config import RetrieverConfig
-from bert_tf.models.raw_batches import first_batch, is_stream, parts_of
-from bert_tf.models.text_fit import (
-    BATCH_SIZE,
-    KerasBatch,
-    TextFitMixin,
+from bert_tf.models.raw_batches import (
+    first_batch,
     holds_texts,
+    is_stream,
     is_text_column,
+    parts_of,
     unpack_text_columns,
 )
+from bert_tf.models.text_fit import BATCH_SIZE, KerasBatch, TextFitMixin
 from bert_tf.network.activations import activation
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize, pool_tokens
 from bert_tf.network.positions import initializer
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.losses import IN_BATCH, in_batch_accuracy, make_loss
@@ -433,8 +434,9 @@ class BertEmbedder(TextFitMixin, keras.Model):
     # Checkpoints -------------------------------------------------------------------------------
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, may_miss: Sequence[str] = (), **arguments: Any
+        cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
         """Makes the model; `embedding`, if given, replaces the checkpoint's own.
 
@@ -447,7 +449,7 @@ class BertEmbedder(TextFitMixin, keras.Model):
         default = EmbeddingConfig(max_seq_length=min(MOST_PIECES, checkpoint.config.longest_row))
         own = arguments.pop("embedding", None) or checkpoint.embedding or default
         arguments["embedding"] = dataclasses.replace(own, **given)
-        return super().from_checkpoint(checkpoint, may_miss, **arguments)
+        return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @classmethod
     def arguments_for(cls, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import RerankerConfig
 from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, unpack_text_columns
+from bert_tf.models.raw_batches import unpack_text_columns
+from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch
 from bert_tf.models.with_preprocessor import FROM_CHECKPOINT, make_preprocessor
 from bert_tf.network.losses import WeightedSum
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.tasks.reranking.answers import RerankerAnswers, read_query_pairs
 from bert_tf.tasks.reranking.examples import read_ranking_columns
 from bert_tf.tasks.reranking.features import RankingExamples, training_rows
@@ -190,11 +192,12 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     # Checkpoints -------------------------------------------------------------------------------
 
     @classmethod
+    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
-        may_miss: Sequence[str] = (),
-        may_ignore: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
         *,
         preprocessor: Any = FROM_CHECKPOINT,
         max_seq_length: int = 0,
@@ -205,8 +208,8 @@ class BertReranker(RerankerAnswers, FineTunedModel):
 
         Args:
           path: see `WithPreprocessor.from_pretrained`.
-          may_miss: see `WithPreprocessor.from_pretrained`.
-          may_ignore: see `WithPreprocessor.from_pretrained`.
+          allow_missing: see `WithPreprocessor.from_pretrained`.
+          allow_unexpected: see `WithPreprocessor.from_pretrained`.
           preprocessor: see `WithPreprocessor.from_pretrained`.
           max_seq_length: maximum length of a pair; 0: as the folder states, else 512 or all
             positions.
@@ -217,27 +220,28 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         Raises:
           ValueError: if it cannot be read, or has a head of several labels.
         """
-        checkpoint = cls.read(path, may_miss, may_ignore)
+        checkpoint = cls.read(path, allow_missing, allow_unexpected)
         folder = record_of(path)
         if preprocessor == FROM_CHECKPOINT:
             length = max_seq_length or min(stated_length(folder), checkpoint.config.longest_row)
             preprocessor = make_preprocessor(checkpoint, length)
         arguments["preprocessor"] = preprocessor
         arguments["activation"] = activation or stated_activation(folder) or "sigmoid"
-        return cls.from_checkpoint(checkpoint, may_miss, **arguments)
+        return cls.from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: Checkpoint,
-        may_miss: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
         """Makes the model from a checkpoint that was read; see `FineTunedModel`."""
         if not new_head and cls.head_name in checkpoint.heads:
             check_one_label(checkpoint)
-        return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
+        return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "activation": self.activation}

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.checkpoints.cross_encoder import read_cross_encoder
+from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.tasks.reranking.answers import activate, read_candidates
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.text.packing import PackedText
@@ -43,8 +45,18 @@ class Reranker:
         Raises:
           ValueError: if it cannot be read, or has another number of labels.
         """
-        model = BertReranker.from_pretrained(path, max_seq_length=max_seq_length)
-        model.needed_preprocessor  # noqa: B018  Raises an error without a vocabulary.
+        found = read_cross_encoder(path)
+        if found.checkpoint.vocab is None:
+            raise ValueError(
+                f"{path} has no vocabulary; put its vocab.txt into the folder of the weights."
+            )
+        model = BertReranker.from_checkpoint(
+            found.checkpoint,
+            activation=found.activation,
+            preprocessor=make_preprocessor(
+                found.checkpoint, max_seq_length or found.max_seq_length
+            ),
+        )
         return cls(model, batch_size)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:

@@ -82,13 +82,16 @@ OTHER_FRAMEWORKS = {
 }
 
 
-def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str = "") -> Checkpoint:
+def read_checkpoint(
+    path: str | pathlib.Path, config_file: str = "", electra_network: str = ""
+) -> Checkpoint:
     """Reads a BERT.
 
     Args:
       path: a folder, file or checkpoint prefix in any of the forms above, or a name on a hub.
       config_file: the bert_config.json of a TensorFlow checkpoint, if it lies elsewhere.
-      tower: which tower to read from a TensorFlow checkpoint of ELECTRA; see `read_google`.
+      electra_network: the network to read from a TensorFlow checkpoint of ELECTRA; see
+        `read_google`.
 
     Returns:
       The checkpoint as it is in the files; `Checkpoint.check` checks that it is complete.
@@ -97,21 +100,23 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
       ValueError: if nothing is recognised, or it cannot be read.
     """
     if is_hub_name(path):
-        checkpoint = read_checkpoint(local_path(path), config_file, tower)
+        checkpoint = read_checkpoint(local_path(path), config_file, electra_network)
         return dataclasses.replace(checkpoint, source=str(path))
     path = local_path(path)
     if path.is_file() and path.name.endswith(ARCHIVES):
         with unpacked(path) as folder:
             try:
-                checkpoint = read_checkpoint(_model_folder(folder, path), config_file, tower)
+                checkpoint = read_checkpoint(
+                    _model_folder(folder, path), config_file, electra_network
+                )
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from None
             return dataclasses.replace(checkpoint, source=str(path))
     if is_keras_file(path):
         if config_file:
             raise ValueError(f"{path} has its own configuration; leave --bert_config_file out.")
-        return read_keras_file(path, tower)
-    checkpoint = _read_files(path, config_file, tower)
+        return read_keras_file(path, electra_network)
+    checkpoint = _read_files(path, config_file, electra_network)
     place = record_of(checkpoint.source)
     settings = input_settings(place)
     if checkpoint.num_labels == 1 and "classifier" in checkpoint.heads:
@@ -122,7 +127,7 @@ def read_checkpoint(path: str | pathlib.Path, config_file: str = "", tower: str 
     return dataclasses.replace(checkpoint, settings=settings)
 
 
-def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
+def _read_files(path: pathlib.Path, config_file: str, electra_network: str) -> Checkpoint:
     """Reads a checkpoint whose files are in a folder; see `read_checkpoint`."""
     readers = {
         is_sentence_transformers: read_sentence_transformers,
@@ -140,7 +145,7 @@ def _read_files(path: pathlib.Path, config_file: str, tower: str) -> Checkpoint:
         raise ValueError(_not_recognised(path))
     if is_model_garden(bundle_names(prefix)):
         return read_model_garden(prefix, config_file)
-    return read_google(prefix, config_file, tower)
+    return read_google(prefix, config_file, electra_network)
 
 
 def _not_recognised(path: pathlib.Path) -> str:
@@ -190,7 +195,7 @@ def write_checkpoint(
     with new_folder(folder) as inner:
         WRITERS[form](checkpoint, inner)
         write_inputs(inner, checkpoint.settings)
-        written = read_checkpoint(inner, tower="both" if checkpoint.generator else "")
+        written = read_checkpoint(inner, electra_network="both" if checkpoint.generator else "")
         written = dataclasses.replace(written, source=str(place_for(folder)))
         _compare(checkpoint, written, form)
         if checkpoint.generator and form == "google":

@@ -4,8 +4,8 @@
 
 Ours also hold labels.txt, label_kind.txt and embedder.json, and name the heads of fine-tuned models
 under cls/. The bert_config.json of a run directory states the exact GELU form and the casing;
-Google's states neither. ELECTRA's names are in `electra_towers`; generator_config.json is the
-generator's where both towers are there.
+Google's states neither. ELECTRA's names are in `electra_networks`; generator_config.json is the
+generator's where a file has both networks.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ from bert_tf.checkpoints.checkpoint import (
     table_rows,
     weight_names,
 )
-from bert_tf.checkpoints.electra_towers import (
+from bert_tf.checkpoints.electra_networks import (
     GENERATOR_CONFIG,
-    has_towers,
+    has_networks,
     infer_config,
-    one_tower,
+    networks_in,
+    one_network,
     original_names,
-    towers_in,
 )
 from bert_tf.checkpoints.embedding import DECODER, read_embedding, write_embedding
 from bert_tf.checkpoints.families.bert import BERT
@@ -63,13 +63,13 @@ CLASSIFIER_NAMES = {
 }
 
 
-def read_google(prefix: str, config_file: str = "", tower: str = "") -> Checkpoint:
+def read_google(prefix: str, config_file: str = "", electra_network: str = "") -> Checkpoint:
     """Reads a checkpoint by its prefix, with the files beside it.
 
     Args:
       prefix: of a checkpoint, ours, google-research/bert's or google-research/electra's.
       config_file: its bert_config.json, if that lies elsewhere.
-      tower: which one of ELECTRA's is meant, of `TOWERS`; "both": the discriminator, with the
+      electra_network: one of `NETWORKS`; "both": the discriminator, with the
         generator beside it; "": the discriminator. The last two take the only one that is there.
 
     Raises:
@@ -82,24 +82,26 @@ def read_google(prefix: str, config_file: str = "", tower: str = "") -> Checkpoi
         for name, value in with_averages(read_bundle(prefix)).items()
         if not TRAINING_ONLY.search(name)
     }
-    if not has_towers(values):
+    if not has_networks(values):
         return _from_values(values, prefix, config_file)
-    found = towers_in(values)
-    if tower in ("", "both") and found:
-        checkpoint = _read_tower(values, prefix, config_file, found[0])
-        if tower == "both" and len(found) == 2:
-            generator = _read_tower(values, prefix, "", found[1])
+    found = networks_in(values)
+    if electra_network in ("", "both") and found:
+        checkpoint = _read_network(values, prefix, config_file, found[0])
+        if electra_network == "both" and len(found) == 2:
+            generator = _read_network(values, prefix, "", found[1])
             checkpoint = dataclasses.replace(checkpoint, generator=generator)
         return checkpoint
-    return _read_tower(values, prefix, config_file, tower or "discriminator")
+    return _read_network(values, prefix, config_file, electra_network or "discriminator")
 
 
-def _read_tower(values: Weights, prefix: str, config_file: str, tower: str) -> Checkpoint:
-    """Makes the checkpoint of one of ELECTRA's towers; the original's need no configuration."""
-    weights = one_tower(values, tower, prefix)
+def _read_network(
+    values: Weights, prefix: str, config_file: str, electra_network: str
+) -> Checkpoint:
+    """Makes the checkpoint of one ELECTRA network; files of the original need no configuration."""
+    weights = one_network(values, electra_network, prefix)
     own = pathlib.Path(prefix).with_name(GENERATOR_CONFIG)
     path = own.with_name(CONFIG_NAME)
-    if tower == "generator" and (own.exists() or len(towers_in(values)) == 2):
+    if electra_network == "generator" and (own.exists() or len(networks_in(values)) == 2):
         path = own
     is_original = any(name.startswith("electra/") for name in values)
     inferred = None
@@ -110,7 +112,7 @@ def _read_tower(values: Weights, prefix: str, config_file: str, tower: str) -> C
     if is_original and "classifier" in heads and "pooler" not in heads:
         config = dataclasses.replace(checkpoint.config, classifier_pooling="cls")
         checkpoint = dataclasses.replace(checkpoint, config=config)
-    notes = (f"This is ELECTRA's {tower}.", *checkpoint.notes)
+    notes = (f"This is ELECTRA's {electra_network}.", *checkpoint.notes)
     return dataclasses.replace(checkpoint, family=ELECTRA.title, notes=notes)
 
 
@@ -260,8 +262,8 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
       ValueError: if neither program has such a structure.
     """
     if is_electra(checkpoint):
-        tower = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
-        weights = original_names(checkpoint.weights, tower)
+        electra_network = "generator" if "masked_lm" in checkpoint.heads else "discriminator"
+        weights = original_names(checkpoint.weights, electra_network)
         if checkpoint.generator:
             weights |= original_names(checkpoint.generator.weights, "generator")
             _write_config(checkpoint.generator.config, folder / GENERATOR_CONFIG)

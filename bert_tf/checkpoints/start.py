@@ -19,7 +19,7 @@ from bert_tf.checkpoints.checkpoint import (
     listed,
     unnamed,
 )
-from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.families import made_by_tasks
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.huggingface import is_huggingface
@@ -45,7 +45,7 @@ def read_start(
     vocab_file: str = "",
     added_words_file: str = "",
     layers: str = "",
-    tower: str = "",
+    electra_network: str = "",
     new_head: bool = False,
     may_miss: Sequence[str] | None = (),
     may_ignore: Sequence[str] = (),
@@ -61,7 +61,7 @@ def read_start(
       vocab_file: see `adapt`.
       added_words_file: see `adapt`.
       layers: see `keep_layers`; empty: all.
-      tower: which one of ELECTRA's; "": the generator for a masked LM, else the discriminator.
+      electra_network: one of `NETWORKS`; "": the generator for a masked LM, else the discriminator.
       new_head: whether the model gets a new head in place of the checkpoint's.
       may_miss: prefixes of names of weights that it may lack; None: the program has no such flag.
       may_ignore: prefixes of names in the files that may be left out.
@@ -69,8 +69,8 @@ def read_start(
     Raises:
       ValueError: if it cannot be read, lacks something, or contradicts what is given.
     """
-    tower = tower or ("generator" if "masked_lm" in heads else "discriminator")
-    checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
+    electra_network = electra_network or ("generator" if "masked_lm" in heads else "discriminator")
+    checkpoint = read_checkpoint(init_checkpoint, config_file, electra_network)
     checkpoint.check(may_ignore, may_miss)
     if layers:
         checkpoint = keep_layers(checkpoint, layers)

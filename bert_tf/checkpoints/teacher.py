@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, listed
-from bert_tf.checkpoints.electra_towers import refuse_discriminator
+from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.files import read_json, write_json
 from bert_tf.run_record import has_checkpoints
@@ -22,8 +22,8 @@ def read_teacher(path: str, heads: tuple[str, ...], max_seq_length: int) -> Chec
     Raises:
       ValueError: if it cannot be read, or lacks one.
     """
-    tower = "generator" if "masked_lm" in heads else "discriminator"
-    teacher = read_checkpoint(path, tower=tower)
+    electra_network = "generator" if "masked_lm" in heads else "discriminator"
+    teacher = read_checkpoint(path, electra_network=electra_network)
     teacher.check()
     if "masked_lm" in heads:
         refuse_discriminator(teacher)

@@ -21,7 +21,7 @@ from bert_tf.config import DataConfig, MaskingConfig
 from bert_tf.corpus.checksums import drop_damaged, seal
 from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.corpus.duplicates import kept_documents
-from bert_tf.corpus.embedded_corpus import gather_embedded_corpus
+from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
 from bert_tf.corpus.example_files import passes, rules
 from bert_tf.corpus.example_shards import (
     check_documents,
@@ -109,7 +109,7 @@ def prepare_pretraining_data(
         return prepared
     cache = pathlib.Path(cache_dir)
     with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
-        parts = parts or _list_parts(data, str(_embedded_corpus(cache)))
+        parts = parts or _list_parts(data, str(_builtin_corpus(cache)))
         vocab_file = data.vocab_file or str(
             _trained_vocabulary(
                 cache, parts, vocab_size, tokenizer, do_lower_case, data.num_workers
@@ -176,7 +176,7 @@ def split_documents(num_documents: int, data: DataConfig) -> tuple[np.ndarray, n
 # Steps ----------------------------------------------------------------------------------------
 
 
-def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
+def _builtin_corpus(cache: pathlib.Path) -> pathlib.Path:
     path = cache / f"embedded-{bert_tf.__version__}.txt"
     logging.info(
         "No --input_file: using the embedded corpus, the documentation of Python and of the "
@@ -185,7 +185,7 @@ def _embedded_corpus(cache: pathlib.Path) -> pathlib.Path:
     )
     drop_damaged([path])
     if not path.exists():
-        gather_embedded_corpus(path)
+        gather_builtin_corpus(path)
         seal(path)
     return path
 

@@ -68,7 +68,7 @@ def begin(configs: Configs, program: Program) -> InitialState:
         config_file=training.bert_config_file,
         vocab_file=data.vocab_file,
         layers=training.keep_layers,
-        tower="generator" if program.head == "masked_lm" else "discriminator",
+        electra_network="generator" if program.head == "masked_lm" else "discriminator",
         new_head=configs.tuning.new_head,
         may_miss=starts_of_names(training.may_miss),
         may_ignore=starts_of_names(training.may_ignore),

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.electra_towers import one_tower
+from bert_tf.checkpoints.electra_networks import one_network
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.config import ModelConfig
 from bert_tf.corpus.random_bits import mix64, random_bits
@@ -184,14 +184,14 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         """Returns one tower as a checkpoint.
 
         Args:
-          tower: of `TOWERS`; "both": the discriminator, with the generator beside it; "": the
+          tower: of `NETWORKS`; "both": the discriminator, with the generator beside it; "": the
             discriminator.
         """
         whole = super().to_checkpoint()
         configs = {"discriminator": self.config, "generator": self.generator_config}
         towers = {}
         for name, config in configs.items():
-            weights = one_tower(whole.weights, name, whole.source)
+            weights = one_network(whole.weights, name, whole.source)
             towers[name] = dataclasses.replace(
                 whole, weights=weights, config=config, family=ELECTRA.title
             )

@@ -12,7 +12,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.electra_towers import GENERATOR_CONFIG
+from bert_tf.checkpoints.electra_networks import GENERATOR_CONFIG
 from bert_tf.checkpoints.run_checkpoints import check_run_directory, record_identity
 from bert_tf.checkpoints.start import (
     check_output_dir,

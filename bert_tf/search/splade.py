@@ -46,7 +46,7 @@ class SparseEncoder(TextModel):
         Raises:
           ValueError: if it cannot be read, has no MLM head or vocabulary, or pools in another way.
         """
-        checkpoint = read_checkpoint(path, tower=BertSplade.tower)
+        checkpoint = read_checkpoint(path, electra_network=BertSplade.electra_network)
         checkpoint.check()
         if checkpoint.vocab is None:
             raise ValueError(f"{path} has no vocabulary; SPLADE needs one to encode texts.")

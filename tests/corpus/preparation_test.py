@@ -225,14 +225,14 @@ def test_records_pass_through(tmp_path):
         prepare(mixed)
 
 
-def test_embedded_corpus_without_input(corpus, monkeypatch, tmp_path):
+def test_builtin_corpus_without_input(corpus, monkeypatch, tmp_path):
     text = pathlib.Path(corpus.input_file).read_text()
 
     def gather(path):
         path.write_text(text)
         return path
 
-    monkeypatch.setattr(preparation, "gather_embedded_corpus", gather)
+    monkeypatch.setattr(preparation, "gather_builtin_corpus", gather)
     empty = dataclasses.replace(corpus, input_file="")
     prepared = prepare(corpus=empty, folder=tmp_path)
     assert prepared.train_files and prepared.eval_files

@@ -54,9 +54,11 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
             tape.watch(pieces)
             again = layout.pad(pieces)
             padded_score = tf.reduce_sum(again * slope)
-            pieces_score = tf.reduce_sum(pieces * tf.gather(tf.constant(slope), layout.places))
+            pieces_score = tf.reduce_sum(
+                pieces * tf.gather(tf.constant(slope), layout.token_indices)
+            )
         to_padded = tape.gradient(pieces_score, padded)
-        found = layout.places, layout.num_places
+        found = layout.token_indices, layout.flat_size
         return *found, pieces, again, tape.gradient(padded_score, pieces), to_padded
 
     if in_graph:  # Neither the rows nor their length are known when it is traced.

@@ -1,19 +1,19 @@
-"""Checkpoints with both of ELECTRA's towers: our runs', and google-research/electra's.
+"""Checkpoints with both ELECTRA networks, of runs of bert_tf and of google-research/electra.
 
-                   ours                               google-research/electra
-    both towers    bert/embeddings/                   electra/embeddings/
+                   bert_tf                            google-research/electra
+    both networks  bert/embeddings/                   electra/embeddings/
     discriminator  bert/encoder/, cls/discriminator/  electra/encoder/, discriminator_predictions/
     generator      generator/encoder/,                generator/encoder/,
                    generator/predictions/             generator_predictions/
 
-Each tower has a projection of the embeddings where its width differs. The heads of the original's
-fine-tuned models stand below task_specific/TASK/; for squad and squadv1:
+A network whose width differs from the embeddings has a projection of them. In the original's
+fine-tuned models the names of the heads start with task_specific/TASK/; for squad and squadv1:
 
-    ours     cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
-    theirs   dense, qa_hidden, dense_1                    dense_2, dense_3
+    bert_tf   cls/joint_squad/{dense,qa_hidden,dense_1}    cls/answerable/{dense,dense_1}
+    original  dense, qa_hidden, dense_1                    dense_2, dense_3
 
-For chunk it is a dense layer on each piece, cls/tagger/; for the other tasks one on the first
-piece, without a pooler, cls/classifier/. Theirs is [D, labels].
+The head of chunk is a dense layer on each token, cls/tagger/. The other tasks have a dense layer on
+the first token without a pooler, cls/classifier/. The original's weights are [D, labels].
 """
 
 import re
@@ -24,7 +24,7 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, count_layers
 from bert_tf.config import ModelConfig
 
-TOWERS = ("discriminator", "generator")
+NETWORKS = ("discriminator", "generator")
 GENERATOR_CONFIG = "generator_config.json"
 # Starts of names, theirs to ours.
 ORIGINAL = {
@@ -48,23 +48,27 @@ LABEL_TASKS = {"tagger": "chunk", "classifier": "classifier"}
 ALONE = {"generator/predictions/": "cls/predictions/", "generator/": "bert/"}
 
 
-def has_towers(names: Iterable[str]) -> bool:
-    """True if weights have the names of ELECTRA's towers."""
+def has_networks(names: Iterable[str]) -> bool:
+    """Returns whether weights have the names of an ELECTRA."""
     return any(name.startswith(("electra/", "generator", "discriminator_pred")) for name in names)
 
 
-def towers_in(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns which of `TOWERS` have layers in a file."""
+def networks_in(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns which of `NETWORKS` have layers in a file."""
     names = tuple(names)
     starts = {
         "discriminator": ("electra/encoder/", "bert/encoder/"),
         "generator": ("generator/encoder/",),
     }
-    return tuple(tower for tower in TOWERS if any(name.startswith(starts[tower]) for name in names))
+    present = []
+    for network in NETWORKS:
+        if any(name.startswith(starts[network]) for name in names):
+            present.append(network)
+    return tuple(present)
 
 
-def one_tower(values: Weights, tower: str, source: str) -> Weights:
-    """Returns the weights of a tower, under the names of a separate model.
+def one_network(values: Weights, electra_network: str, source: str) -> Weights:
+    """Returns the weights of one network, under the names of a separate model.
 
     Raises:
       ValueError: if the file has only the other one.
@@ -76,16 +80,16 @@ def one_tower(values: Weights, tower: str, source: str) -> Weights:
     values = {_renamed(name, starts): value for name, value in _label_head(values).items()}
     is_generator = {name: name.startswith("generator/") for name in values}
     shared = {name: v for name, v in values.items() if name.startswith("bert/embeddings/")}
-    if tower == "discriminator":
+    if electra_network == "discriminator":
         found = {name: v for name, v in values.items() if not is_generator[name]}
     else:
         found = {
             _renamed(name, ALONE): value for name, value in values.items() if is_generator[name]
         }
     if not any("/encoder/" in name for name in found):
-        other = next(name for name in TOWERS if name != tower)
+        other = next(name for name in NETWORKS if name != electra_network)
         raise ValueError(
-            f"{source} holds only ELECTRA's {other}, but its {tower} is needed; give the "
+            f"{source} holds only ELECTRA's {other}, but its {electra_network} is needed; give the "
             f"checkpoint that has it."
         )
     return {**found, **shared}
@@ -113,8 +117,8 @@ def refuse_discriminator(checkpoint: Checkpoint) -> None:
         )
 
 
-def original_names(weights: Weights, tower: str) -> Weights:
-    """Returns a tower's weights under google-research/electra's names: the inverse of `one_tower`.
+def original_names(weights: Weights, electra_network: str) -> Weights:
+    """Returns the weights under google-research/electra's names: the inverse of `one_network`.
 
     Heads that it does not have keep our names, which that program ignores: Hugging Face's
     classifier with its pooler, and the independent head for questions.
@@ -130,8 +134,8 @@ def original_names(weights: Weights, tower: str) -> Weights:
     task = SQUAD_TASKS[0] if has_answerable else SQUAD_TASKS[1]
     starts = {f"{ours}/": f"{task}{theirs}/" for theirs, ours in JOINT_HEAD.items()}
     starts |= {ours: theirs for theirs, ours in ORIGINAL.items()}
-    if tower == "generator":
-        joint = {"bert/embeddings/": "bert/embeddings/"}  # Both towers have them.
+    if electra_network == "generator":
+        joint = {"bert/embeddings/": "bert/embeddings/"}  # Shared by both networks.
         joint |= {alone: name for name, alone in ALONE.items()}
         weights = {_renamed(name, joint): value for name, value in weights.items()}
     return {_renamed(name, starts): value for name, value in weights.items()}
@@ -145,7 +149,7 @@ def _renamed(name: str, starts: dict[str, str]) -> str:
 
 
 def infer_config(weights: Weights, source: str) -> ModelConfig:
-    """Makes the configuration of a tower of google-research/electra, whose files have none.
+    """Makes the configuration of a network of google-research/electra, whose files have none.
 
     Its heads are 64 wide (configure_pretraining.py); a narrower generator has one head.
 

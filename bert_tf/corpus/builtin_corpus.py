@@ -43,7 +43,7 @@ _TEXT = re.compile(
 )
 
 
-def gather_embedded_corpus(path: str | pathlib.Path) -> pathlib.Path:
+def gather_builtin_corpus(path: str | pathlib.Path) -> pathlib.Path:
     """Writes the corpus, one sentence a line with a blank line after each document.
 
     The same packages give the same file. With those of requirements.txt it takes 15 seconds on one

@@ -4,10 +4,10 @@
     python -m bert_tf.run_retriever --do_eval --init_checkpoint=peers/seed-1 --data_dir=scifact \\
         --max_seq_length=128 --output_dir=runs/peer-1
 
-Rows, loss, batches, optimizer and schedule are those of the command of docs/retrieval.md: each
-positive with its query and the query's first mined negative, if it has one; no text twice in a
-batch; in-batch negatives; AdamW with a tenth of the steps as warm-up. For a Python with
-sentence-transformers; this file imports nothing of the project.
+Rows, loss, batches, optimizer and schedule are those of the command in
+docs/measurements/retrieval.md: each positive with its query and the query's first mined negative,
+if it has one; no text twice in a batch; in-batch negatives; AdamW with a tenth of the steps as
+warm-up. For a Python with sentence-transformers; this file imports nothing of the project.
 """
 
 import argparse

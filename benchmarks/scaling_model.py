@@ -65,7 +65,7 @@ MACHINES = {
     "A100, 100 Gb/s a node": Machine(312e12, REACHED, 2.0e12, 8, 300e9, 12.5e9 / 8, *HOPS),
     "H100": Machine(989e12, REACHED, 3.35e12, 8, 450e9, 50e9, *HOPS),
     "TPU v5e": Machine(197e12, REACHED, 819e9, 256, 200e9, 3.125e9, 1e-6, HOPS[1]),
-    # Measured: docs/performance.md.
+    # Measured: docs/measurements/training_speed.md.
     "2 cores, 10 Gb/s": Machine(303e9, {128: 0.79, 512: 0.7}, 15e9, 1, 15e9, 1.25e9, 5e-5, 5e-5),
 }
 BASE = ModelConfig()

@@ -70,7 +70,11 @@ def make_parts(model: BertPretrainer, batch: dict[str, tf.Tensor]) -> dict[str, 
 
     def predict(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
         logits = heads(x, batch["masked_lm_positions"], table)
-        return MaskedLM().sums(batch, {"masked_lm_logits": logits})["masked_lm_loss"].mean()
+        return (
+            MaskedLM()
+            .loss_and_metric_sums(batch, {"masked_lm_logits": logits})["masked_lm_loss"]
+            .mean()
+        )
 
     attention = [layer.self_attention, layer.attention_output, layer.attention_norm]
     inside = [layer.intermediate, layer.output_dense, layer.feed_forward_norm]

@@ -5,12 +5,13 @@
 
 The checks, in order; the first that fails ends the program with status 1 and one line:
 
-    files       signatures, vocabulary, card and warm-up requests are whole and agree
-    operations  no Python and nothing that a server lacks
-    process     loads where only TensorFlow is (with tensorflow-text for texts), answers its warm-up
-                requests and odd texts in finite numbers, refuses a text that is not UTF-8, goes on
-    C library   loads in TensorFlow's C library without Python and answers the same
+    files       signatures, vocabulary, metadata and warm-up requests are whole and agree
+    operations  no Python, and no operation that a server lacks
+    answers     loads, answers its warm-up requests and odd texts with finite numbers, refuses a
+                text that is not UTF-8, and goes on
     source      answers as the model in Python does: strings and integers equal, floats to 1e-5
+
+TensorFlow's `saved_model_cli run --dir=... --tag_set=serve` tries a request of your own.
 """
 
 import pathlib

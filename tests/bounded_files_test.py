@@ -23,7 +23,7 @@ from bert_tf.serving.saved_models import read_card
 from bert_tf.tasks.models import BertClassifier
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 MEGABYTE = 1 << 20
 
@@ -120,7 +120,7 @@ def test_pipes_beside_a_tensorflow_checkpoint(tmp_path, name):
 
 
 def test_pipes_in_a_sentence_transformers_folder(tmp_path):
-    source = shared_data("fixtures", "families", "sentence_transformers", "mean_dense_tanh")
+    source = golden_file("families", "sentence_transformers", "mean_dense_tanh")
     for number, name in enumerate(("1_Pooling/config.json", "2_Dense/config.json")):
         folder = tmp_path / str(number)
         shutil.copytree(source, folder, copy_function=shutil.copyfile)

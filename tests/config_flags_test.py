@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_given_flags_without_effect_are_refused_recorded_ones_are_not() -> None:
             read, RetrieverConfig
         )
         flags.FLAGS(["program", "--teacher_weight=2"])
-        assert "teacher_weight=2.0 has no effect without teacher" in said(read, ObjectiveConfig)
+        assert re.search(r"teacher_weight=2\.0.*teacher", said(read, ObjectiveConfig))
         flags.FLAGS(["program", "--retrieval_loss=triplet", "--teacher=runs/teacher"])
         assert read(RetrieverConfig).triplet_margin == 1.0
         assert read(ObjectiveConfig).teacher_weight == 2.0

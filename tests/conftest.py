@@ -13,6 +13,7 @@ import pytest
 
 import bert_tf  # noqa: F401  First: it selects Keras' backend.
 from bert_tf.around_import import around_import
+from tests.shared_data import skip_together
 
 # Tests run in several processes side by side: each computes with one thread, which is also
 # deterministic; the second inter-op thread lets two replicas meet in an all-reduce.
@@ -94,6 +95,11 @@ def two_cpus(tensorflow: types.ModuleType) -> Iterator[None]:
 
 
 around_import("tensorflow", two_cpus)  # Tests that need no TensorFlow do not wait for it.
+
+
+@pytest.hookimpl(trylast=True)  # After -m and -k: what they leave out is not counted.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=skip_together(items))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from unittest import mock
 
@@ -140,8 +141,8 @@ def test_teachers_that_do_not_fit_are_refused_in_one_line(folder, tmp_path):
     assert fine_tune("run_classifier", **made) == 0
     assert "another vocabulary than the student" in message(teacher=tmp_path / "small")
     two = write_table(tmp_path / "two.csv", [r for r in texts(48) if r["label"] != "so-so"])
-    assert "has a head of 3 labels" in message(train_file=two)
-    assert "of kind class, the task has 3" in message(label_kind="several")
+    assert "3 labels" in message(train_file=two)
+    assert re.search(r"of kind class,.*3", message(label_kind="several"))
     assert "expected ascending numbers" in message(keep_layers="2")
     nothing = {"learn_labels": "false", "teacher_weight": 0}
     assert "leaves nothing to learn" in message(**nothing)

@@ -17,6 +17,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("
 # Places that only a run makes, and patterns of places.
 MADE_BY_RUNS = ("runs/", ".venv/", "http://", "https://", "bert_tf_cache")
 PACKAGES = ("bert_tf", "export", "benchmarks")
+# Pages that are looked up, not read: they may be long.
+REFERENCES = ("docs/decisions/", "docs/measurements/", "docs/reference/")
 # The flags without which a program does nothing; `run_...` need --output_dir.
 NEEDED = {
     "bert_tf.build_index": "output_dir",
@@ -34,7 +36,7 @@ NEEDED = {
 
 
 def test_the_api_page_lists_the_public_names():
-    page = (ROOT / "docs/api.md").read_text()
+    page = (ROOT / "docs/reference/api.md").read_text()
     listed = re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)
     names = [name.rpartition(".")[2] for name in listed]
     assert sorted(names) == sorted([*bert_tf.__all__, "FineTunedModel", "Predictor"])
@@ -216,3 +218,37 @@ def missing_paths(document: pathlib.Path) -> list[str]:
         if not name.startswith((*MADE_BY_RUNS, "mailto:"))
         and not (list(base.glob(name)) if "*" in name else (base / name).exists())
     ]
+
+
+def test_pages_for_users_are_short() -> None:
+    pages = [path for path in DOCUMENTS if not name_of(path).startswith(REFERENCES)]
+    lines = {name_of(path): len(path.read_text("utf8").splitlines()) for path in pages}
+    del lines["CHANGELOG.md"]
+    assert lines.pop("README.md") <= 150
+    assert {name: count for name, count in lines.items() if count > 120} == {}
+
+
+def test_the_site_lists_each_page() -> None:
+    listed = re.findall(r"[\w/]+\.md$", (ROOT / "mkdocs.yml").read_text("utf8"), re.MULTILINE)
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    assert sorted(listed) == sorted(page for page in pages if not page.startswith("decisions/"))
+
+
+def test_links_lead_to_headings() -> None:
+    missing = []
+    for document in DOCUMENTS:
+        linked = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text("utf8"))
+        for name, anchor in linked:
+            if name.startswith("http"):
+                continue
+            page = document.parent / name if name else document
+            if anchor not in anchors_of(page):
+                missing.append(f"{name_of(document)}: {name}#{anchor}")
+    assert missing == []
+
+
+def anchors_of(page: pathlib.Path) -> set[str]:
+    """Returns the anchors that GitHub and MkDocs give to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf8"), re.MULTILINE)
+    texts = [re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings]
+    return {re.sub(r"\s+", "-", text.strip()) for text in texts}

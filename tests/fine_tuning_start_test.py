@@ -88,6 +88,6 @@ def test_batches_that_nobody_asked_for_may_be_of_any_size(do_predict):
         FineTuningConfig(predict_batch_size=7, do_predict=do_predict),
         None,
     )
-    refused = pytest.raises(ValueError, match="--predict_batch_size=7 is not a multiple of the 2")
+    refused = pytest.raises(ValueError, match="--predict_batch_size=7.*2")
     with own_flags(), refused if do_predict else contextlib.nullcontext():
         with_sizes(configs, 0, mock.Mock(num_replicas_in_sync=2))

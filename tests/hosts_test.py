@@ -25,7 +25,7 @@ def test_slurm_numbers_tasks_node_by_node():
     ("changed", "message"),
     [
         ({"SLURM_PROCID": ""}, "SLURM_PROCID.*start the program with srun"),
-        ({"SLURM_PROCID": "5"}, "Index 5 does not belong to one of the 3 hosts"),
+        ({"SLURM_PROCID": "5"}, "Index 5.*3 hosts"),
         ({"SLURM_STEP_NUM_TASKS": "6"}, "6 tasks on 3 nodes; give srun --ntasks-per-node=1"),
         ({"SLURM_STEP_NODELIST": "n[1-3"}, "is not a list of hosts"),
     ],
@@ -47,11 +47,11 @@ def test_the_index_comes_from_the_flag_or_from_kubernetes():
     pod = {"JOB_COMPLETION_INDEX": "1"}
     assert json.loads(listed_config("a:1,b:1", -1, pod))["task"]["index"] == 1
     assert json.loads(listed_config("a:1,b:1", 0, pod))["task"]["index"] == 0
-    with pytest.raises(ValueError, match="Which of the hosts a:1,b:1 is this one"):
+    with pytest.raises(ValueError, match="a:1,b:1"):
         listed_config("a:1,b:1", -1, {})
 
 
 def test_wrong_hosts_are_said():
-    for hosts, message in ((["a"], "write it as a:12345"), (["a:1", "a:1"], "occur twice")):
+    for hosts, message in ((["a"], "a:12345"), (["a:1", "a:1"], "occur twice")):
         with pytest.raises(ValueError, match=message):
             tf_config(hosts, 0)

@@ -74,7 +74,7 @@ def test_a_card_of_pre_training_shows_the_baseline(tmp_path):
     card = write_card(tmp_path, "fill_mask", flags, results)
     assert "| train minutes | 60.0 |" in card.text and "| warmup proportion | 0.05 |" in card.text
     assert "num train steps" not in card.text and "num warmup steps" not in card.text
-    assert "| accuracy of masked pieces | 0.5000 | 0.0750 |" in card.text
+    assert re.search(r"\| accuracy.*\| 0\.5000 \| 0\.0750 \|", card.text)
     assert card.data.pipeline_tag == "fill-mask"
     assert card.data.eval_results[0].dataset_name == "held-out text"
     assert "| training data | *.txt |" in card.text and "BertMaskedLM" in card.text

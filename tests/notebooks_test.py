@@ -42,11 +42,10 @@ def test_a_notebook_is_its_script_run_to_the_end(name):
     assert (EXAMPLES / f"{name}.ipynb").stat().st_size < 300_000
 
 
+@pytest.mark.needs("jupytext", "nbclient", "ipykernel")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name):
-    for package in ("jupytext", "nbclient", "ipykernel"):
-        pytest.importorskip(package)
     code = f"import make_notebooks; make_notebooks.make_notebook({name!r})"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=EXAMPLES, capture_output=True, text=True

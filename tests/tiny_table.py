@@ -73,7 +73,7 @@ class TableTask:
     def score(self, results: dict[str, float]) -> float:
         return -results["loss"]
 
-    def sums(self, batch: Any, outputs: tf.Tensor) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Any, outputs: tf.Tensor) -> dict[str, WeightedSum]:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["targets"], outputs)
         is_broken = tf.reduce_all(batch["pieces"] == 0, axis=1)
         losses = tf.where(is_broken, np.nan, losses)

@@ -18,10 +18,10 @@ from absl import logging
 
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
 from bert_tf.corpus.checksums import drop_damaged, seal
 from bert_tf.corpus.corpus import CorpusPart, list_parts, read_documents
 from bert_tf.corpus.duplicates import kept_documents
-from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
 from bert_tf.corpus.example_files import passes, rules
 from bert_tf.corpus.example_shards import (
     check_documents,

@@ -21,7 +21,8 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     """Returns a column for each text that a model takes.
 
     Args:
-      texts: strings, or of a model of pairs (text, text_b) or dicts with these keys.
+      texts: strings; for a model of pairs (text, text_b) or dicts with these keys, or a tuple of
+        two columns.
       names: of the model's inputs.
       name: what messages call the texts.
 
@@ -31,11 +32,15 @@ def text_columns(texts: Any, names: Sequence[str], name: str = "texts") -> list[
     if len(names) == 1:
         return [text_column(texts, name)]
     is_two = isinstance(texts, tuple) and len(texts) == 2
-    if is_two and not any(isinstance(row, str | tuple) for row in texts):
-        raise ValueError(
-            f"{name} is a tuple; this model takes a list of pairs: list(zip(firsts, seconds))."
-        )
-    columns: list[list[str]] = [[] for _ in names]
+    if is_two and not any(isinstance(row, str | tuple | Mapping) for row in texts):
+        columns = [text_column(column, f"{name}[{i}]") for i, column in enumerate(texts)]
+        if len(columns[0]) != len(columns[1]):
+            raise ValueError(
+                f"{name} has {len(columns[0])} first and {len(columns[1])} second texts; expected "
+                "equal numbers."
+            )
+        return columns
+    columns = [[] for _ in names]
     for i, row in enumerate(as_list(texts, name)):
         if isinstance(row, Mapping) and all(text in row for text in names):
             row = [row[text] for text in names]

@@ -30,7 +30,7 @@ class InitialState(NamedTuple):
     weights: Checkpoint | None  # None: the run directory's own, or random ones
 
 
-def begin(configs: Configs, program: Program) -> InitialState:
+def load_initial_state(configs: Configs, program: Program) -> InitialState:
     """Finds the weights to start from: the run's own checkpoints, else --init_checkpoint.
 
     Raises:
@@ -76,14 +76,14 @@ def begin(configs: Configs, program: Program) -> InitialState:
     vocab = typing.cast(AnyVocab, start.vocab)
     start = dataclasses.replace(start, config=with_vocabulary(start.config, vocab))
     if program.head not in start.heads or configs.tuning.new_head:
-        program.miss_head(start, training.do_train)
+        program.check_missing_head(start, training.do_train)
         start = without_task_heads(start, program.kept_heads)
         return InitialState(start.config, vocab, (), 0, start)
     return InitialState(start.config, vocab, start.labels, max(1, start.num_labels), start)
 
 
 def fit_head(
-    begin: InitialState, labels: tuple[str, ...], training: TrainingConfig
+    initial: InitialState, labels: tuple[str, ...], training: TrainingConfig
 ) -> InitialState:
     """Returns the weights with the rows of the head in the order of the task's labels.
 
@@ -91,21 +91,21 @@ def fit_head(
       ValueError: if the head has other labels than the task, or their order is unknown.
     """
     expected = max(1, len(labels))
-    if begin.weights is not None and begin.labels and labels:
-        order = label_order(begin.labels, labels)
+    if initial.weights is not None and initial.labels and labels:
+        order = label_order(initial.labels, labels)
         if order is not None:
-            weights = with_labels(begin.weights, labels, order)
-            return begin._replace(labels=labels, weights=weights)
-    if begin.weights is not None and begin.num_labels == expected:
-        check_names(begin.weights, labels, "init_checkpoint")
-    is_other = begin.labels and begin.labels != labels
-    if begin.num_labels and (is_other or begin.num_labels != expected):
+            weights = with_labels(initial.weights, labels, order)
+            return initial._replace(labels=labels, weights=weights)
+    if initial.weights is not None and initial.num_labels == expected:
+        check_names(initial.weights, labels, "init_checkpoint")
+    is_other = initial.labels and initial.labels != labels
+    if initial.num_labels and (is_other or initial.num_labels != expected):
         source, remedy = training.init_checkpoint, "Give --new_head to start with a new one."
-        if begin.weights is None:
+        if initial.weights is None:
             source, remedy = training.output_dir, "Give the same examples, or another --output_dir."
-        named = f" {list(begin.labels)[:10]}" if begin.labels else ""
+        named = f" {list(initial.labels)[:10]}" if initial.labels else ""
         raise ValueError(
-            f"{source} has a head with {begin.num_labels} labels{named}, but the task has "
+            f"{source} has a head with {initial.num_labels} labels{named}, but the task has "
             f"{len(labels)} {list(labels)[:10]}. {remedy}"
         )
-    return begin
+    return initial

@@ -84,7 +84,7 @@ class Program(abc.ABC):
     Attributes:
       head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
       needs_pooler: whether the head's input is the pooler's output.
-      panels: titles of the curves by metric.
+      plot_titles: titles of the curves by metric.
       default_lengths: least and most tokens of a sequence by default; None: this program's learning
         rate, epochs and lengths do not follow the data, see `fine_tuning.defaults`.
       needs_head: whether weights without the head must be trained first.
@@ -94,7 +94,7 @@ class Program(abc.ABC):
 
     head: str
     needs_pooler: bool
-    panels: dict[str, str]
+    plot_titles: dict[str, str]
     default_lengths: tuple[int, int] | None = None
     needs_head = True
     kept_heads: tuple[str, ...] = ()
@@ -107,21 +107,21 @@ class Program(abc.ABC):
         self.files = files
         self.inputs = inputs or {}
 
-    def begin_from(self, weights: Any) -> None:  # noqa: B027
+    def receive_weights(self, weights: Any) -> None:  # noqa: B027
         """Receives the initial weights, before anything is read; may change `configs`.
 
         Args:
           weights: a `Checkpoint`; None: the run directory's own.
         """
 
-    def miss_head(self, weights: Any, do_train: bool) -> None:  # noqa: B027
+    def check_missing_head(self, weights: Any, do_train: bool) -> None:  # noqa: B027
         """Looks at the initial weights, a `Checkpoint`, before their heads are left out.
 
         Raises:
           ValueError: if another setting is what they need.
         """
 
-    def load_start(self, model: Any, start: Any, may_miss: Sequence[str]) -> None:
+    def load_initial_weights(self, model: Any, start: Any, may_miss: Sequence[str]) -> None:
         """Assigns the initial weights to the model.
 
         Args:
@@ -136,7 +136,7 @@ class Program(abc.ABC):
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Writes the model's files of a run directory other than configuration and labels."""
 
-    def ask_teacher(  # noqa: B027
+    def compute_teacher_outputs(  # noqa: B027
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
         """Adds the outputs of --teacher to the rows to train on; called if there is one."""

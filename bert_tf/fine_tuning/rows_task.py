@@ -22,8 +22,8 @@ TEACHER_LOGITS = "teacher_logits"
 class RowsTask(abc.ABC):
     """A model with rows to train on and examples to evaluate; see `training.task.Task`.
 
-    A subclass says what its losses and metrics are. The loss of a batch is the sum of `sums`'
-    "loss", divided by its weight.
+    A subclass defines losses and metrics. The loss of a batch is the sum "loss" of
+    `loss_and_metric_sums`, divided by its weight.
 
     Args:
       model: the network with its head.
@@ -85,7 +85,9 @@ class RowsTask(abc.ABC):
         """Returns the weight of the batch: float32 []."""
         return {"loss": tf.reduce_sum(batch["example_weights"])}
 
-    def losses_to_learn(self, batch: Batch, losses: Any, soft: Any, weights: Any) -> dict[str, Any]:
+    def losses_with_teacher(
+        self, batch: Batch, losses: Any, soft: Any, weights: Any
+    ) -> dict[str, Any]:
         """Returns the sums "loss" and, where a teacher has scored the rows, "teacher_loss".
 
         Args:
@@ -102,8 +104,8 @@ class RowsTask(abc.ABC):
         return {"teacher_loss": weigh(taught, weights), "loss": weigh(both, weights)}
 
     @abc.abstractmethod
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """See `Task.sums`."""
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """See `Task.loss_and_metric_sums`."""
 
     @abc.abstractmethod
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:

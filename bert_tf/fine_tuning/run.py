@@ -20,7 +20,7 @@ from bert_tf.checkpoints.run_checkpoints import record_identity
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.examples.rows import length_buckets
 from bert_tf.fine_tuning.defaults import after_reading, before_reading, settings_to_choose
-from bert_tf.fine_tuning.initial_state import begin, fit_head
+from bert_tf.fine_tuning.initial_state import fit_head, load_initial_state
 from bert_tf.fine_tuning.program import Configs, Examples, Program
 from bert_tf.fine_tuning.results import ending_of, results_text, write_texts
 from bert_tf.fine_tuning.sizes import with_sizes
@@ -79,9 +79,9 @@ class Run:
     def __init__(self, program: Program, configs: Configs) -> None:
         self.program = program
         self.folder = pathlib.Path(configs.training.output_dir)
-        self.start = begin(configs, program)
+        self.start = load_initial_state(configs, program)
         program.configs = configs._replace(model=self.start.config)
-        program.begin_from(self.start.weights)
+        program.receive_weights(self.start.weights)
         self.configs = program.configs
         self.results: dict[str, float] = {}
         self.strategy: Any = None
@@ -133,7 +133,7 @@ class Run:
         # Before the teacher adds its outputs, whose last bits may differ when they are made again.
         fingerprint = examples.train.rows.fingerprint() if examples.train else ""
         if training.do_train and "teacher" in configs.task.names() and configs.task.teacher:
-            self.program.ask_teacher(examples, tokenizer, strategy)
+            self.program.compute_teacher_outputs(examples, tokenizer, strategy)
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
         # XLA compiles packed rows anew for each number of them: one length is enough.
@@ -187,7 +187,7 @@ class Run:
                     f"give the --output_dir of a run."
                 )
             may_miss += ("cls/",)
-        self.program.load_start(trainer.task.model, self.start.weights, may_miss)
+        self.program.load_initial_weights(trainer.task.model, self.start.weights, may_miss)
         # Arrays as large as the model: not kept while it trains.
         self.start = self.start._replace(
             weights=dataclasses.replace(self.start.weights, weights={})
@@ -266,7 +266,7 @@ class Run:
             note_evaluation(self.folder, step, results)
         names = ("metrics.jsonl", "eval_metrics.jsonl")
         steps, evaluations = (read_metrics(self.folder / name) for name in names)
-        draw_curves(self.folder / "curves.png", self.program.panels, steps, evaluations, {})
+        draw_curves(self.folder / "curves.png", self.program.plot_titles, steps, evaluations, {})
 
 
 def texts_per_row(train: Any) -> int:

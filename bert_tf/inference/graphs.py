@@ -88,7 +88,7 @@ def find_device(name: str) -> str:
       name: "cpu", "gpu", "gpu:1" or TensorFlow's own; "": its own choice.
 
     Raises:
-      ValueError: if there is none with this name.
+      ValueError: if there is no device with this name.
     """
     if not name:
         return ""

@@ -9,10 +9,10 @@ from bert_tf.inference.serving_models import (
     recorded_options,
 )
 from bert_tf.models.with_preprocessor import make_preprocessor
-from bert_tf.serving.model import PAIR, SINGLE
+from bert_tf.serving.kind import PAIR, SINGLE
 
 # Kinds whose Keras model has the methods of a `Predictor`.
-KERAS_KINDS = ("classifier", "multi_label")
+KERAS_KINDS = ("classifier", "multi_label", "regression")
 
 
 def make_keras_model(

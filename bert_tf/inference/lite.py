@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.serving.lite_model import LiteModel
+from bert_tf.tasks.classification.answers import ClassifierAnswers, to_logits
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS, find_best_span
 from bert_tf.tasks.question_answering.features import (
     SquadFeature,
@@ -18,14 +21,62 @@ from bert_tf.tasks.question_answering.features import (
 )
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.files import TaggedSentence
-from bert_tf.text.packing import PackedText, by_length, pad_batch
+from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 from bert_tf.text.words import word_places
 
 Row = dict[str, Any]
+LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
 MAX_ROWS = 32  # of one call
 NO_SPAN = -1e30
 ANSWERING = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 DEFAULTS = {"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30}
+
+
+class LiteClassifier(ClassifierAnswers):
+    """The answers of a LiteRT file of a classifier.
+
+    Args:
+      lite: the file.
+    """
+
+    def __init__(self, lite: LiteModel) -> None:
+        self._lite = lite
+        self.label_kind = LABEL_KINDS[lite.card["kind"]]
+        self.num_labels = max(1, len(lite.labels))
+        self.known_labels = lite.labels
+        self.tokenizer = lite.tokenizer
+        self.max_seq_length = lite.card["max_seq_length"]
+        self.long_texts = lite.long_texts
+
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+        """Returns the logits of each row, float [C]."""
+        if self.label_kind == "number":
+            return [row["value"].reshape(1) for row in lite_rows(self._lite, rows, batch_size)]
+        return [
+            to_logits(row["probabilities"], self.label_kind)
+            for row in lite_rows(self._lite, rows, batch_size)
+        ]
+
+
+def lite_answers(lite: LiteModel) -> Any:
+    """Returns the answers of a LiteRT file by its kind."""
+    if lite.card["kind"] in LABEL_KINDS:
+        return LiteClassifier(lite)
+    return OutputAnswers(LiteTexts(lite))
+
+
+def lite_rows(
+    lite: LiteModel, rows: TokenizedDataset, batch_size: int
+) -> list[dict[str, np.ndarray]]:
+    """Returns the outputs of each row by name; rows of similar length are computed together."""
+
+    def compute(chosen: list[int]) -> list[dict[str, np.ndarray]]:
+        longest = int(rows.lengths[chosen].max())
+        batch = rows.batch(np.array(chosen), len(chosen), longest)
+        outputs = lite.from_ids({name: batch[name] for name in INPUTS})
+        return [{name: column[i] for name, column in outputs.items()} for i in range(len(chosen))]
+
+    return by_length(rows.lengths.tolist(), batch_size, compute)
 
 
 class LiteTexts:
@@ -47,12 +98,7 @@ class LiteTexts:
         if kind == "question_answering":
             return [self._answer(*pair) for pair in zip(*columns, strict=True)]
         outputs = self._lite(*columns)
-        rows = [{name: array[i] for name, array in outputs.items()} for i in range(len(columns[0]))]
-        if kind == "classifier":
-            return [{**row, **self._best(row["probabilities"])} for row in rows]
-        if kind == "multi_label":
-            return [{**row, "labels": self._above_half(row["probabilities"])} for row in rows]
-        return rows
+        return [{name: array[i] for name, array in outputs.items()} for i in range(len(columns[0]))]
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Returns tags and scores for each list of words."""
@@ -70,14 +116,6 @@ class LiteTexts:
             found[row.sentence]["tags"][row.words] = tags
             found[row.sentence]["scores"][row.words] = chosen.max(-1, initial=0.0)
         return found
-
-    def _best(self, probabilities: np.ndarray) -> Row:
-        best = int(probabilities.argmax())
-        return {"label": self._labels[best], "score": probabilities[best]}
-
-    def _above_half(self, probabilities: np.ndarray) -> list[bytes]:
-        order = np.argsort(-probabilities, kind="stable")
-        return [self._labels[i] for i in order if probabilities[i] > 0.5]
 
     def _tag_texts(self, texts: Sequence[str]) -> list[Row]:
         places = [word_places(text, self._lite.tokenizer) for text in texts]

@@ -13,11 +13,11 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.inference.output_answers import OutputAnswers, TextModel
-from bert_tf.inference.predictor import METHODS, Predictor
+from bert_tf.inference.kinds import ANSWERING, KINDS
+from bert_tf.inference.output_answers import OutputAnswers
+from bert_tf.inference.predictor import Predictor
 from bert_tf.serving.saved_models import find_saved_model
 
-OF_PAIRS = ("classifier", "multi_label", "regression")
 MOST_PIECES = 100  # that `fill_mask` can show
 
 
@@ -53,13 +53,16 @@ def load(
       ValueError: if there is no readable model, it does not have the kind, or there is no such
         device.
     """
-    if kind and kind not in METHODS:
-        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(METHODS)}.")
+    if kind and kind not in ANSWERING:
+        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
     found = local_path(path)
     given = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if found.suffix == ".tflite":
-        model = _load_lite(found, device, num_threads)
-        return Predictor(OutputAnswers(_as_asked(model, found, given)), model.card, batch_size)
+        from bert_tf.inference.lite import lite_answers
+
+        lite = _load_lite(found, device, num_threads)
+        check_as_exported(lite.card, found, given)
+        return Predictor(lite_answers(lite), lite.card, batch_size)
 
     from bert_tf.inference import graphs
 
@@ -68,37 +71,31 @@ def load(
     device = graphs.find_device(device)
     if saved := find_saved_model(found):
         model = graphs.GraphModel.of_saved_model(saved, device)
-        return Predictor(OutputAnswers(_as_asked(model, saved, given)), model.card, batch_size)
+        check_as_exported(model.card, saved, given)
+        return Predictor(OutputAnswers(model), model.card, batch_size)
     return _load_trained(found, given, batch_size, device)
 
 
-def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> TextModel:
-    from bert_tf.inference.lite import LiteTexts
+def _load_lite(path: pathlib.Path, device: str, num_threads: int) -> Any:
     from bert_tf.serving.lite_model import LiteModel
 
     if not path.is_file():
         raise ValueError(f"{path} does not exist; expected a file that export.tflite wrote.")
     if device not in ("", "cpu"):
         raise ValueError(f"device is {device!r}, but LiteRT files run only on the CPU.")
-    return LiteTexts(LiteModel(path, num_threads or 1))
+    return LiteModel(path, num_threads or 1)
 
 
-def _as_asked(model: TextModel, path: pathlib.Path, given: dict[str, Any]) -> TextModel:
-    """Returns an exported model.
-
-    Raises:
-      ValueError: if it was exported as something else than is asked for.
-    """
-    card = model.card
-    was = {**card, "pair": len(card["inputs"]) == 2}
+def check_as_exported(metadata: dict[str, Any], path: pathlib.Path, given: dict[str, Any]) -> None:
+    """Raises ValueError if a model was exported as something else than is asked for."""
+    exported = {**metadata, "pair": len(metadata["inputs"]) == 2}
     for name, value in given.items():
         is_given = value is not None if name == "pair" else bool(value)
-        if is_given and value != was[name]:
+        if is_given and value != exported[name]:
             raise ValueError(
-                f"{path} was exported with {name} {was[name]}, not {value}; export it again, or "
-                f"load the original model."
+                f"{path} was exported with {name} {exported[name]}, not {value}; export it again, "
+                f"or load the original model."
             )
-    return model
 
 
 def _load_trained(
@@ -113,10 +110,12 @@ def _load_trained(
         return graphs.on_device(device)
 
     trained = read_model(str(path), given["kind"])
-    if given["pair"] is not None and trained.kind not in OF_PAIRS:
-        raise ValueError(f"pair is for {', '.join(OF_PAIRS)}; this model is a {trained.kind}.")
+    if given["pair"] is not None and not KINDS[trained.kind].takes_pairs:
+        kinds = [kind.name for kind in KINDS.values() if kind.takes_pairs]
+        raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
     with scope():
-        if trained.kind in KERAS_KINDS:
+        # A model of multiple choice answers by its scores of pairs.
+        if trained.kind in KERAS_KINDS and not trained.checkpoint.is_multiple_choice:
             model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
             return Predictor(model, metadata, batch_size, scope)
         graph = graphs.GraphModel.of_served(_serve(path, given), device)
@@ -126,7 +125,7 @@ def _load_trained(
 def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
     """Makes the served model of a checkpoint or of a .keras file."""
     from bert_tf.inference.serving_models import load as load_served
-    from bert_tf.serving.model import PAIR, SINGLE
+    from bert_tf.serving.kind import PAIR, SINGLE
 
     kind, length = given["kind"], given["max_seq_length"]
     options: dict[str, Any] = {}

@@ -145,9 +145,11 @@ class OutputAnswers:
     ) -> list[list[list[dict[str, Any]]]]:
         most = self._model.card.get("top_k", 0)
         if top_k < 1 or (most and top_k > most):
-            raise ValueError(f"top_k is {top_k}, expected 1 .. {most or 'what was exported'}.")
+            raise ValueError(
+                f"top_k is {top_k}, expected 1 .. {most or 'the number that was exported'}."
+            )
         texts = text_column(texts)
-        names = {MASK, self._model.card.get("mask", MASK)}  # Byte-level BPE has a name of its own.
+        names = {MASK, self._model.card.get("mask", MASK)}  # Byte-level BPE writes it differently.
         found = []
         for index, (text, row) in enumerate(
             zip(texts, self._rows([texts], batch_size), strict=True)
@@ -159,7 +161,7 @@ class OutputAnswers:
                     for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
                 ]
                 for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
-                if scores[0] > 0  # Of other texts of the batch with more masks.
+                if scores[0] > 0  # Padding, where another text of the batch has more masks.
             ]
             if len(row["pieces"]) and len(row["pieces"][0]) < top_k:
                 raise ValueError(
@@ -168,7 +170,7 @@ class OutputAnswers:
             if not masks or len(masks) < count:
                 raise ValueError(
                     f"texts[{index}] has {count} {MASK}, {len(masks)} of them among the "
-                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word should "
+                    f"{self.max_seq_length} tokens that are read; write {MASK} where a word should "
                     f"be filled in."
                 )
             found.append(masks)

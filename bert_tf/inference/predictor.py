@@ -6,30 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.examples.text_columns import text_columns
+from bert_tf.inference.kinds import ANSWERING
+
 # Methods of Keras' models that are looked for here.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
-# The class that trains a model of each kind.
-CLASSES = {
-    "classifier": "BertClassifier",
-    "multi_label": "BertClassifier",
-    "regression": "BertClassifier",
-    "next_sentence": "BertPretrainer",
-    "tagger": "BertTokenClassifier",
-    "question_answering": "BertSpanLabeler",
-    "fill_mask": "BertPretrainer",
-    "embeddings": "BertEmbedder",
-}
-# The methods that answer for a model of each kind.
-METHODS = {
-    "classifier": ("classify", "probabilities"),
-    "multi_label": ("classify", "probabilities"),
-    "regression": ("score", "choose"),
-    "next_sentence": ("score",),
-    "tagger": ("tag", "find_entities"),
-    "question_answering": ("answer",),
-    "fill_mask": ("fill_mask",),
-    "embeddings": ("encode",),
-}
 
 
 class Predictor:
@@ -79,28 +60,29 @@ class Predictor:
                 "A reranker has no predictor; load it with "
                 "bert_tf.search.reranker.Reranker.from_pretrained."
             )
-        if self.kind not in METHODS:
+        if self.kind not in ANSWERING:
             raise ValueError(
                 f"A model of kind {self.kind} has no predictor; expected one of "
-                f"{', '.join(METHODS)}."
+                f"{', '.join(ANSWERING)}."
             )
 
     def __repr__(self) -> str:
         labels = f", labels={list(self.labels)}" if self.labels else ""
-        methods = " or ".join(METHODS[self.kind])
+        methods = " or ".join(ANSWERING[self.kind].methods)
         return f"<Predictor {self.kind}: {methods}, of {' and '.join(self.inputs)}{labels}>"
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_TRAINING:
+            model_name = ANSWERING[self.kind].model_name
             raise AttributeError(
                 f"A predictor cannot {name}: it only answers. Train "
-                f"bert_tf.{CLASSES[self.kind]}.from_pretrained(...) of the same path; fit and "
-                "evaluate take texts."
+                f"bert_tf.{model_name}.from_pretrained(...) of the same path; fit and evaluate "
+                "take texts."
             )
         kind = vars(self).get("kind", "")  # Not there yet while a copy is made.
         methods = ""
-        if kind in METHODS:
-            methods = f"; of a {kind} it answers with {' or '.join(METHODS[kind])}"
+        if kind in ANSWERING:
+            methods = f"; of a {kind} it answers with {' or '.join(ANSWERING[kind].methods)}"
         raise AttributeError(f"A predictor has no attribute {name!r}{methods}.")
 
     def classify(self, texts: Any, threshold: float | None = None) -> list[dict[str, Any]]:
@@ -120,11 +102,11 @@ class Predictor:
           ValueError: if the model is not a classifier, one of the texts is not a string, or there
             is a threshold for a model of one label per text.
         """
-        return self._ask("classify", texts, threshold=threshold)
+        return self._ask("classify", self._columns(texts), threshold=threshold)
 
     def probabilities(self, texts: Any) -> list[dict[str, float]]:
         """Returns for each text the probability of every class, by label; raises as `classify`."""
-        return self._ask("probabilities", texts)
+        return self._ask("probabilities", self._columns(texts))
 
     def score(self, texts: Any) -> list[float]:
         """Scores texts: a regression's number, or the probability that the second text follows.
@@ -132,7 +114,7 @@ class Predictor:
         Raises:
           ValueError: if the model does not, or one of the texts is no string.
         """
-        return self._ask("score", texts)
+        return self._ask("score", self._columns(texts))
 
     def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
         """Chooses the continuation or answer for each context.
@@ -204,15 +186,15 @@ class Predictor:
 
         Args:
           texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
-          top_k: pieces per mask.
+          top_k: tokens per mask.
 
         Returns:
-          For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
+          For each text and each of its masks the likeliest tokens: {"piece": "paris", "score":
           0.4}.
 
         Raises:
-          ValueError: if the model does not fill masks, or fewer pieces per mask, or a text has no
-            mask among the pieces that are read.
+          ValueError: if the model does not fill masks, or fewer tokens per mask, or a text has no
+            mask among the tokens that are read.
         """
         return self._ask("fill_mask", texts, top_k=top_k)
 
@@ -231,18 +213,23 @@ class Predictor:
         """Returns `encode(texts)`; the earlier name."""
         return self.encode(texts)
 
+    def _columns(self, texts: Any) -> Any:
+        """Returns checked texts: a list, or a tuple of two lists for a model of pairs."""
+        columns = text_columns(texts, self.inputs)
+        return columns[0] if len(columns) == 1 else tuple(columns)
+
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Calls a method of the answers.
 
         Raises:
           ValueError: if models of this kind do not have the method.
         """
-        if method not in METHODS[self.kind]:
-            kinds = [kind for kind, names in METHODS.items() if method in names]
+        methods = ANSWERING[self.kind].methods
+        if method not in methods:
+            kinds = [kind.name for kind in ANSWERING.values() if method in kind.methods]
             raise ValueError(
                 f"{method} is for {' and '.join(kinds)}, but this model is a {self.kind}: use "
-                f"{' or '.join(METHODS[self.kind])}, or load it with kind={kinds[0]!r} if it has "
-                "that head."
+                f"{' or '.join(methods)}, or load it with kind={kinds[0]!r} if it has that head."
             )
         with self._scope():
             return getattr(self._answers, method)(*arguments, batch_size=self.batch_size, **options)

@@ -1,102 +1,35 @@
-"""Chooses the kind as which a trained model is served, from its heads and its run.
-
-kind                 head             a request holds
-classifier           classifier       text, or text and text_b
-multi_label          classifier       the same
-regression           classifier       the same
-tagger               tagger           text, or words
-question_answering   squad, or joint_squad    question, context
-fill_mask            masked_lm        text with [MASK]
-next_sentence        next_sentence    text, text_b
-reranker             classifier       query, documents
-search               none             query, k
-embeddings           none             text
-encoder              none             text
-"""
+"""Makes the serving functions of trained models, for exports and for `bert_tf.load`."""
 
 import pathlib
 import typing
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.cross_encoder import stated_activation, stated_length
+from bert_tf.checkpoints.cross_encoder import stated_length
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
-from bert_tf.network.encoder import BertEncoder
+from bert_tf.inference.kinds import KINDS
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.search.serving import SearchServing, VectorStore
-from bert_tf.serving.encoder import EncoderServing
-from bert_tf.serving.model import PAIR, SINGLE, Serving
-from bert_tf.tasks.classification.glue import reads_pairs
-from bert_tf.tasks.classification.serving import (
-    ClassifierServing,
-    MultiLabelServing,
-    RegressionServing,
-)
+from bert_tf.serving.model import Serving
 from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
 from bert_tf.tasks.embedding.serving import EmbeddingServing
-from bert_tf.tasks.masked_words.next_sentence_serving import NextSentenceServing
-from bert_tf.tasks.masked_words.serving import FillMaskServing
 from bert_tf.tasks.models import (
-    BertClassifier,
     BertJointSpanLabeler,
-    BertPretrainer,
-    BertSpanLabeler,
-    BertTokenClassifier,
 )
 from bert_tf.tasks.question_answering.serving import (
     JointQuestionAnsweringServing,
-    QuestionAnsweringServing,
 )
 from bert_tf.tasks.reranking.serving import RerankingServing
-from bert_tf.tasks.tagging.serving import TaggingServing
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.vocab import Vocab
 
-CLASSES: dict[str, type[Serving]] = {
-    served.kind: served
-    for served in (
-        *(
-            ClassifierServing,
-            MultiLabelServing,
-            RegressionServing,
-            TaggingServing,
-            QuestionAnsweringServing,
-        ),
-        *(FillMaskServing, NextSentenceServing, RerankingServing, EmbeddingServing, EncoderServing),
-        SearchServing,
-    )
-}
-HEADS = {
-    "classifier": "classifier",
-    "multi_label": "classifier",
-    "regression": "classifier",
-    "tagger": "tagger",
-    "question_answering": "squad",
-    "fill_mask": "masked_lm",
-    "next_sentence": "next_sentence",
-    "reranker": "classifier",
-}
-OF_NUMBERS = ("regression", "reranker")
 OF_EMBEDDINGS = {"pooling", "normalize"}
-OF_KINDS = {  # The kinds that have an option.
-    **dict.fromkeys((*OF_EMBEDDINGS, "side"), ("embeddings",)),
-    **dict.fromkeys(("top_k", "rounds"), ("fill_mask",)),
-    "null_score_diff_threshold": ("question_answering",),
-    **dict.fromkeys(("index", "store", "rerank", "rerank_k"), ("search",)),
-    "texts": ("classifier", "multi_label", "regression"),
-}
-WINDOWS_LOST = (
-    "The model was evaluated on windows of long texts; when served, it reads only their beginnings."
-)
-OF_LABEL_KIND = {"class": "classifier", "several": "multi_label", "number": "regression"}
-SQUAD_NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 
 
 def load(
@@ -109,18 +42,18 @@ def load(
 ) -> Serving:
     """Makes the served model of a run or of a checkpoint in any form.
 
-    What a run records of its inputs (length, pairs, windows, what is cut) is kept.
+    The settings that a run recorded for its inputs are kept: length, pairs, long texts, windows.
 
     Args:
       model_dir: a run directory, whose best checkpoint is taken if it was evaluated while training,
         else its newest; or see `bert_tf.checkpoints.formats`.
-      kind: of `CLASSES`; "": what `find_kind` says.
-      max_seq_length: most pieces of a row; 0: what the run was trained with, or all positions.
-      unpad: whether the layers work on the pieces alone: faster, but not in every runtime.
+      kind: of `inference.kinds.KINDS`; "": the kind that `find_kind` returns.
+      max_seq_length: maximum number of tokens of a row; 0: as in training, or all positions.
+      unpad: whether the layers skip the padding: faster, but not possible in every runtime.
       precision: float32, or bfloat16: weights of half the size and products in bfloat16, faster on
         machines with units for it, slower on others; sums, LayerNorm and softmax are float32.
-      options: of the class that serves the kind, instead of what the run records; of embeddings
-        also `pooling`, `normalize` and `side`, whose prompt stands before a text.
+      options: of the class that serves the kind, which replace those of the run; for embeddings
+        also `pooling`, `normalize` and `side`, whose prompt precedes a text.
 
     Raises:
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
@@ -163,7 +96,7 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
     """Reads a checkpoint for use as a kind; arguments and errors are those of `load`."""
     folder = str(record_of(model_dir))
     check_is_finished(folder)
-    is_masked_lm = HEADS.get(kind) == "masked_lm"
+    is_masked_lm = kind in KINDS and KINDS[kind].head == "masked_lm"
     checkpoint = read_checkpoint(
         local_path(model_dir), electra_network="generator" if is_masked_lm else ""
     )
@@ -171,26 +104,30 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
         refuse_discriminator(checkpoint)
     checkpoint.check()
     if checkpoint.vocab is None:
-        raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
+        raise ValueError(
+            f"{model_dir} has no vocabulary; put its vocab.txt into the folder of the weights."
+        )
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
     return TrainedModel(checkpoint, kind, folder)
 
 
 def check_options(options: dict[str, Any], kind: str, model_dir: str) -> None:
-    """Raises ValueError for an option that another kind has."""
+    """Raises ValueError for an option that only other kinds have."""
     for name in options:
-        if kind not in OF_KINDS.get(name, (kind,)):
-            of = ", ".join(OF_KINDS[name])
-            name = "pair" if name == "texts" else name
-            raise ValueError(f"{name} is for {of}; {model_dir} is served as {kind}.")
+        owners = [other.name for other in KINDS.values() if name in other.options]
+        if owners and kind not in owners:
+            shown = "pair" if name == "texts" else name
+            raise ValueError(
+                f"{shown} is for {', '.join(owners)}; {model_dir} is served as {kind}."
+            )
 
 
 def class_of(kind: str, model: Any) -> type[Serving]:
     """Returns the class that serves a model as a kind."""
-    return (
-        JointQuestionAnsweringServing if isinstance(model, BertJointSpanLabeler) else CLASSES[kind]
-    )
+    if isinstance(model, BertJointSpanLabeler):
+        return JointQuestionAnsweringServing
+    return KINDS[kind].import_serving()
 
 
 def load_search(
@@ -206,8 +143,8 @@ def load_search(
     """Makes the served search of an index.
 
     Args:
-      model_dir: the model that the index was made with; "": where it lay then.
-      max_seq_length, unpad: see `load`; 0: what the model's folder says.
+      model_dir: the model that the index was made with; "": its folder at that time.
+      max_seq_length, unpad: see `load`; 0: as the model's folder states.
       index: directory of `bert_tf.build_index`.
       store: form of the vectors, of `VectorStore`; "": that of the index.
       rerank: a cross-encoder; "": none.
@@ -254,15 +191,7 @@ def find_kind(checkpoint: Checkpoint, folder: str) -> str:
 
     A pre-trained model fills masks, unless another kind is asked for; one without heads embeds.
     """
-    if "classifier" in checkpoint.heads:
-        if checkpoint.num_labels == 1 and stated_activation(pathlib.Path(folder)):
-            return "reranker"
-        guess = "class" if checkpoint.num_labels > 1 else "number"
-        return OF_LABEL_KIND[checkpoint.label_kind or guess]
-    for kind in ("tagger", "question_answering", "fill_mask"):
-        if HEADS[kind] in heads_of(checkpoint):
-            return kind
-    return "embeddings"
+    return next(kind.name for kind in KINDS.values() if kind.is_default(checkpoint, folder))
 
 
 def heads_of(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -273,16 +202,17 @@ def heads_of(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 def check_kind(checkpoint: Checkpoint, kind: str) -> None:
     """Raises ValueError if a model cannot be served as a kind."""
-    if kind not in CLASSES:
-        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(CLASSES)}.")
-    head, heads = HEADS.get(kind), heads_of(checkpoint)
+    if kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
+    head = KINDS[kind].head
+    heads = heads_of(checkpoint)
     if head and head not in heads:
-        possible = [name for name in CLASSES if HEADS.get(name, "") in ("", *heads)]
+        possible = [other.name for other in KINDS.values() if other.head in ("", *heads)]
         raise ValueError(
             f"{checkpoint.source} has no {head} head, so it cannot serve as {kind}; it can as "
             f"{', '.join(possible)}."
         )
-    if kind in OF_NUMBERS and checkpoint.num_labels != 1:
+    if KINDS[kind].has_one_label and checkpoint.num_labels != 1:
         raise ValueError(
             f"{checkpoint.source} has {checkpoint.num_labels} labels, so it cannot serve as "
             f"{kind}, which has one."
@@ -296,31 +226,24 @@ def make_model(
     precision: str = "float32",
     **embedding: Any,
 ) -> Any:
-    """Makes the Keras model of a kind, without what the kind does not use.
+    """Makes the Keras model of a kind, without the parts that the kind does not use.
 
-    Rows without padding (`unpad`): texts of mixed length cost what their pieces cost. Of embeddings
-    `embedding` has fields of `EmbeddingConfig` that take the place of the model's own.
+    Args:
+      checkpoint: with the head of the kind.
+      kind: of `KINDS`.
+      unpad: whether rows are computed without their padding, so that texts of mixed length cost as
+        much as their tokens.
+      precision: float32 or bfloat16.
+      embedding: fields of `EmbeddingConfig` that replace those of an embedder.
     """
-    options: dict[str, Any] = {"unpad": unpad, "dtype": precision}
-    if kind in ("classifier", "multi_label", "regression", "reranker"):
-        return BertClassifier.from_checkpoint(checkpoint, **options)
-    if kind == "tagger":
-        return BertTokenClassifier.from_checkpoint(checkpoint, **options)
-    if kind == "question_answering":
-        return BertSpanLabeler.from_checkpoint(checkpoint, **options)
-    if kind == "fill_mask":
-        options |= {"use_next_sentence": False, "use_pooler": False}
-    if kind in ("fill_mask", "next_sentence"):
-        return BertPretrainer.from_checkpoint(checkpoint, **options)
+    options = {"unpad": unpad, "dtype": precision, **KINDS[kind].model_options, **embedding}
     if kind == "embeddings":
-        return BertEmbedder.from_checkpoint(
-            checkpoint, use_pooler=False, embedding=embedding_of(checkpoint), **options, **embedding
-        )
-    return BertEncoder.from_checkpoint(checkpoint, **options)
+        options["embedding"] = embedding_of(checkpoint)
+    return KINDS[kind].import_model().from_checkpoint(checkpoint, **options)
 
 
 def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
-    """Returns what is done to a text first, as options of `EmbeddingServing`.
+    """Returns how texts are prepared, as options of `EmbeddingServing`.
 
     Args:
       model: the model.
@@ -334,7 +257,7 @@ def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:
-    """Returns the most pieces of a row.
+    """Returns the maximum number of tokens of a row.
 
     Raises:
       ValueError: if the model has fewer positions.
@@ -356,26 +279,5 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
 
 
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
-    """Returns what the run says of requests, as options of the class that serves the kind."""
-    options: dict[str, Any] = {}
-    settings = checkpoint.settings
-    if kind in ("classifier", "multi_label", "tagger"):
-        options["labels"] = checkpoint.labels or tuple(map(str, range(checkpoint.num_labels)))
-    if kind in ("classifier", "multi_label", "regression"):
-        is_pair = reads_pairs(settings) or checkpoint.is_multiple_choice
-        options["texts"] = PAIR if is_pair else SINGLE
-        options["keep_tail"] = settings.get("long_texts") == "tail"
-        if settings.get("long_texts") == "windows":
-            logging.warning("%s", WINDOWS_LOST)
-    if kind == "reranker":
-        options["activation"] = stated_activation(pathlib.Path(folder)) or "sigmoid"
-    if kind == "next_sentence":
-        options["texts"] = PAIR
-    if kind == "question_answering":
-        for name in SQUAD_NUMBERS:
-            if value := settings.get(name):
-                options[name] = int(value)
-        options["version_2"] = settings.get("version_2_with_negative") == "true"
-        threshold = settings.get("null_score_diff_threshold")
-        options["null_score_diff_threshold"] = float(threshold or 0.0)
-    return options
+    """Returns the options of requests that a run recorded, for the class that serves the kind."""
+    return KINDS[kind].recorded(checkpoint, folder)

@@ -10,7 +10,6 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
 from bert_tf.models.text_fit import TextFitMixin
 from bert_tf.models.with_preprocessor import Preprocessing
 from bert_tf.network.dropout import Dropout
@@ -103,16 +102,6 @@ class FineTunedModel(TextFitMixin, keras.Model):
         if self.config.head_transform:
             encoded = self.transform(encoded)
         return self.head(self.dropout(encoded, seed))
-
-    def summary(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own, with the shapes of the outputs."""
-        start: Shape = (None, None) if self.has_pieces else (None,)
-        shapes = {**encoder_shapes(self.bert), self.dropout: (*start, self.config.hidden_size)}
-        if self.config.head_transform:
-            shapes[self.transform] = (*start, self.config.hidden_size)
-        shapes[self.head] = (*start, self.num_labels)
-        with shown_shapes(shapes):
-            super().summary(*arguments, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

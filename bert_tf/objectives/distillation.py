@@ -155,13 +155,13 @@ class Distillation(Objective):
         self.encoder = getattr(teacher, "bert", teacher)
         shape = self.encoder.config
         check_shapes(config, shape, student)
-        self.panels = {}
+        self.plot_titles = {}
         if config.teacher_weight:
-            self.panels["soft_labels_loss"] = "Teacher's tokens: loss, weighted"
+            self.plot_titles["soft_labels_loss"] = "Teacher's tokens: loss, weighted"
         if config.hidden_weight:
-            self.panels["hidden_states_loss"] = "Teacher's hidden states: 1 - cosine, weighted"
+            self.plot_titles["hidden_states_loss"] = "Teacher's hidden states: 1 - cosine, weighted"
         if config.relation_weight:
-            self.panels["relations_loss"] = "Teacher's attention relations: loss, weighted"
+            self.plot_titles["relations_loss"] = "Teacher's attention relations: loss, weighted"
         self.heads = count_heads(config, shape)
         self.layer = (config.teacher_layer or shape.num_hidden_layers) - 1
 
@@ -188,12 +188,12 @@ class Distillation(Objective):
 
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         num_tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
-        weights = dict.fromkeys(self.panels, num_tokens)
+        weights = dict.fromkeys(self.plot_titles, num_tokens)
         if "soft_labels_loss" in weights:
             weights["soft_labels_loss"] = tf.reduce_sum(batch["masked_lm_weights"])
         return weights
 
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
         config = self.config
         is_real = ops.cast(batch["input_mask"], "float32")
         sums = {}

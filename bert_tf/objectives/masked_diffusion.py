@@ -32,7 +32,7 @@ class MaskedDiffusion(MaskedLM):
     Its accuracy has the same weights, so that all shares of masks count equally.
     """
 
-    panels = {
+    plot_titles = {
         "masked_lm_loss": "Masked diffusion: bound on the loss (nats a token)",
         "masked_lm_accuracy": "Masked diffusion: accuracy over all shares of masks",
     }

@@ -14,7 +14,7 @@ from bert_tf.objectives.objective import Batch, Objective, count_labels
 class MaskedLM(Objective):
     """Predicts the token at each masked position: `masked_lm_logits`, float32 [B, P, V]."""
 
-    panels = {"masked_lm_loss": "MLM loss (nats)", "masked_lm_accuracy": "MLM accuracy"}
+    plot_titles = {"masked_lm_loss": "MLM loss (nats)", "masked_lm_accuracy": "MLM accuracy"}
 
     def build(self, model: Any) -> None:
         model.predictions = MaskedLMHead(model.config, name="predictions", dtype=model.dtype_policy)
@@ -29,7 +29,7 @@ class MaskedLM(Objective):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"masked_lm_loss": tf.reduce_sum(batch["masked_lm_weights"])}
 
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
         logits = outputs["masked_lm_logits"]
         labels = batch["masked_lm_ids"]
         weights = batch["masked_lm_weights"]

@@ -14,7 +14,7 @@ from bert_tf.objectives.objective import Batch, Objective
 class NextSentence(Objective):
     """Classifies the pooled output: `next_sentence_logits`, float32 [B, 2]; 0 follows, 1 random."""
 
-    panels = {
+    plot_titles = {
         "next_sentence_loss": "NSP loss (nats)",
         "next_sentence_accuracy": "NSP accuracy",
     }
@@ -29,7 +29,7 @@ class NextSentence(Objective):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"next_sentence_loss": tf.reduce_sum(batch["next_sentence_weights"])}
 
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
         logits = outputs["next_sentence_logits"]
         labels = batch["next_sentence_labels"]
         weights = batch["next_sentence_weights"]

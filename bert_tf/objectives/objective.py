@@ -22,14 +22,14 @@ class Objective(abc.ABC):
     """An objective: its head on top of the encoder, and its losses and metrics.
 
     Attributes:
-      panels: title of each sum in plots, in the order of the reports. Sums whose names end in
+      plot_titles: title of each sum in plots, in the order of the reports. Sums whose names end in
         `_loss` are part of the training loss.
       needs_pooler: whether the head takes the pooled output.
       mask_batch: function that replaces `bert_tf.corpus.masking.mask_batch`, or None.
       is_learned: whether the losses are part of the training loss, or only reported.
     """
 
-    panels: dict[str, str]
+    plot_titles: dict[str, str]
     needs_pooler = False
     is_learned = True
     mask_batch: Callable[..., Batch] | None = None
@@ -38,7 +38,7 @@ class Objective(abc.ABC):
     def loss_names(self) -> tuple[str, ...]:
         if not self.is_learned:
             return ()
-        return tuple(name for name in self.panels if name.endswith("_loss"))
+        return tuple(name for name in self.plot_titles if name.endswith("_loss"))
 
     def build(self, model: Any) -> None:  # noqa: B027
         """Makes the head, if any, as an attribute of the model; its weights are in cls/."""
@@ -52,7 +52,7 @@ class Objective(abc.ABC):
         """Returns the weight of each loss, float32 [], which the labels alone determine."""
 
     @abc.abstractmethod
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
         """Returns losses and metrics by name, as sums over the batch."""
 
     def baseline(

@@ -8,7 +8,6 @@ import keras
 from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import is_empty, read_texts
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.models.summaries import encoder_shapes, shown_shapes
 from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
@@ -31,7 +30,7 @@ class WithObjectives:
         return {
             name: sums[name]
             for objective in self.objectives
-            for sums in [objective.sums(batch, outputs)]
+            for sums in [objective.loss_and_metric_sums(batch, outputs)]
             for name in objective.loss_names
         }
 
@@ -134,17 +133,6 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
             ]
             for text in read_texts(texts)
         ]
-
-    def summary(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own, with the shapes of the outputs."""
-        shapes = {
-            **encoder_shapes(self.bert),
-            self.predictions: (None, None, self.config.vocab_size),
-        }
-        if self.use_next_sentence:
-            shapes[self.seq_relationship] = (None, 2)
-        with shown_shapes(shapes):
-            super().summary(*arguments, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

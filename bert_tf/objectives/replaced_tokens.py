@@ -24,7 +24,7 @@ class ReplacedTokens(Objective):
       reference_sampling: whether positions are drawn by `mask_with_duplicates`.
     """
 
-    panels = {
+    plot_titles = {
         "replaced_tokens_loss": "Replaced tokens: loss, weighted",
         "replaced_tokens_accuracy": "Replaced tokens: accuracy of all tokens",
         "replaced_tokens_recall": "Replaced tokens: share found",
@@ -41,7 +41,7 @@ class ReplacedTokens(Objective):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"replaced_tokens_loss": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))}
 
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
         logits, labels = outputs["replaced_logits"], outputs["is_replaced"]
         is_real = ops.cast(batch["input_mask"], "float32")
         losses = ops.softplus(logits) - logits * labels  # Sigmoid cross-entropy, [B, T].

@@ -16,7 +16,7 @@ class SentenceOrder(NextSentence):
     Reference: Lan et al. 2020 (ALBERT), section 3.1.
     """
 
-    panels = {
+    plot_titles = {
         "sentence_order_loss": "SOP loss (nats)",
         "sentence_order_accuracy": "SOP accuracy",
     }
@@ -24,8 +24,8 @@ class SentenceOrder(NextSentence):
     def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         return _renamed(super().loss_weights(batch))
 
-    def sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
-        return _renamed(super().sums(batch, outputs))
+    def loss_and_metric_sums(self, batch: Batch, outputs: dict[str, Any]) -> dict[str, WeightedSum]:
+        return _renamed(super().loss_and_metric_sums(batch, outputs))
 
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset

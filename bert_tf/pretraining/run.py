@@ -44,7 +44,6 @@ from bert_tf.run_record import has_checkpoints, only_training, recorded, write_r
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary, with_vocabulary
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
-from bert_tf.training.clock import Clock
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import any_worker, check_batch_sizes, is_chief, make_strategy
 from bert_tf.training.flops import training_flops
@@ -58,6 +57,7 @@ from bert_tf.training.reporting import (
     write_parameter_table,
 )
 from bert_tf.training.stopping import Stopped
+from bert_tf.training.time_budget import TimeBudget
 from bert_tf.training.trainer import Trainer, note_evaluation, read_fingerprint
 
 
@@ -195,9 +195,9 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
         training = dataclasses.replace(training, max_eval_steps=batches)
     if steps := optimization.num_train_steps:
         training = dataclasses.replace(training, log_steps=line_interval(training.log_steps, steps))
-    clock = None
+    time_budget = None
     if isinstance(schedule, ByShare):
-        clock = Clock(optimization.train_minutes, schedule, training)
+        time_budget = TimeBudget(optimization.train_minutes, schedule, training)
     trainer = Trainer(
         PretrainingTask(
             *(model, train_records, eval_records, vocab, data, masking),
@@ -210,7 +210,7 @@ def build_trainer(configs: PretrainingConfigs, start: Checkpoint | None, strateg
         random_seed=data.random_seed,
         progress=make_progress(configs, strategy),
         data_fingerprint=prepared.fingerprint,
-        clock=clock,
+        time_budget=time_budget,
         samples=make_samples(configs, model, vocab, strategy),
     )
     load_weights(trainer, start, training)
@@ -423,7 +423,7 @@ def report_results(
     write_eval_results(folder / "eval_results.txt", trainer.step, results, baseline)
     names = ("metrics.jsonl", "eval_metrics.jsonl")
     steps, evaluations = (read_metrics(folder / name) for name in names)
-    draw_curves(folder / "curves.png", task.panels, steps, evaluations, baseline)
+    draw_curves(folder / "curves.png", task.plot_titles, steps, evaluations, baseline)
     logging.info("Evaluation at step %d:", trainer.step)
     for name, value in results.items():
         beside = f"  (baseline {baseline[name]:.4f})" if name in baseline else ""

@@ -43,7 +43,7 @@ class PretrainingTask:
         self._last_step = num_train_steps - 1
         self.objectives = model.objectives
         self.loss_names = tuple(name for o in self.objectives for name in o.loss_names)
-        self.sum_names = tuple(name for o in self.objectives for name in o.panels)
+        self.sum_names = tuple(name for o in self.objectives for name in o.plot_titles)
         self._dataset_options: dict[str, Any] = {
             "vocab": vocab,
             "masking": masking,
@@ -88,14 +88,16 @@ class PretrainingTask:
         """The lower the loss, the better; one that is not finite is the worst."""
         return -results["loss"] if math.isfinite(results["loss"]) else -math.inf
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns summed losses and correct predictions, with their numbers."""
-        return union(objective.sums(batch, outputs) for objective in self.objectives)
+        return union(
+            objective.loss_and_metric_sums(batch, outputs) for objective in self.objectives
+        )
 
     @property
-    def panels(self) -> dict[str, str]:
+    def plot_titles(self) -> dict[str, str]:
         """The title of each sum in plots."""
-        return union(objective.panels for objective in self.objectives)
+        return union(objective.plot_titles for objective in self.objectives)
 
     def baseline(
         self, eval_batch_size: int, max_eval_steps: int, train_steps: int = 200

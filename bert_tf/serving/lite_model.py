@@ -74,10 +74,17 @@ class LiteModel:
             raise ValueError(f"{path} cannot be loaded: {error}.") from None
         check_outputs(self.card, shapes, ROW_OUTPUTS, path)
 
+    @property
+    def long_texts(self) -> str:
+        """The part of long texts that is read: `head`, `tail` or `windows`."""
+        # Files of earlier releases only say whether the tail is kept.
+        earlier = "tail" if self.card.get("keep_tail") else "head"
+        return self.card.get("long_texts", earlier)
+
     def pack(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
         """Makes the rows of texts or pairs: int32 [B, T], T the longest of them."""
         seconds = second_texts or [""] * len(texts)
-        length, keep_tail = self.card["max_seq_length"], self.card.get("keep_tail", False)
+        length, keep_tail = self.card["max_seq_length"], self.long_texts == "tail"
         prompt, encode = self.card.get("prompt", ""), self.tokenizer.encode
         texts = [prompt + text for text in texts] if prompt else texts
         if self.card.get("lower_case_texts"):
@@ -124,7 +131,16 @@ class LiteModel:
         return interpreter.get_signature_runner(TEXT_SIGNATURE)
 
     def __call__(self, texts: Sequence[str], second_texts: Sequence[str] = ()) -> Arrays:
-        """Returns the outputs for texts or pairs."""
+        """Returns the outputs for texts or pairs.
+
+        Raises:
+          ValueError: if the model reads long texts in windows, which are several rows of a text.
+        """
+        if self.long_texts == "windows":
+            raise ValueError(
+                f"{self._path} reads long texts in windows (long_texts=windows): "
+                f"bert_tf.load({str(self._path)!r}) answers for whole texts."
+            )
         return self.from_ids(self.pack(texts, second_texts))
 
 

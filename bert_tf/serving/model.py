@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.serving.graph_tokens import check_utf8
+from bert_tf.serving.kind import SINGLE
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import INPUTS, num_special_tokens
@@ -22,7 +23,6 @@ Outputs = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # tf.functions that return Outputs
 
 IDS = INPUTS
-SINGLE, PAIR = ("text",), ("text", "text_b")
 MAX_ROWS = 64  # of one call of the model on windows of long texts.
 
 
@@ -46,7 +46,8 @@ class Serving:
       do_lower_case: the tokenizer's casing.
       max_seq_length: most pieces of a row; a text loses what is above it, unless said otherwise.
       texts: names of the texts that a request holds.
-      keep_tail: whether a text loses its beginning instead of its end.
+      long_texts: the part of a longer text that is kept, `head` or `tail`; or `windows`: a
+        classifier reads all of it, in overlapping rows.
       labels: names of the classes, if there are any.
 
     Attributes:
@@ -67,12 +68,12 @@ class Serving:
         do_lower_case: bool,
         max_seq_length: int,
         texts: tuple[str, ...] = SINGLE,
-        keep_tail: bool = False,
+        long_texts: str = "head",
         labels: Sequence[str] = (),
     ) -> None:
         self.vocab, self.max_seq_length = vocab, max_seq_length
         self.do_lower_case = do_lower_case
-        self.texts, self.keep_tail = texts, keep_tail
+        self.texts, self.long_texts = texts, long_texts
         self.model, self.labels = model, tuple(labels)
         self.tokenizer = make_graph_tokenizer(with_trimmed_offsets(vocab), do_lower_case)
 
@@ -105,16 +106,21 @@ class Serving:
         Raises:
           InvalidArgumentError: when it runs, if a text is not UTF-8.
         """
-        pieces = [self.tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2) for text in texts]
+        pieces = [self.tokenize(text) for text in texts]
         lengths = [column.row_lengths() for column in pieces]
         if len(texts) == 1:
             kept = [tf.minimum(lengths[0], self.max_seq_length - num_special_tokens(False))]
         else:
             sizes = (self.max_seq_length, self.vocab.num_separators, self.as_tokenizers)
             kept = list(longest_first_lengths(lengths[0], lengths[1], *sizes))
-        parts = [cut(*both, self.keep_tail) for both in zip(pieces, kept, strict=True)]
+        keep_tail = self.long_texts == "tail"
+        parts = [cut(*both, keep_tail) for both in zip(pieces, kept, strict=True)]
         second = parts[1] if len(parts) == 2 else None
         return pack_rows(self.vocab, parts[0], second, as_tokenizers=self.as_tokenizers)
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the token ids of texts, int32 [B, (tokens)]; see `pack` for errors."""
+        return self.tokenizer.tokenize(check_utf8(text)).merge_dims(1, 2)
 
     def sample_ids(self, *texts: tf.Tensor) -> list[tf.Tensor]:
         """Returns rows of ids of texts, in the order of `IDS`: a request to try a model with."""

@@ -4,6 +4,8 @@ pieces of texts, ragged int32 [B, (pieces)] -> cut -> [CLS] a [SEP] b [SEP]
   -> input_word_ids, input_mask, input_type_ids, int32 [B, T], T the longest row or a given length
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from bert_tf.text.packing import num_special_tokens
@@ -40,6 +42,59 @@ def longest_first_lengths(
         half = tf.where(first <= second, room // 2, half)
     kept = tf.minimum(first, tf.maximum(half, room - second))
     return kept, tf.minimum(second, room - kept)
+
+
+class TextWindows(NamedTuple):
+    """Parts of texts or pairs, R of them in all."""
+
+    first: tf.RaggedTensor  # int32 [R, (tokens)]
+    second: tf.RaggedTensor | None  # of pairs
+    owners: tf.Tensor  # int64 [R], ascending: the text or pair of each part
+
+
+def cut_windows(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    max_seq_length: int,
+    num_separators: int = 1,
+) -> TextWindows:
+    """Cuts texts, or the longer of two, into windows that overlap by half, as `pack_windows` does.
+
+    Args:
+      first: tokens of the first texts, int32 [B, (tokens)].
+      second: tokens of the second texts; None for single texts.
+      max_seq_length: maximum number of tokens of a row, special tokens included.
+      num_separators: separators between two texts.
+    """
+    lengths = first.row_lengths()  # [B]
+    other_lengths = tf.zeros_like(lengths) if second is None else second.row_lengths()
+    special = tf.where(
+        other_lengths > 0,
+        tf.constant(num_special_tokens(True, num_separators), tf.int64),
+        num_special_tokens(False),
+    )
+    room = max_seq_length - special
+    long = tf.maximum(lengths, other_lengths)
+    short = tf.minimum(tf.minimum(lengths, other_lengths), room // 2)
+    size = room - short
+    half = (size + 1) // 2
+    step = tf.maximum(tf.constant(1, tf.int64), half)
+    counts = -(-tf.maximum(tf.constant(1, tf.int64), long - size + half) // step)
+    owners = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # [R]
+    starts = tf.ragged.range(counts).values * tf.gather(step, owners)
+    sizes = tf.minimum(tf.gather(size, owners), tf.gather(long, owners) - starts)
+    # The shorter text begins every window; only the longer one is cut into parts.
+    is_first_longer = tf.gather(lengths >= other_lengths, owners)
+    nothing = tf.zeros_like(starts)
+    shorts = tf.gather(short, owners)
+
+    def part(tokens: tf.RaggedTensor, is_longer: tf.Tensor) -> tf.RaggedTensor:
+        begin = tf.where(is_longer, starts, nothing) + tf.gather(tokens.row_starts(), owners)
+        end = begin + tf.where(is_longer, sizes, shorts)
+        return tf.gather(tokens.values, tf.ragged.range(begin, end))
+
+    seconds = None if second is None else part(second, ~is_first_longer)
+    return TextWindows(part(first, is_first_longer), seconds, owners)
 
 
 def pack_rows(

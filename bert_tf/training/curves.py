@@ -20,7 +20,7 @@ if typing.TYPE_CHECKING:
 
 def draw_curves(
     path: pathlib.Path,
-    panels: dict[str, str],
+    plot_titles: dict[str, str],
     training: list[dict[str, Any]],
     evaluation: list[dict[str, Any]],
     baseline: dict[str, float],
@@ -29,12 +29,12 @@ def draw_curves(
 
     Args:
       path: the PNG written.
-      panels: title of each metric; those without a finite value are left out.
+      plot_titles: title of each metric; those without a finite value are left out.
       training: lines of metrics.jsonl.
       evaluation: the same of evaluations; drawn as dots.
       baseline: value of a metric's baseline by metric name; drawn as a dashed line.
     """
-    figure = make_figure(panels, training, evaluation, baseline)
+    figure = make_figure(plot_titles, training, evaluation, baseline)
     if figure is None:
         return
     image = io.BytesIO()
@@ -44,7 +44,7 @@ def draw_curves(
 
 
 def make_figure(
-    panels: dict[str, str],
+    plot_titles: dict[str, str],
     training: list[dict[str, Any]],
     evaluation: list[dict[str, Any]],
     baseline: dict[str, float],
@@ -54,7 +54,7 @@ def make_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    curves = {name: (_points(training, name), _points(evaluation, name)) for name in panels}
+    curves = {name: (_points(training, name), _points(evaluation, name)) for name in plot_titles}
     drawn = [name for name, (trained, evaluated) in curves.items() if trained or evaluated]
     if not drawn:
         return None
@@ -72,7 +72,7 @@ def make_figure(
             axes.plot(*zip(*evaluated, strict=True), "o", label="evaluation", markersize=4)
         if name in baseline:
             axes.axhline(baseline[name], color="gray", linestyle="--", label="baseline")
-        axes.set(title=panels[name], xlabel="optimizer steps")
+        axes.set(title=plot_titles[name], xlabel="optimizer steps")
         axes.grid(alpha=0.3)
         axes.legend()
     return figure

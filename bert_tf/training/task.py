@@ -16,7 +16,8 @@ class Task(Protocol):
     Attributes:
       model: called as `model(batch, training=True, dropout_seed=seed)`, returns a dict.
       loss_names: the sums whose ratios `total / weight` add up to the loss.
-      sum_names: every sum of `sums`, including the losses, in the order of the reports.
+      sum_names: every name of `loss_and_metric_sums`, losses included, in the order of the
+        reports.
 
     A task with a step other than `TrainStep` names it as `step_class`.
     """
@@ -41,5 +42,5 @@ class Task(Protocol):
     def score(self, results: dict[str, float]) -> float:
         """Returns the score of an evaluation; the checkpoint with the highest score is the best."""
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the sums of losses and metrics over the batch."""

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.xla_region import compile_xla_regions
-from bert_tf.training.bad_steps import LossGuard
 from bert_tf.training.distribution import split_rows
+from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.task import Batch, Task
 
 Gradients = list[tf.Tensor]
@@ -230,7 +230,7 @@ class TrainStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             outputs = self.task.model(batch, training=True, dropout_seed=seed)
-            sums = self.task.sums(batch, outputs)
+            sums = self.task.loss_and_metric_sums(batch, outputs)
             # A loss that nothing weighs (no NSP labels in the batch) counts as zero.
             ratio = tf.math.divide_no_nan
             loss = tf.add_n([ratio(sums[k].total, weights[k]) for k in self.task.loss_names])
@@ -267,7 +267,7 @@ class TrainStep:
         refused = tf.where(is_finite | is_scaled, 0.0, total)
         judged = []
         if self.guard:
-            accepted, limit = self.guard.judge(self._loss(sums), is_finite | is_scaled)
+            accepted, limit = self.guard.check(self._loss(sums), is_finite | is_scaled)
             is_good &= accepted
             judged = [limit, tf.cast(accepted, tf.float32)]
         norm = tf.cond(is_good, lambda: self._local(update(gradients)), lambda: refused)
@@ -312,5 +312,5 @@ class EvalStep:
         return self.strategy.reduce(SUM, self.strategy.run(self._run_sums, (batch,)), axis=None)
 
     def _sums(self, batch: Batch) -> tf.Tensor:
-        sums = self.task.sums(batch, self.task.model(batch, training=False))
+        sums = self.task.loss_and_metric_sums(batch, self.task.model(batch, training=False))
         return row_of(sums, self.task.sum_names)

@@ -19,10 +19,8 @@ from bert_tf.config import TrainingConfig
 from bert_tf.examples.packed_rows import pack_batch
 from bert_tf.files import atomic_write
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
-from bert_tf.training.bad_steps import BadSteps, LossGuard
 from bert_tf.training.batch_ramp import Stage, batches_left, stage_of
 from bert_tf.training.checkpointing import LOOP_STATE_NAME, RunDirectory, model_variables
-from bert_tf.training.clock import FAR_AWAY, Clock
 from bert_tf.training.distribution import (
     any_worker,
     check_same_data,
@@ -32,6 +30,7 @@ from bert_tf.training.distribution import (
     is_chief,
     worker_of,
 )
+from bert_tf.training.loss_spikes import LossGuard, LossSpikes
 from bert_tf.training.metrics_log import (
     MetricsLog,
     drop_lines,
@@ -46,6 +45,7 @@ from bert_tf.training.precision import compilation
 from bert_tf.training.reporting import Bar, Progress, Scalars
 from bert_tf.training.stopping import Stopped, StopRequest
 from bert_tf.training.task import Task
+from bert_tf.training.time_budget import FAR_AWAY, TimeBudget
 from bert_tf.training.train_step import EvalStep, LossScale, TrainStep
 
 KEPT = ("learning_rate",)  # What a step has whose update was left out.
@@ -74,11 +74,11 @@ class Trainer:
       optimizer: built on the model's trainable variables.
       strategy: the one under whose scope both were made.
       config: the loop's numbers.
-      num_train_steps: optimizer steps of the whole run; with a clock it is determined later.
+      num_train_steps: optimizer steps of the whole run; with a time budget it is determined later.
       random_seed: seed of dropout.
       progress: reports the rate.
       data_fingerprint: changes with the training examples; kept in the checkpoints.
-      clock: decides which step is the last, if the run has a time limit.
+      time_budget: decides which step is the last, if the run has a time limit.
       samples: notified of the step of each evaluation during training.
 
     Attributes:
@@ -96,16 +96,16 @@ class Trainer:
         random_seed: int,
         progress: Progress,
         data_fingerprint: str = "",
-        clock: Clock | None = None,
+        time_budget: TimeBudget | None = None,
         samples: Samples | None = None,
     ) -> None:
         self.task = task
         self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
-        self.clock, self.samples = clock, samples
+        self.time_budget, self.samples = time_budget, samples
         self.baseline: Callable[[], dict[str, float]] | None = None
-        self.num_train_steps = clock.plan.last_step if clock else num_train_steps
+        self.num_train_steps = time_budget.plan.last_step if time_budget else num_train_steps
         self.progress = progress
         self.data_fingerprint = data_fingerprint
         self.is_chief = is_chief(strategy)
@@ -120,7 +120,7 @@ class Trainer:
         self.log = MetricsLog(
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
-        self.bad_steps = BadSteps(config, self.directory.path, task.loss_names)
+        self.bad_steps = LossSpikes(config, self.directory.path, task.loss_names)
         jit_compile, compile_parts = compilation(config)
         self._make_train_step = functools.partial(
             getattr(task, "step_class", TrainStep),
@@ -157,8 +157,8 @@ class Trainer:
         self.bad_steps.restore(self._loop_state.get("bad_steps", {}))
         if self.guard:
             self.guard.restore(self._loop_state.get("guard", {}))
-        if self.clock:
-            self.clock.restore(self._loop_state.get("clock", {}))
+        if self.time_budget:
+            self.time_budget.restore(self._loop_state.get("clock", {}))
             measured = self._loop_state.get("evaluation_seconds", 0.0)
             evaluated = [line["step"] for line in read_metrics(self.directory.path / EVALUATIONS)]
             is_resumed = not self._evaluation_seconds  # Otherwise steps are taken back.
@@ -166,7 +166,7 @@ class Trainer:
                 evaluated, default=math.inf
             )
             self._evaluation_seconds = self._evaluation_seconds or measured
-            self._set_last_step(self.clock.plan.last_step)
+            self._set_last_step(self.time_budget.plan.last_step)
         logging.info("Restored %s at step %d.", self.config.output_dir, self.step)
         return True
 
@@ -192,15 +192,15 @@ class Trainer:
         with contextlib.closing(self.directory), bar as shown, StopRequest() as self._stop:
             if self.config.on_bad_loss == "rewind" and not self.directory.steps():
                 self.save()
-            if self.clock:
-                self.clock.start()
+            if self.time_budget:
+                self.time_budget.start()
             if self.step and self._evaluation_is_due():  # A stop came between save and evaluation.
                 self._evaluate_and_note(scalars)
-            elif self.clock and self._is_evaluated():  # After the checkpoint was written.
-                self.clock.used += self._evaluation_seconds
+            elif self.time_budget and self._is_evaluated():  # After the checkpoint was written.
+                self.time_budget.used += self._evaluation_seconds
             iterator = None
-            if self.clock:
-                self.clock.start(skips_compilation=self.step > 0)
+            if self.time_budget:
+                self.time_budget.start(skips_compilation=self.step > 0)
             while not self.is_finished():
                 if iterator is None or self._next_batch == self._stage.first_batch:
                     iterator = iter(self._train_data())
@@ -220,8 +220,8 @@ class Trainer:
                     raise Stopped(self._stop.number or signal.SIGTERM)
                 if self._evaluation_is_due():
                     self._evaluate_and_note(scalars)
-                if self.clock:
-                    self.clock.lap(0.0)
+                if self.time_budget:
+                    self.time_budget.tick(0.0)
         self._stop = None
 
     def is_finished(self) -> bool:
@@ -243,11 +243,11 @@ class Trainer:
         Infinite for a run of steps that rewinds: it must go back to the same checkpoint however
         fast the machine is.
         """
-        if self.config.on_bad_loss == "rewind" and not self.clock:
+        if self.config.on_bad_loss == "rewind" and not self.time_budget:
             return math.inf
         seconds = SECONDS_BETWEEN_SAVES
-        if self.clock:
-            seconds = min(seconds, SHARE_BETWEEN_SAVES * self.clock.budget)
+        if self.time_budget:
+            seconds = min(seconds, SHARE_BETWEEN_SAVES * self.time_budget.budget)
         return max(seconds, self.directory.write_seconds / WRITING_SHARE)
 
     def _save_is_due(self) -> bool:
@@ -264,14 +264,15 @@ class Trainer:
         """
         if self.is_chief and not self.directory.has(self.step):
             self.log.flush()
+            evaluation_seconds = self._evaluation_seconds_or_guess() if self.time_budget else 0.0
             state = {
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
                 "marks": {path.name: mark_lines(path) for path in self._line_files()},
                 "bad_steps": self.bad_steps.state(),
                 "guard": self.guard.state() if self.guard else {},
-                "clock": self.clock.state() if self.clock else {},
-                "evaluation_seconds": self._evaluation_seconds_or_guess() if self.clock else 0.0,
+                "clock": self.time_budget.state() if self.time_budget else {},
+                "evaluation_seconds": evaluation_seconds,
             }
             with self.progress.timed("save_seconds"):
                 self.directory.start_save(self.step, state, by_time)
@@ -374,8 +375,8 @@ class Trainer:
         with self.progress.timed("step_seconds"):
             rows = self.train_step(iterator, tf.constant(self.step), tf.constant(num_steps)).numpy()
         seconds = time.monotonic() - start
-        if self.clock:
-            seconds = self.clock.lap(self.progress.step_seconds * num_steps)
+        if self.time_budget:
+            seconds = self.time_budget.tick(self.progress.step_seconds * num_steps)
         self.progress.add(seconds, num_steps)
         for values in rows:
             row = dict(zip(self.train_step.columns, values.tolist(), strict=True))
@@ -406,27 +407,27 @@ class Trainer:
         self.progress.show(self.step, values, left)
 
     def _plan(self) -> None:
-        """Lets the clock decide which step is the last.
+        """Lets the time budget decide which step is the last.
 
         All hosts use the chief's seconds, so that they make the same plan and use the same rates.
         """
-        if not self.clock:
+        if not self.time_budget:
             return
         # A single step after compiling again says too little to change the plan of a run.
-        is_rough = self.progress.calls < 2 and self.clock.plan.last_step < FAR_AWAY
+        is_rough = self.progress.calls < 2 and self.time_budget.plan.last_step < FAR_AWAY
         own = (
-            self.clock.used,
+            self.time_budget.used,
             0.0 if is_rough else self.progress.step_seconds,
             self._evaluation_seconds_or_guess(),
             self.progress.compile_seconds,
         )
-        self.clock.used, *seconds = from_chief(self.strategy, *own)
-        last = self.clock.last_step(self.step, self._next_batch, *seconds)
+        self.time_budget.used, *seconds = from_chief(self.strategy, *own)
+        last = self.time_budget.last_step(self.step, self._next_batch, *seconds)
         self._set_last_step(last)
         self.progress.total_steps = last if last < FAR_AWAY else 0
 
     def _set_last_step(self, last: int) -> None:
-        """Sets the last step that the clock decided on, and with it the steps between lines."""
+        """Sets the last step that the time budget decided on, and the steps between lines."""
         self.num_train_steps = last
         self.log.log_steps = line_interval(self.config.log_steps, last)
 
@@ -448,7 +449,7 @@ class Trainer:
         if end := self._stage.end:
             most = min(most, end - self._next_batch)
         is_alone = worker_of(self.strategy)[1] == 1
-        if not self.progress.step_seconds and (is_alone or self.clock):
+        if not self.progress.step_seconds and (is_alone or self.time_budget):
             return 1  # All hosts have made as many calls, so they agree.
         if not is_alone:  # Their clocks do not.
             return min(most, self.config.log_steps)
@@ -477,12 +478,12 @@ class Trainer:
     def _rewind(self) -> None:
         """Goes back to the last checkpoint; the batches until the bad step are left out."""
         next_batch = self._next_batch + 1
-        used = self.clock.used if self.clock else 0.0
+        used = self.time_budget.used if self.time_budget else 0.0
         self.directory.wait()
         any_worker(self.strategy, False)  # No host reads before the one that writes has written.
         self.restore()
-        if self.clock:  # The time is spent.
-            self.clock.used = max(used, self.clock.used)
+        if self.time_budget:  # Rewinding does not give back time.
+            self.time_budget.used = max(used, self.time_budget.used)
         self.bad_steps.batches_left_out = next_batch - self.step
         if self.is_chief:
             self._take_up_files()
@@ -516,13 +517,13 @@ class Trainer:
 
     def _evaluate_and_note(self, scalars: Scalars | None) -> None:
         self.save()  # Written meanwhile.
-        if self.clock:
-            self.clock.lap(0.0)
+        if self.time_budget:
+            self.time_budget.tick(0.0)
         with self.progress.timed("evaluation_seconds"):
             results = self.evaluate()
-        if self.clock:
+        if self.time_budget:
             most = self._evaluation_seconds if self._compiles_evaluation_again else math.inf
-            self._evaluation_seconds = self.clock.lap(0.0, most)
+            self._evaluation_seconds = self.time_budget.tick(0.0, most)
             self._compiles_evaluation_again = False
         self.last_evaluation = self.step, results
         if self.is_chief and scalars is not None:

@@ -2,7 +2,6 @@
 
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from bert_tf.checkpoints.hub import is_hub_name
 from export.checks.answer_check import (
@@ -11,15 +10,13 @@ from export.checks.answer_check import (
     check_finite,
     check_refused,
     compare,
-    first_line,
     load_source,
     make_requests,
     python_answer,
     tolerance_of,
 )
-from export.checks.apart import C_LIBRARY, TENSORFLOW, run_apart
-from export.checks.c_api import has_library
-from export.checks.op_check import check_foreign_ops, check_graph, used_ops
+from export.checks.op_check import check_foreign_ops, check_graph, foreign_ops, used_ops
+from export.checks.running import run_model
 from export.checks.stored_model import Request, StoredModel, read
 
 
@@ -37,20 +34,16 @@ def check(folder: pathlib.Path, model_dir: str = "") -> Iterator[str]:
     yield stored.table()
     check_graph(stored.meta_graph)
     requests = all_requests(stored)
-    job = make_job(stored, requests)
-    (result,) = run_apart(TENSORFLOW, [job])
-    needed = check_foreign_ops(result["foreign_ops"], stored.takes_texts)
-    yield f"operations  {len(job['ops'])} kinds; {needed}"
-    answers = check_result(stored, requests, result, "a process of its own")
-    yield f"process     {_times(result)}; {len(answers)} requests as they should be"
-    if has_library():
-        (result,) = run_apart(C_LIBRARY, [job])
-        found = check_result(stored, requests, result, "the C library")
-        difference = compare(requests, answers, found, "TensorFlow in Python", tolerance_of(stored))
-        yield f"C library   {_times(result)}; same answers, floats to {difference:.1g}"
-    else:
-        yield "C library   not installed, so not tried"
-    yield check_source(stored, answers, model_dir)
+    ops = used_ops(stored.meta_graph)
+    needed = check_foreign_ops(foreign_ops(ops), stored.takes_texts)
+    yield f"operations  {len(ops)} kinds; {needed}"
+    run = run_model(stored, requests)
+    check_answers(stored, requests, run.answers)
+    yield (
+        f"answers     loaded in {run.load_seconds:.1f} s, first answer after "
+        f"{run.first_seconds:.1f} s; {len(run.answers)} requests as they should be"
+    )
+    yield check_source(stored, run.answers, model_dir)
 
 
 def all_requests(stored: StoredModel) -> list[Request]:
@@ -63,41 +56,21 @@ def all_requests(stored: StoredModel) -> list[Request]:
     return requests
 
 
-def make_job(stored: StoredModel, requests: Sequence[Request]) -> dict[str, Any]:
-    """Returns what `run_apart` needs to know."""
-    signatures = {
-        name: tuple(
-            {key: info.name for key, info in part.items()}
-            for part in (signature.inputs, signature.outputs)
-        )
-        for name, signature in stored.signatures.items()
-    }
-    return {
-        "folder": str(stored.folder),
-        "ops": sorted(used_ops(stored.meta_graph)),
-        "signatures": signatures,
-        "requests": [tuple(request) for request in requests],
-    }
-
-
-def check_result(
-    stored: StoredModel, requests: Sequence[Request], result: dict[str, Any], where: str
-) -> list[Answer]:
-    """Checks what a process says; returns its answers.
+def check_answers(
+    stored: StoredModel, requests: Sequence[Request], answers: Sequence[Answer]
+) -> None:
+    """Checks the answers to `all_requests`.
 
     Raises:
-      ValueError: if it could not load the model, or answers are not as they should be.
+      ValueError: if one is an error or not finite, or if a text that is not UTF-8 is answered or
+        changes the answers after it.
     """
-    if error := result.get("error"):
-        raise ValueError(f"{stored.folder} does not load in {where}: {first_line(error)}")
-    answers = result["answers"]
     refused = answers[-2:] if stored.takes_texts else []
     count = len(answers) - len(refused)
     check_finite(requests[:count], answers[:count])
     if refused:
         check_refused(refused[0])
         compare(requests[:1], answers[:1], refused[1:], "the time before")
-    return answers
 
 
 def is_gone(path: str) -> bool:
@@ -135,8 +108,3 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
         f"source      {len(requests)} requests of odd texts answered as {source} does; floats to "
         f"{difference:.1g}"
     )
-
-
-def _times(result: dict[str, Any]) -> str:
-    load, first = result["load_seconds"], result["first_seconds"]
-    return f"loaded in {load:.1f} s, first answer after {first:.1f} s"

@@ -9,6 +9,8 @@ Reference: tensorflow/serving, tensorflow_serving/model_servers/BUILD; tensorflo
 from collections.abc import Iterable
 from typing import Any
 
+import tensorflow as tf
+
 # The tokenizer's, and the first release of TensorFlow Serving known to have it built in.
 TEXT_OPS = {"FastWordpieceTokenizeWithOffsets": "2.18", "NormalizeUTF8": "2.18"}
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
@@ -40,6 +42,11 @@ def check_graph(meta_graph: Any) -> None:
             f"The graph must be compiled by XLA ({MUST_COMPILE}), which a server may not have; "
             f"export without jit_compile=True."
         )
+
+
+def foreign_ops(ops: Iterable[str]) -> list[str]:
+    """Returns the names of operations that are not TensorFlow's own, sorted."""
+    return sorted(op for op in ops if not hasattr(tf.raw_ops, op))
 
 
 def check_foreign_ops(foreign: Iterable[str], takes_texts: bool) -> str:

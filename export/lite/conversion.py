@@ -130,7 +130,7 @@ def convert(
             ) from error
     card = {
         **served.card(),
-        "keep_tail": served.keep_tail,
+        "keep_tail": served.long_texts == "tail",
         "quantize": form,
         "outputs": outputs,
         "text_input": text_input,

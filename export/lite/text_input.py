@@ -11,7 +11,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.serving.model import IDS, SINGLE, Batch, Serving
+from bert_tf.serving.kind import SINGLE
+from bert_tf.serving.model import IDS, Batch, Serving
 from bert_tf.text.vocab import CONTINUATION_PREFIX, UNK, Vocab
 
 KINDS = ("classifier", "multi_label", "regression", "embeddings")
@@ -22,7 +23,8 @@ def check_text_input(served: Serving, form: str) -> None:
     reasons = {
         f"{served.kind} does not; only {', '.join(KINDS)} do": served.kind not in KINDS,
         "this model takes pairs": served.texts != SINGLE,
-        "this model keeps the ends of long texts": served.keep_tail,
+        "this model keeps the ends of long texts": served.long_texts == "tail",
+        "this model reads long texts in windows": served.long_texts == "windows",
         "int8 has no form with texts, dynamic has": form == "int8",
         "byte-level BPE has no kernels there; give ids": not isinstance(served.vocab, Vocab),
     }

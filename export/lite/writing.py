@@ -145,6 +145,7 @@ def text_rows(served: Serving, texts: Sequence[tuple[str, str]]) -> TokenizedDat
         (tokenizer.encode(first), tokenizer.encode(second) if is_pair else [])
         for first, second in texts
     ]
-    length, keep_tail = served.max_seq_length, served.keep_tail
+    length = served.max_seq_length
+    keep_tail = served.long_texts == "tail"
     packed = [pack(served.vocab, *both, length, keep_tail) for both in encoded]
     return TokenizedDataset(packed, pad_id=served.vocab.pad_id)

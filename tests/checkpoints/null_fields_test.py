@@ -17,7 +17,7 @@ from bert_tf.checkpoints.sentence_transformers import read_sentence_transformers
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from bert_tf.config import ModelConfig
 from tests.checkpoints.made_checkpoint import make_checkpoint, make_config, make_vocab
-from tests.shared_data import shared_data
+from tests.shared_data import golden_file
 
 SIZES = {
     "vocab_size": 70,
@@ -211,7 +211,7 @@ def test_null_in_the_files_of_a_tokenizer(tmp_path, file, key):
     ],
 )
 def test_null_in_the_modules_of_sentence_transformers(tmp_path, module, key):
-    source = shared_data("fixtures", "families", "sentence_transformers", "mean_dense_tanh")
+    source = golden_file("families", "sentence_transformers", "mean_dense_tanh")
     shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
     edit(tmp_path / "model" / module / "config.json", **{key: None})
     with pytest.raises(ValueError, match=key):
@@ -237,7 +237,7 @@ def test_null_in_the_modules_of_sentence_transformers(tmp_path, module, key):
     ],
 )
 def test_refusals_of_sentence_transformers_name_the_key(tmp_path, file, values):
-    source = shared_data("fixtures", "families", "sentence_transformers", "mean_dense_tanh")
+    source = golden_file("families", "sentence_transformers", "mean_dense_tanh")
     shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
     edit(tmp_path / "model" / file, **values)
     with pytest.raises(ValueError, match=f"{file}.*{next(iter(values))}"):
@@ -258,7 +258,7 @@ def test_maximum_lengths(tmp_path, length, expected):
 
 
 def test_null_of_sentence_transformers_that_means_the_default(tmp_path):
-    source = shared_data("fixtures", "families", "sentence_transformers", "mean_normalize")
+    source = golden_file("families", "sentence_transformers", "mean_normalize")
     shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
     expected = read_sentence_transformers(tmp_path / "model")
     path = tmp_path / "model" / "config_sentence_transformers.json"

@@ -309,6 +309,7 @@ def embedded_by_us(model, texts):
     return np.stack([method(texts) for method in methods])
 
 
+@pytest.mark.needs(variable="SENTENCE_TRANSFORMERS_PYTHON")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompts", "default"),
@@ -331,6 +332,7 @@ def test_prompts_of_sides_are_those_of_sentence_transformers(tmp_path, prompts, 
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.needs(variable="SENTENCE_TRANSFORMERS_PYTHON")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "dense"),

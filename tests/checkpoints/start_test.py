@@ -75,7 +75,7 @@ def test_what_a_new_classifier_reads_is_free(tmp_path):
         read_start(str(tmp_path / "encoder"), {}, ("pooler",))
     path = str(tmp_path / "classifier")
     write_checkpoint(make_checkpoint("classifier", 6), path, "bert_tf")
-    with pytest.raises(ValueError, match="classifier_pooling=cls, but the checkpoint has pooler"):
+    with pytest.raises(ValueError, match="classifier_pooling=cls,.*pooler"):
         read_start(path, chosen, ("pooler",))
     start = read_start(path, chosen, ("pooler",), new_head=True)
     assert start.config.classifier_pooling == "cls"
@@ -83,9 +83,9 @@ def test_what_a_new_classifier_reads_is_free(tmp_path):
 
 def test_what_contradicts_the_weights_is_refused(path):
     for given, message in (
-        ({"hidden_size": 7}, "--hidden_size=7, but the checkpoint has"),
-        ({"do_lower_case": False}, "--do_lower_case=False, but the checkpoint has True"),
-        ({"hidden_act": "relu"}, "--hidden_act=relu, but the checkpoint has gelu"),
+        ({"hidden_size": 7}, "--hidden_size=7,"),
+        ({"do_lower_case": False}, "--do_lower_case=False,.*True"),
+        ({"hidden_act": "relu"}, "--hidden_act=relu,.*gelu"),
     ):
         with pytest.raises(ValueError, match=message):
             read_start(path, given, PRETRAINING)
@@ -131,11 +131,11 @@ def test_a_checkpoint_without_vocabulary_takes_the_one_given(tmp_path, made):
     write_checkpoint(bare, tmp_path / "model", "bert_tf")
     made.vocab.write(tmp_path / "vocab.txt")
     path = str(tmp_path / "model")
-    with pytest.raises(ValueError, match="has no vocabulary; give its own as --vocab_file"):
+    with pytest.raises(ValueError, match="--vocab_file"):
         read_start(path, {}, PRETRAINING)
     assert_same(read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "vocab.txt")), made)
     Vocab((*made.vocab.tokens, "more")).write(tmp_path / "long.txt")
-    with pytest.raises(ValueError, match="71 pieces, but the word table only 70 rows"):
+    with pytest.raises(ValueError, match="71.*70 rows"):
         read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "long.txt"))
     Vocab(made.vocab.tokens[:-1]).write(tmp_path / "short.txt")
     start = read_start(path, {}, PRETRAINING, vocab_file=str(tmp_path / "short.txt"))
@@ -151,7 +151,7 @@ def test_a_casing_that_nothing_states_may_be_given(tmp_path, made):
     config.write_text(json.dumps(values))
     path = str(tmp_path / "model")
     start = read_start(path, {}, PRETRAINING)
-    assert start.config.do_lower_case and "the vocabulary is uncased" in start.notes[-1] and letters
+    assert start.config.do_lower_case and "uncased" in start.notes[-1] and letters
     start = read_start(path, {"do_lower_case": False}, PRETRAINING)
     assert start.config.do_lower_case is False
     # What the files do state is not overridden, also by a vocabulary that looks otherwise.
@@ -186,9 +186,7 @@ def test_frozen_models_are_loaded_too(path, made):
 
 
 def test_a_run_does_not_begin_in_somebodys_folder(path, tmp_path):
-    with pytest.raises(
-        ValueError, match="holds a model that is not a run; give it as --init_check"
-    ):
+    with pytest.raises(ValueError, match="--init_check"):
         check_output_dir(path)
     (tmp_path / "model" / "run.flags").write_text("")
     check_output_dir(path)

@@ -456,6 +456,7 @@ def torch():
         return pytest.importorskip("torch")
 
 
+@pytest.mark.needs("torch")
 def test_torch_reads_the_files_of_these_tests(tmp_path, torch):
     views = {
         "a": tensor(storage(6), (3, 2), (1, 3)),
@@ -487,6 +488,7 @@ def same_bits(torch, array: np.ndarray, expected) -> bool:
     return (array.dtype, array.shape) == (own.dtype, own.shape) and array.tobytes() == own.tobytes()
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("protocol", [2, 4])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 def test_equals_torch_bit_for_bit(tmp_path, torch, dtype, protocol):
@@ -510,6 +512,7 @@ def test_equals_torch_bit_for_bit(tmp_path, torch, dtype, protocol):
     assert all(same_bits(torch, old[key], saved[key]) for key in saved)
 
 
+@pytest.mark.needs("torch")
 def test_bits_of_every_bfloat16_are_those_of_torch(tmp_path, torch):
     saved = {"all": torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.bfloat16)}
     torch.save(saved, tmp_path / "f")
@@ -518,6 +521,7 @@ def test_bits_of_every_bfloat16_are_those_of_torch(tmp_path, torch):
     np.testing.assert_array_equal(array.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.needs("torch")
 def test_what_torch_saves_beside_tensors_is_refused(tmp_path, torch):
     ones = torch.ones(3)
     for saved, message in (

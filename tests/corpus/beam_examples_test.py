@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 import pathlib
 import signal
 import subprocess
@@ -17,10 +16,7 @@ from bert_tf.corpus.corpus import CorpusPart
 from bert_tf.corpus.example_files import ExampleJob, write_examples
 from bert_tf.text.vocab import Vocab
 
-needs_beam = pytest.mark.skipif(
-    importlib.util.find_spec("apache_beam") is None,
-    reason="Apache Beam is not installed; it needs an environment of its own",
-)
+needs_beam = pytest.mark.needs("apache_beam")  # In an environment of its own.
 LETTERS = "wordx0123456789"
 IN_MEMORY = "--runner=FnApiRunner"
 NUM_FILES = 4

@@ -103,7 +103,7 @@ def test_a_real_package_is_found_without_import(tmp_path, library, monkeypatch):
     text = gather_builtin_corpus(tmp_path / "corpus.txt").read_text()
     sentences = [line for line in text.split("\n") if line]
     assert len(sentences) > 300 and len(set(sentences)) == len(sentences)
-    assert "This module is the entry point for absl" in text or "flag" in text
+    assert "absl" in text or "flag" in text
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_one_document_and_a_too_large_vocabulary(corpus, tmp_path):
     prepare(dataclasses.replace(corpus, use_next_sentence=False), vocab_size=60)
     Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")).write(tmp_path / "v")
     given = dataclasses.replace(corpus, vocab_file=str(tmp_path / "v"))
-    with pytest.raises(ValueError, match="has 6 pieces, but the model's vocab_size is 5"):
+    with pytest.raises(ValueError, match="6 pieces.*vocab_size is 5"):
         prepare(given, vocab_size=5)
 
 
@@ -299,7 +299,7 @@ def test_records_need_no_cache(corpus, tmp_path):
     (tmp_path / "file").write_text("")
     records = dataclasses.replace(corpus, input_file=str(tmp_path / "a.tfrecord"))
     assert prepare(records, cache="file/cache").train_files == [records.input_file]
-    with pytest.raises(ValueError, match="Cannot write in the folder .*file/cache.*--cache_dir"):
+    with pytest.raises(ValueError, match=".*file/cache.*--cache_dir"):
         prepare(corpus, cache="file/cache")
 
 

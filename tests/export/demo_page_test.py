@@ -14,7 +14,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not BROWSER, reason=f"none of {', '.join(BROWSERS)} is on the PATH"),
+    pytest.mark.needs("playwright.sync_api", programs=BROWSERS),
 ]
 
 EVIL = "<img src=x onerror=alert(1)> & <script>alert(2)</script>"
@@ -66,7 +66,8 @@ MATRIX = "#attention .scroller:has(table)"
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from playwright import sync_api as playwright
+
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER)
         yield browser

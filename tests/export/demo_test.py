@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.inference.serving_models import CLASSES, load
+from bert_tf.inference.kinds import KINDS
+from bert_tf.inference.serving_models import load
 from bert_tf.search.embedding import SearchEmbedder
 from bert_tf.search.index import Batch, build_index
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
@@ -39,7 +40,7 @@ FAST = ("classifier", "fill_mask")
     "kind",
     [
         pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
-        for kind in sorted(CLASSES.keys() - {"reranker", "search"})
+        for kind in sorted(KINDS.keys() - {"reranker", "search"})
     ],
 )
 def test_what_is_sent_is_the_models_and_as_the_page_tests_have_it(tmp_path, kind) -> None:
@@ -184,8 +185,8 @@ def test_cosines_and_json_of_odd_numbers() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (None, "Expected the inputs text and text_b"),
-        ({"text": ["a"]}, "Expected the inputs text and text_b"),
+        (None, "text_b"),
+        ({"text": ["a"]}, "text_b"),
         ({"text": "a", "text_b": ["b"]}, "text is no list of texts"),
         ({"text": [1], "text_b": ["b"]}, "text is no list of texts"),
         ({"text": [], "text_b": []}, "text holds 0 texts; expected 1 .. 32"),

@@ -46,7 +46,7 @@ def write_model(folder: pathlib.Path, kind: str, run: dict[str, str] | None = No
 
     Args:
       folder: new.
-      kind: of `bert_tf.inference.serving_models.CLASSES`.
+      kind: of `bert_tf.inference.kinds.KINDS`.
       run: what a run would record of it, run.flags by name.
       changes: fields of the configuration.
     """

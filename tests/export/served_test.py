@@ -422,7 +422,7 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
 @pytest.mark.parametrize("kind", ["regression", "reranker"])
 def test_a_classifier_is_no_model_of_one_number(tmp_path, kind):
     folder = str(write_model(tmp_path / "m", "classifier"))
-    with pytest.raises(ValueError, match=f"has 3 labels, so it cannot serve as {kind}, which has"):
+    with pytest.raises(ValueError, match=f"has 3.*serve as {kind}, which has"):
         load(folder, kind)
 
 
@@ -431,7 +431,7 @@ def test_a_classifier_is_no_model_of_one_number(tmp_path, kind):
     [
         ("classifier", {"top_k": 3}, "top_k is for fill_mask; .* is served as classifier"),
         ("tagger", {"texts": ("text", "text_b")}, "pair is for classifier, multi_label, regr"),
-        ("classifier", {"pooling": "cls"}, "pooling is for embeddings"),
+        ("classifier", {"pooling": "cls"}, "pooling"),
         ("classifier", {"store": "int8"}, "store is for search"),
     ],
 )

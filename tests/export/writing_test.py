@@ -152,7 +152,7 @@ def test_nothing_is_left_of_a_full_disk(classifier, tmp_path, monkeypatch) -> No
             raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
     monkeypatch.setattr(writing, "write_warmup", full)
-    with pytest.raises(OSError, match="toy/1 could not be written: No space left"):
+    with pytest.raises(OSError, match="toy/1.*space left"):
         save(served, folder, 1, "x")
     assert seen == [[], []]  # While both were written a server saw nothing.
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -214,7 +214,7 @@ def test_what_cannot_be_served(tmp_path) -> None:
     with pytest.raises(ValueError, match="max_seq_length is 49.*48 positions"):
         load(folder, max_seq_length=49)
     squad = str(write_model(tmp_path / "q", "question_answering"))
-    with pytest.raises(ValueError, match="no piece of a context fits; expected at least 68"):
+    with pytest.raises(ValueError, match="context.*68"):
         load(squad)
     lines = pathlib.Path(folder, "vocab.txt").read_text(encoding="utf8").splitlines()
     lines[20] = lines[21]

@@ -21,7 +21,7 @@ class Lengths(RowsTask):
 
     best_metric = "metric"
 
-    def sums(self, batch, outputs):
+    def loss_and_metric_sums(self, batch, outputs):
         lengths = batch["input_mask"].sum(axis=1).astype(np.float32)
         return {"loss": weigh(lengths, batch["example_weights"])}
 
@@ -82,7 +82,7 @@ def test_the_weight_of_a_batch_is_its_loss_weight(task):
     for batch in as_arrays(task.eval_dataset(4, 0, 0, 1)):
         weights = [number + 1 for number in batch["row_ids"] if number >= 0]
         assert float(task.loss_weights(batch)["loss"]) == sum(weights)
-        assert float(task.sums(batch, None)["loss"].weight) == sum(weights)
+        assert float(task.loss_and_metric_sums(batch, None)["loss"].weight) == sum(weights)
 
 
 def test_better_is_a_higher_metric_or_a_lower_loss(task):

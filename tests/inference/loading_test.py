@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 import subprocess
 import sys
-import types
 
 import keras
 import numpy as np
@@ -14,8 +13,8 @@ import bert_tf
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference import serving_models as models
 from bert_tf.inference.graphs import GraphModel
-from bert_tf.inference.lite import LiteTexts
-from bert_tf.inference.loading import _as_asked
+from bert_tf.inference.lite import lite_answers
+from bert_tf.inference.loading import check_as_exported
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.models.preprocessor import BertPreprocessor
@@ -102,7 +101,7 @@ class AsLite(LiteModel):
     """The model itself in the place of a LiteRT file."""
 
     def __init__(self, served):
-        self.card = {**served.card(), "keep_tail": served.keep_tail}
+        self.card = served.card()
         self.vocab, self.labels = served.vocab, served.labels
         self.tokenizer = make_tokenizer(served.vocab, served.do_lower_case)
         self._served = served
@@ -115,6 +114,10 @@ class AsLite(LiteModel):
 
 def answering(model) -> Predictor:
     return Predictor(OutputAnswers(model), model.card)
+
+
+def lite_predictor(lite) -> Predictor:
+    return Predictor(lite_answers(lite), lite.card)
 
 
 def in_python(folder: pathlib.Path) -> Predictor:
@@ -132,7 +135,7 @@ def test_windows_made_in_python_are_those_of_the_graph(tmp_path, kind, lower):
     folder = make_model(tmp_path, kind, max_position_embeddings=24, do_lower_case=lower)
     expected = answers(in_python(folder))
     lite = AsLite(models.load(str(folder)))
-    assert_same(answers(answering(LiteTexts(lite))), expected)
+    assert_same(answers(lite_predictor(lite)), expected)
 
 
 def test_words_of_a_model_are_those_of_what_serves_it(tmp_path):
@@ -144,12 +147,11 @@ def test_words_of_a_model_are_those_of_what_serves_it(tmp_path):
 
 def test_a_false_that_is_given_is_compared():
     card = {"kind": "classifier", "max_seq_length": 9, "inputs": ["text", "text_b"]}
-    model = types.SimpleNamespace(card=card)
     given = {"kind": "", "max_seq_length": 0, "pair": None}
     for pair in (None, True):
-        assert _as_asked(model, pathlib.Path("m"), {**given, "pair": pair}) is model
+        check_as_exported(card, pathlib.Path("m"), {**given, "pair": pair})
     with pytest.raises(ValueError, match="m was exported with pair True, not False"):
-        _as_asked(model, pathlib.Path("m"), {**given, "pair": False})
+        check_as_exported(card, pathlib.Path("m"), {**given, "pair": False})
 
 
 @pytest.mark.slow
@@ -161,7 +163,7 @@ def test_words_of_byte_level_bpe_are_those_of_the_graph(tmp_path):
     folder = tmp_path / "bpe"
     write_checkpoint(made, folder, "bert_tf")
     lite = AsLite(models.load(str(folder)))
-    assert_same(answers(answering(LiteTexts(lite))), answers(in_python(folder)))
+    assert_same(answers(lite_predictor(lite)), answers(in_python(folder)))
 
 
 def write_keras(folder: pathlib.Path) -> pathlib.Path:

@@ -76,6 +76,7 @@ def test_pairs_of_all_lengths_are_cut_as_by_packing():
         assert_same(preprocessor(first, second), expected)
 
 
+@pytest.mark.needs(data="glue/SST-2")
 @pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
 def test_equals_packing_on_real_text(casing):
     path, lower = golden_file("vocab", f"bert-base-{casing}-vocab.txt"), casing == "uncased"

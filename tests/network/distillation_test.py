@@ -164,7 +164,7 @@ def test_sums_of_a_batch_against_the_parts():
     model, teacher = pair()
     batch = toy_batch(0, 4)
     outputs = model(batch)
-    sums = model.objectives[-1].sums(batch, outputs)
+    sums = model.objectives[-1].loss_and_metric_sums(batch, outputs)
     taught = teacher.bert(batch)
     weights, mask = batch["masked_lm_weights"], batch["input_mask"].astype(np.float64)
 

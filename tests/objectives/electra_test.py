@@ -193,7 +193,7 @@ def test_sums_of_replaced_tokens_by_hand():
     logits = np.float32([[2.0, 1.0, -1.0, -3.0], [-0.5, 9.0, 9.0, 9.0]])
     labels = np.float32([[1, 0, 0, 0], [1, 0, 0, 0]])
     mask = np.int32([[1, 1, 1, 1], [1, 0, 0, 0]])
-    sums = ReplacedTokens(50.0).sums(
+    sums = ReplacedTokens(50.0).loss_and_metric_sums(
         {"input_mask": mask}, {"replaced_logits": logits, "is_replaced": labels}
     )
 

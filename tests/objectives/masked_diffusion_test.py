@@ -106,7 +106,7 @@ def test_loss_and_accuracy_equal_a_slow_twin(many):
             loss += (math.log(np.exp(scores).sum()) - scores[original[place]]) / share
             right += (scores.argmax() == original[place]) / share
     found = {name: tf.constant(values[rows]) for name, values in masked.items()}
-    sums = MaskedDiffusion().sums(found, {"masked_lm_logits": logits})
+    sums = MaskedDiffusion().loss_and_metric_sums(found, {"masked_lm_logits": logits})
     assert float(sums["masked_lm_loss"].mean()) == pytest.approx(loss / pieces, rel=1e-5)
     assert float(sums["masked_lm_accuracy"].mean()) == pytest.approx(right / pieces, rel=1e-5)
     weight = MaskedDiffusion().loss_weights(found)["masked_lm_loss"]

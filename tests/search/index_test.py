@@ -266,7 +266,7 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
         build(Batch(["a", "b"], np.ones([2, 3]), ["text"]))
     with pytest.raises(ValueError, match="id is 7, expected a string"):
         build(Batch([7], np.ones([1, 3])))
-    with pytest.raises(ValueError, match="too large for float16"):
+    with pytest.raises(ValueError, match="float16"):
         build(Batch(["a"], np.full([1, 3], 1e6)), dtype="float16", similarity="dot")
     assert not (tmp_path / "index").exists()
     (tmp_path / "index").mkdir()

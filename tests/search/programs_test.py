@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import sys
 import types
 import typing
@@ -62,7 +63,7 @@ def test_passages_of_text_files(tmp_path: pathlib.Path) -> None:
     assert [len(document.text) for document in found] == [61] * 5 + [100, 100, 50]
     assert found[1] == (f"{name}:1.2", "山" * 60 + "。")
     (tmp_path / "a.txt").write_text('{"text": "a"}\n')
-    with pytest.raises(ValueError, match=r"a.txt begins as JSON Lines do; .* \.jsonl"):
+    with pytest.raises(ValueError, match=r"a.txt .* \.jsonl"):
         list(read_documents(str(tmp_path / "*.txt")))
 
 
@@ -84,7 +85,7 @@ def test_tables_of_documents(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
     with caplog.at_level("WARNING"):
         found = list(read_documents(str(tmp_path / "c.csv")))
     assert found == [(f"{tmp_path / 'c.csv'}:1", "Head")]
-    assert "1 rows with neither title nor text are left out, the first is" in caplog.text
+    assert re.search(r"1 rows .*title", caplog.text)
 
 
 @pytest.mark.parametrize("value", ["Infinity", "[1]", '{"a": 1}', "true"])
@@ -125,7 +126,7 @@ def test_flags_that_are_missing(tmp_path: pathlib.Path) -> None:
             "build_index",
             {"output_dir": tmp_path, "input_file": "x", "init_checkpoint": "m", "add": "true"}
             | {"dtype": "int8"},
-            "--dtype is fixed by the index with --add",
+            "--dtype",
         ),
     ):
         done = run(program, **values)
@@ -156,9 +157,9 @@ def test_what_is_wrong_is_found_before_the_model_is_read(
     build_index(tmp_path / "old", [batch], model="m", max_seq_length=12)
     assert "has a document 'a' already" in fail(run("build_index", **given, **old))
     found = fail(run("build_index", **given, **old, max_seq_length=9))
-    assert "--max_seq_length=9, but the texts of" in found and "were cut to 12" in found
+    assert "--max_seq_length=9," in found and "were cut to 12" in found
     found = fail(run("build_index", **given, **new, faiss="ivf_pq"))
-    assert "ivf_pq needs 256 documents, but there are 3" in found
+    assert re.search(r"ivf_pq needs 256.*3", found)
     monkeypatch.setitem(sys.modules, "faiss", None)
     found = fail(run("build_index", **given, **new, faiss="flat"))
     assert "pip install '.[faiss]'" in found
@@ -265,7 +266,7 @@ def test_what_is_left_when_the_end_fails(
 
     monkeypatch.setattr("bert_tf.search.faiss_index.build_faiss", broken)
     found = fail(run("build_index", **given, faiss="flat"))
-    assert "is written, but not its FAISS index: FAISS has no memory. To add it, give" in found
+    assert "FAISS index: FAISS has no memory." in found
     assert Index(tmp_path / "index").ids == ["a", "b", "c"]
 
     def interrupted(*_: object) -> None:

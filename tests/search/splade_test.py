@@ -111,7 +111,7 @@ def test_texts_are_as_long_as_the_run_had_them_or_as_one_says(tmp_path: pathlib.
     trained = write_model(tmp_path / "trained", "fill_mask", {"max_seq_length": "12"})
     assert SparseEncoder.from_pretrained(trained).max_seq_length == 12
     assert SparseEncoder.from_pretrained(trained, max_seq_length=20).max_seq_length == 20
-    with pytest.raises(ValueError, match="max_seq_length is 49, but the model has 48"):
+    with pytest.raises(ValueError, match="max_seq_length is 49,.*48"):
         SparseEncoder.from_pretrained(trained, max_seq_length=49)
 
 

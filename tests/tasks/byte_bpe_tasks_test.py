@@ -56,6 +56,7 @@ def test_choices_without_a_start_are_pairs():
     np.testing.assert_array_equal(rows.reshape(4, 32)[:3], ids)
 
 
+@pytest.mark.needs(data="squad")
 @pytest.mark.parametrize("change", [{}, {"trim_offsets": False}, {"add_prefix_space": True}])
 def test_answers_of_real_questions_are_the_fewest_pieces_that_hold_them(change):
     vocab = read_vocab(golden_file("vocab", "roberta-base", "vocab.json"))

@@ -33,20 +33,22 @@ def divergence(teacher: np.ndarray, student: np.ndarray) -> float:
 
 def check(task, batch, outputs, losses, of_labels) -> None:
     """Compares with the losses of the counted places; `of_labels` is the loss without a teacher."""
-    sums = task.sums(batch, outputs)
+    sums = task.loss_and_metric_sums(batch, outputs)
     assert float(sums["teacher_loss"].total) == pytest.approx(sum(losses), rel=1e-5)
     assert float(sums["teacher_loss"].weight) == float(sums["loss"].weight) == len(losses)
     total = float(of_labels.total) + 3.0 * sum(losses)
     assert float(sums["loss"].total) == pytest.approx(total, rel=1e-5)
     task.teacher = TeacherConfig(teacher="x", teacher_weight=0.5, learn_labels=False)
-    assert float(task.sums(batch, outputs)["loss"].total) == pytest.approx(sum(losses) / 2)
+    assert float(task.loss_and_metric_sums(batch, outputs)["loss"].total) == pytest.approx(
+        sum(losses) / 2
+    )
 
 
 def test_tags():
     scores, teacher = numbers(2, 4, 3), numbers(2, 4, 3)
     batch = {"tag_ids": tf.constant([[-1, 2, 0, -1], [-1, 1, -1, -1]])}
     task = TaggingTask(*DATA, labels=("a", "b", "c"), teacher=TEACHER)
-    of_labels = task.sums(batch, tf.constant(scores))["loss"]
+    of_labels = task.loss_and_metric_sums(batch, tf.constant(scores))["loss"]
     losses = [divergence(teacher[place], scores[place]) for place in ((0, 1), (0, 2), (1, 1))]
     check(task, {**batch, TEACHER_LOGITS: teacher}, tf.constant(scores), losses, of_labels)
 
@@ -62,7 +64,7 @@ def test_answers():
         "example_weights": tf.ones([2]),
     }
     task = SquadTask(*DATA, config=SquadConfig(), teacher=TEACHER)
-    of_labels = task.sums(batch, outputs)["loss"]
+    of_labels = task.loss_and_metric_sums(batch, outputs)["loss"]
     losses = [
         sum(
             divergence(teacher[row, :length, side], outputs[name][row, :length]) / 2
@@ -80,6 +82,6 @@ def test_choices():
         "example_weights": tf.constant([1.0, 1.0, 0.0]),
     }
     task = MultipleChoiceTask(*DATA, teacher=TEACHER)
-    of_labels = task.sums(batch, tf.constant(scores))["loss"]
+    of_labels = task.loss_and_metric_sums(batch, tf.constant(scores))["loss"]
     losses = [divergence(teacher[row], scores[row]) for row in (0, 1)]
     check(task, {**batch, TEACHER_LOGITS: teacher}, tf.constant(scores), losses, of_labels)

@@ -157,7 +157,7 @@ def test_room_beside_the_special_tokens(length, is_pair, room):
 
 def test_no_room_is_an_error():
     for windows in ([5], []), ([5], [6]), ([], [6]):
-        with pytest.raises(ValueError, match="max_seq_length is 2; . pieces are special tokens"):
+        with pytest.raises(ValueError, match="max_seq_length is 2; "):
             pack_windows(VOCAB, *windows, 2)
     with pytest.raises(ValueError, match="max_seq_length is 3; 3 pieces are .* at least 4"):
         pack(VOCAB, [5], [6], 3)

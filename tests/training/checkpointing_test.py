@@ -149,7 +149,7 @@ def test_full_disk_keeps_the_last_good_checkpoint(directory):
     # The system itself refuses to write more than this into a file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(OSError, match="File too large.*last good checkpoint is model.ckpt-5"):
+        with pytest.raises(OSError, match="File too large.*model.ckpt-5"):
             directory.save(6, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -266,7 +266,7 @@ def test_an_error_of_the_writer_is_raised_once_by_the_next_save(directory, monke
     with monkeypatch.context() as patched:
         patched.setattr("bert_tf.training.checkpointing.write_bundle", fail)
         directory.start_save(6, {})
-        with pytest.raises(OSError, match=r"ckpt-6 could not be written: No space left.*ckpt-5;"):
+        with pytest.raises(OSError, match=r"ckpt-6.*space left.*ckpt-5;"):
             directory.start_save(7, {})
     directory.start_save(8, {})
     directory.wait()

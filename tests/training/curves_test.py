@@ -11,7 +11,7 @@ PANELS = {"loss": "Loss", "f1": "F1", "accuracy": "Accuracy"}
 
 
 def height(path):
-    """Returns the height that a PNG states; a row of panels has 374 pixels."""
+    """Returns the height that a PNG states; a row of plot_titles has 374 pixels."""
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n" and len(content) > 5000
     return struct.unpack(">I", content[20:24])[0]

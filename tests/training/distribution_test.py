@@ -77,7 +77,7 @@ def test_replicas_get_their_rows_of_one_batch():
 
 def test_devices_beyond_those_set_up_are_refused():
     tf.constant(0)  # TensorFlow has started with the two devices of the tests.
-    with pytest.raises(ValueError, match="--num_devices=9 must be set before TensorFlow starts"):
+    with pytest.raises(ValueError, match="--num_devices=9.*TensorFlow starts"):
         make_strategy(config(distribution="mirrored", num_devices=9))
 
 
@@ -126,9 +126,9 @@ def test_copies_of_a_variable_stay_equal():
     [
         ({}, 4, None),
         ({"gradient_accumulation_steps": 2}, 2, None),
-        ({"train_batch_size": 6}, 4, "--train_batch_size=6 is not a multiple of 4"),
-        ({"gradient_accumulation_steps": 3}, 4, "--train_batch_size=8 is not a multiple of 12"),
-        ({"eval_batch_size": 5}, 2, "--eval_batch_size=5 is not a multiple of 2"),
+        ({"train_batch_size": 6}, 4, "--train_batch_size=6.*4"),
+        ({"gradient_accumulation_steps": 3}, 4, "--train_batch_size=8.*12"),
+        ({"eval_batch_size": 5}, 2, "--eval_batch_size=5.*2"),
         ({"eval_batch_size": 5, "gradient_accumulation_steps": 2}, 1, None),
     ],
 )

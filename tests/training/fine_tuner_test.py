@@ -141,7 +141,7 @@ def test_spans_come_back_whatever_the_batch(tmp_path):
 
 def test_one_trace_serves_batches_of_all_lengths(tmp_path):
     tuner = make_tuner(tmp_path, "classes", steps=5)
-    calls = {"sums": 0, "predictions": 0}
+    calls = {"loss_and_metric_sums": 0, "predictions": 0}
 
     def count(name):
         function = getattr(tuner.task, name)
@@ -152,7 +152,7 @@ def test_one_trace_serves_batches_of_all_lengths(tmp_path):
 
         setattr(tuner.task, name, counted)
 
-    count("sums")
+    count("loss_and_metric_sums")
     count("predictions")
     tuner.train()
     data = tuner.task.train_dataset(4, 0, 0, 1)
@@ -160,7 +160,7 @@ def test_one_trace_serves_batches_of_all_lengths(tmp_path):
     assert len({batch["input_mask"].shape for batch in batches}) > 1
     for batch_size in (2, 2):
         tuner.predict(tuner.task.train_rows, batch_size)
-    assert calls["sums"] == 1
+    assert calls["loss_and_metric_sums"] == 1
     assert calls["predictions"] == 1
 
 

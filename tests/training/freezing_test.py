@@ -42,6 +42,6 @@ def test_training_moves_all_but_the_frozen(frozen_layers, frozen):
 
 def test_more_layers_than_there_are():
     model = toy_task("tags", [LONGEST]).model
-    with pytest.raises(ValueError, match="--frozen_layers=3, but there are only 2 layers"):
+    with pytest.raises(ValueError, match="--frozen_layers=3,.*2 layers"):
         freeze(model, 3)
     assert len(model.trainable_variables) == len(model.weights) > 30

@@ -142,7 +142,7 @@ def test_rows_are_those_of_the_model_called_by_hand(whole_batch):
     keras.utils.set_random_seed(3)
     task = ToyTask(ONE_LAYER)
     batch = next(iter(task.train_dataset(32, 0, 0, 1)))
-    sums = task.sums(batch, task.model(batch, training=False))
+    sums = task.loss_and_metric_sums(batch, task.model(batch, training=False))
     for name, pair in sums.items():
         np.testing.assert_allclose(columns[f"{name}_total"][0], pair.total, rtol=1e-5)
         assert columns[f"{name}_weight"][0] == pair.weight
@@ -273,7 +273,7 @@ def half_gradients(task, batch, half):
     rows = {name: value[16 * half : 16 * half + 16] for name, value in batch.items()}
     weights = task.loss_weights(batch)
     with tf.GradientTape() as tape:
-        sums = task.sums(rows, task.model(rows, training=False))
+        sums = task.loss_and_metric_sums(rows, task.model(rows, training=False))
         loss = sum(sums[name].total / weights[name] for name in task.loss_names)
     gradients = tape.gradient(loss, [v.value for v in task.model.trainable_variables])
     return [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
@@ -316,7 +316,7 @@ def test_evaluation_sums_over_replicas(strategy):
     data = distribute(strategy, lambda *worker: task.eval_dataset(32, 1, *worker))
     row = EvalStep(task, strategy)(next(iter(data))).numpy()
     batch = next(iter(task.eval_dataset(32, 1, 0, 1)))
-    sums = task.sums(batch, task.model(batch, training=False))
+    sums = task.loss_and_metric_sums(batch, task.model(batch, training=False))
     totals = [float(sums[name].total) for name in task.sum_names]
     weights = [float(sums[name].weight) for name in task.sum_names]
     np.testing.assert_allclose(row, totals + weights, rtol=1e-5)

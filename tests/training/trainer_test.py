@@ -14,10 +14,10 @@ import tensorflow as tf
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.training import trainer as trainer_module
-from bert_tf.training.clock import FAR_AWAY
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress, write_eval_results
 from bert_tf.training.stopping import Stopped
+from bert_tf.training.time_budget import FAR_AWAY
 from bert_tf.training.trainer import Trainer, note_evaluation
 from tests.training.toy_task import TOY, ToyTask
 
@@ -125,7 +125,7 @@ def test_time_between_checkpoints_follows_the_budget(tmp_path):
     trainer = make_trainer(tmp_path, ToyTask(DROPPING))
     assert trainer.seconds_between_saves() == 120
     for minutes, seconds in ((2, 12), (60, 120), (0.5, 3)):
-        trainer.clock = types.SimpleNamespace(budget=60 * minutes)
+        trainer.time_budget = types.SimpleNamespace(budget=60 * minutes)
         assert trainer.seconds_between_saves() == pytest.approx(seconds)
     trainer.directory.write_seconds = 30.0  # No more than a tenth of the time goes into writing.
     assert trainer.seconds_between_saves() == pytest.approx(300)

@@ -22,11 +22,11 @@ from bert_tf.tasks.classification.examples import (
     read_text_examples,
 )
 from bert_tf.tasks.classification.glue import glue_task, read_glue
+from bert_tf.tasks.classification.sources import SPLITS
 from bert_tf.tasks.inputs import labels_of_run
 
 MOST_OWN_LABELS = 0.75
 FEW_LABELS = 20
-SPLITS = {"train": "train", "eval": "dev", "predict": "test"}  # GLUE's name by use
 
 
 class LabelledTexts:

@@ -12,26 +12,17 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.examples.columns import (
-    is_empty,
     numbers_of,
     read_label_ids,
     read_label_sets,
     read_numbers,
-    read_pairs,
 )
 from bert_tf.examples.labels import BOOLEANS, NUMBERS, WHOLE, kind_of_spelling, spelling_key
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
 from bert_tf.fine_tuning_defaults import cut_texts_message
-from bert_tf.metrics.classification import (
-    check_threshold,
-    labels_above,
-    sigmoid,
-    softmax,
-)
 from bert_tf.models.fine_tuned import LabelledModel
 from bert_tf.models.text_fit import (
-    BATCH_SIZE,
     INPUTS,
     KerasBatch,
     checked_ids,
@@ -39,7 +30,11 @@ from bert_tf.models.text_fit import (
 )
 from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
-from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.answers import (
+    ClassifierAnswers,
+    mean_of_rows,
+    text_examples,
+)
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples, make_examples
 from bert_tf.tasks.classification.glue import reads_pairs
 
@@ -48,7 +43,7 @@ if typing.TYPE_CHECKING:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertClassifier(LabelledModel):
+class BertClassifier(ClassifierAnswers, LabelledModel):
     """The encoder with a classification head on its `classifier_pooling`.
 
         model = bert_tf.BertClassifier.from_pretrained(
@@ -70,10 +65,10 @@ class BertClassifier(LabelledModel):
       num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
       labels: names of the classes; None if they have none.
       label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
-      long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or
-        all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
-        the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
-        count every window.
+      long_texts: the part that is kept of a text longer than the preprocessor's length: `head`,
+        `tail`, or all of it in `windows`, whose scores are averaged. `evaluate` and validation data
+        average the loss and the `weighted_metrics` of a text's windows instead; other metrics of
+        `compile` count every window.
       pair: whether the model reads pairs of texts; `fit` sets it by its training data.
       activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
         `identity`; "" for other models.
@@ -125,80 +120,31 @@ class BertClassifier(LabelledModel):
     def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
 
-    def classify(
-        self, texts: Any, batch_size: int = BATCH_SIZE, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns the label of each text, or of each pair.
-
-        Args:
-          texts: raw texts, as for `fit`.
-          batch_size: texts per batch.
-          threshold: with several labels per text, the probability above which a text has a label;
-            None: 0.5.
-
-        Returns:
-          A dict per text: `label` and `score`, its probability. With several labels per text,
-            `labels` and `scores` of those above the threshold, the likeliest first.
-
-        Raises:
-          ValueError: if the texts are wrong, the model predicts a number, or there is a threshold
-            for a model of one label per text.
-        """
-        least = check_threshold(threshold, self.label_kind == "several")
-        scores, names = self._shares(texts, batch_size), self.known_labels
-        if self.label_kind == "several":
-            return [labels_above(dict(zip(names, row, strict=True)), least) for row in scores]
-        best = scores.argmax(axis=-1)
-        return [
-            {"label": names[i], "score": float(row[i])} for i, row in zip(best, scores, strict=True)
-        ]
-
-    def probabilities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[dict[str, float]]:
-        """Returns for each text the probability of every class, by label; raises as `classify`."""
-        rows = self._shares(texts, batch_size).tolist()
-        return [dict(zip(self.known_labels, row, strict=True)) for row in rows]
-
-    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
-        """Returns the predicted number for each text, or each pair.
-
-        Raises:
-          ValueError: if the texts are wrong, or the model predicts classes.
-        """
-        if self.label_kind != "number":
-            raise ValueError("The model predicts classes, not a number: call classify(texts).")
-        return [float(row[0]) for row in self._logits(texts, batch_size)]
-
-    def _shares(self, texts: Any, batch_size: int) -> np.ndarray:
-        """Returns the probabilities of the classes, float [B, C]."""
-        if self.label_kind == "number":
-            raise ValueError("The model predicts a number, not a class: call score(texts).")
-        logits = self._logits(texts, batch_size)
-        return sigmoid(logits) if self.label_kind == "several" else softmax(logits)
-
-    def _logits(self, texts: Any, batch_size: int) -> np.ndarray:
-        if is_empty(texts):
-            return np.zeros([0, self.num_labels], np.float32)
-        examples = self.read_examples(texts)
-        return np.stack(self.join_rows(examples, self.predict_rows(examples.rows, batch_size)))
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+        """Returns the logits of each row, float32 [C]."""
+        return self.predict_rows(rows, batch_size)
 
     # Raw input ---------------------------------------------------------------------------------
 
     def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> TextExamples:
-        firsts, seconds = read_pairs(x)
-        y_read = np.zeros(len(firsts)) if y is None else self._read_labels(y, len(firsts))
-        rows = [
-            TextExample(first, seconds[index] if seconds else "", None, str(index), "")
-            for index, first in enumerate(firsts)
-        ]
-        kind, length = self.label_kind, self.max_seq_length
-        made = make_examples(rows, y_read, kind, self.tokenizer, length, self.long_texts)
+        examples = text_examples(x)
+        count = len(examples)
+        length = self.max_seq_length
+        made = make_examples(
+            examples,
+            np.zeros(count) if y is None else self._read_labels(y, count),
+            self.label_kind,
+            self.tokenizer,
+            length,
+            self.long_texts,
+        )
         if weights is not None:
-            own = read_numbers(weights, len(firsts), "sample_weight")
-            made.rows.labels["example_weights"] = own[made.owners]
+            of_text = read_numbers(weights, count, "sample_weight")
+            made.rows.labels["example_weights"] = of_text[made.owners]
         if made.num_cut and y is not None:
             message = cut_texts_message(
                 made.num_cut,
-                len(firsts),
+                count,
                 made.longest,
                 length,
                 self.bert.config.longest_row,
@@ -218,10 +164,7 @@ class BertClassifier(LabelledModel):
 
     def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
         """Returns the logits of each text, float32 [C]: the mean over its windows."""
-        of_text: list[list[np.ndarray]] = [[] for _ in examples.examples]
-        for owner, logits in zip(examples.owners, outputs, strict=True):
-            of_text[owner].append(logits)
-        return [np.mean(rows, axis=0) for rows in of_text]
+        return list(mean_of_rows(outputs, examples.owners, len(examples.examples)))
 
     def judged_rows(self, examples: TextExamples) -> TokenizedDataset:
         """Returns the rows with weights of which each text has as much, in however many windows."""
@@ -250,7 +193,7 @@ class BertClassifier(LabelledModel):
                 y = one_hot_ids(y)
             elif len(y.shape) > 1 and y.shape[-1] != 1:
                 raise ValueError(
-                    f"The labels have shape {tuple(y.shape)}, expected [B]: a place for each text. "
+                    f"The labels have shape {tuple(y.shape)}, expected [B]: one index per text. "
                     "Several labels per text need label_kind='several'."
                 )
             y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
@@ -266,7 +209,7 @@ class BertClassifier(LabelledModel):
         weight: float = 1.0,
         learn_labels: bool = True,
     ) -> None:
-        """Lets `fit` learn from what another classifier says of the same texts, too.
+        """Lets `fit` also learn from the scores of another classifier for the same texts.
 
             student.learn_from(teacher)
             student.fit(texts, labels)
@@ -275,10 +218,10 @@ class BertClassifier(LabelledModel):
         `run_classifier --teacher` asks once.
 
         Args:
-          teacher: with the same vocabulary and labels; None: there is none any more.
+          teacher: with the same vocabulary and labels; None removes the teacher.
           temperature: what both models' scores are divided by; without effect on numbers.
-          weight: factor of the teacher's loss beside the labels' 1; see `soft_class_losses`.
-          learn_labels: whether the labels are learned, too; `fit` wants them in any case.
+          weight: factor of the teacher's loss; that of the labels is 1. See `soft_class_losses`.
+          learn_labels: whether the labels are also learned; `fit` needs them in any case.
 
         Raises:
           ValueError: if the two do not go together.
@@ -335,7 +278,7 @@ class BertClassifier(LabelledModel):
         return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
 
     def _compiled_labels(self, y: Any) -> Any:
-        """Returns places of classes, [B] or [B, 1], as one-hot rows where the loss expects them."""
+        """Returns class indices, [B] or [B, 1], as one-hot rows where the loss expects them."""
         is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
         if not self._takes_one_hot or self.label_kind != "class" or y is None or is_row:
             return y
@@ -354,7 +297,7 @@ class BertClassifier(LabelledModel):
         return ["accuracy"]
 
     def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
-        """Returns the weight of each example; classes by name or place."""
+        """Returns the weight of each example; classes by name or index."""
         if class_weight is None:
             return sample_weight
         is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
@@ -372,8 +315,8 @@ class BertClassifier(LabelledModel):
             of_class[found] = len(ids) / (len(found) * counts)
         else:
             names = list(class_weight)
-            places = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
-            of_class[places] = list(class_weight.values())
+            indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
+            of_class[indices] = list(class_weight.values())
         if sample_weight is None:
             return of_class[ids]
         return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
@@ -448,30 +391,30 @@ class BertClassifier(LabelledModel):
             if is_one_hot:
                 y = one_hot_ids(y)
             elif has_names:
-                y = self._places_of_names(y)
+                y = self._indices_of_names(y)
             elif numbers and y is not None:
-                y = self._places_of(tf.cast(y, tf.float64), numbers)
+                y = self._indices_of(tf.cast(y, tf.float64), numbers)
             return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
 
         return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
-    def _places_of_names(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns the places of label names, in any spelling of `data.labels`, in the graph."""
+    def _indices_of_names(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the indices of label names in the graph, in any spelling of `examples.labels`."""
         names = self.labels or ()
         kind = kind_of_spelling(names)
         key = spelling_key(kind)
         keys = list(map(key, names))
         if len(set(keys)) < len(keys):  # An older model tells True from true.
-            return self._places_of(values, names)
+            return self._indices_of(values, names)
         values = tf.strings.strip(values)
         if kind == NUMBERS:
             values = tf.strings.regex_replace(values, WHOLE, r"\1")
         elif kind == BOOLEANS:
             values = tf.strings.lower(values)
-        return self._places_of(values, keys)
+        return self._indices_of(values, keys)
 
-    def _places_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
-        """Returns the places of label names [B] or [B, 1], int32 [B], inside the graph.
+    def _indices_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
+        """Returns the indices of label names [B] or [B, 1], int32 [B], inside the graph.
 
         Args:
           values: the names, or their numbers.
@@ -479,7 +422,7 @@ class BertClassifier(LabelledModel):
         """
         is_it = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
         are_known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
-        message = f"A label is none of {', '.join(self.labels or ())}:"
+        message = f"A label is not one of {', '.join(self.labels or ())}:"
         with tf.control_dependencies([tf.debugging.Assert(are_known, [message, values])]):
             return tf.argmax(is_it, axis=1, output_type=tf.int32)
 

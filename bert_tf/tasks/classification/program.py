@@ -45,7 +45,7 @@ class Classifier(Program):
     head = "classifier"
     needs_pooler = True
     default_lengths = LEAST_LENGTH, MOST_LENGTH
-    panels = {
+    plot_titles = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",
         "accuracy": "accuracy",
@@ -66,7 +66,7 @@ class Classifier(Program):
         if not configs.training.do_train:
             check_kind(source_of(configs.training), self.kind)
 
-    def begin_from(self, weights: Checkpoint | None) -> None:
+    def receive_weights(self, weights: Checkpoint | None) -> None:
         """Refuses weights whose head is for labels of another kind, if they are used as they are.
 
         Raises:
@@ -127,7 +127,9 @@ class Classifier(Program):
 
         return Examples(made.get("train"), sets("dev"), sets("test"), names)
 
-    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
         """Adds `teacher_logits` float32 [N, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         kind = teacher.label_kind or self.kind
@@ -228,7 +230,7 @@ def log_lengths(made: TextExamples, max_seq_length: int) -> None:
     """Logs how long the texts are and how many were cut."""
     rows, count = made.rows, len(made.examples)
     logging.info(
-        "  %d rows, %.1f pieces on average, the longest %d; %d examples (%.1f %%) cut to %d.",
+        "  %d rows, %.1f tokens on average, the longest %d; %d examples (%.1f %%) cut to %d.",
         len(rows),
         rows.num_pieces / max(1, len(rows)),
         rows.lengths.max(initial=0),

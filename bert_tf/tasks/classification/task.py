@@ -12,6 +12,7 @@ from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics import classification, regression
 from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
+from bert_tf.tasks.classification.answers import mean_of_rows, to_probabilities
 from bert_tf.tasks.classification.examples import TextExample, label_ids, label_rows, label_values
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples
 from bert_tf.tasks.classification.features import make_examples as make_examples
@@ -55,10 +56,10 @@ def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarr
     for part in text.split(","):
         name, _, value = part.rpartition("=")
         try:
-            place = known.find(name)
-            if place is None:
+            index = known.find(name)
+            if index is None:
                 raise ValueError
-            weights[place] = float(value)
+            weights[index] = float(value)
         except ValueError:
             raise ValueError(
                 f"--class_weights: received {part!r}, expected CLASS=WEIGHT with a class of "
@@ -75,7 +76,7 @@ class ClassificationTask(RowsTask):
     Args:
       kind: `class`, `number` or `several`.
       labels: names of the classes; empty for numbers.
-      metric_names: what is reported; the first names the best checkpoint.
+      metric_names: metrics to report; the first names the best checkpoint.
     """
 
     def __init__(
@@ -98,11 +99,12 @@ class ClassificationTask(RowsTask):
         """Returns the loss of each row, float32 [B]."""
         return LABEL_LOSSES[self.kind](logits, batch[LABEL_NAMES[self.kind]])
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
-        weights, losses = batch["example_weights"], self._losses(batch, outputs)
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the loss; with classes also the accuracy, and with a teacher its loss."""
+        weights = batch["example_weights"]
+        losses = self._losses(batch, outputs)  # [B]
         soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
-        sums = self.losses_to_learn(batch, losses, soft, weights)
+        sums = self.losses_with_teacher(batch, losses, soft, weights)
         if self.kind == "class":
             real = tf.cast(weights > 0, tf.float32)
             sums["accuracy"] = weigh(right_labels(outputs, batch["label_ids"]), real)
@@ -136,25 +138,17 @@ class ClassificationTask(RowsTask):
             values["macro_f1"] = classification.macro_f1(labels, answers, len(self.labels))
         return values
 
-    def scores(self, examples: TextExamples, outputs: Any) -> np.ndarray:
+    def logits(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns the logits of each example, float32 [E, C]: the mean over its rows."""
-        logits = np.stack(outputs["logits"])
-        counts = np.bincount(examples.owners, minlength=len(examples.examples))
-        sums = np.zeros([len(examples.examples), logits.shape[1]], np.float64)
-        np.add.at(sums, examples.owners, logits)
-        return (sums / counts[:, None]).astype(np.float32)
+        return mean_of_rows(outputs["logits"], examples.owners, len(examples.examples))
 
     def answers(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns a class [E], a number [E], or 0 and 1 [E, C]."""
-        logits = self.scores(examples, outputs)
+        logits = self.logits(examples, outputs)
         if self.kind == "number":
             return logits[:, 0]
         return (logits > 0).astype(int) if self.kind == "several" else logits.argmax(axis=-1)
 
     def probabilities(self, examples: TextExamples, outputs: Any) -> np.ndarray:
         """Returns softmax or sigmoid of the scores, float64 [E, C]; numbers as they are."""
-        logits = self.scores(examples, outputs)
-        if self.kind == "number":
-            return logits.astype(np.float64)
-        convert = classification.sigmoid if self.kind == "several" else classification.softmax
-        return convert(logits)
+        return to_probabilities(self.logits(examples, outputs), self.kind)

@@ -41,7 +41,7 @@ class Retriever(Program):
     needs_pooler = False
     needs_head = False
     results_start = ""
-    panels = {
+    plot_titles = {
         "loss": "loss",
         "teacher_loss": "distance from the teacher",
         "accuracy": "positives found in the batch",
@@ -52,7 +52,7 @@ class Retriever(Program):
         "spearman": "Spearman's correlation",
     }
 
-    def begin_from(self, weights: Checkpoint | None) -> None:
+    def receive_weights(self, weights: Checkpoint | None) -> None:
         """Finds how the model embeds: as it states, unless flags say otherwise."""
         task: RetrieverConfig = self.configs.task
         config, data = self.configs.model, self.configs.data
@@ -149,7 +149,9 @@ class Retriever(Program):
                 "(SimCSE), and the model has none; give --hidden_dropout_prob=0.1."
             )
 
-    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
         """Adds `teacher_embedding` float32 [R, D] to the texts, as the teacher embeds them."""
         path, own = self.configs.task.teacher, self.embedding
         teacher = read_known(self.configs, tokenizer, head="")

@@ -33,12 +33,12 @@ class SparseRetriever(Retriever):
 
     task_class = SpladeTask
     head = "masked_lm"
-    panels = Retriever.panels | {
+    plot_titles = Retriever.plot_titles | {
         "pieces_per_query": "pieces a query weighs",
         "pieces_per_document": "pieces a document weighs",
     }
 
-    def begin_from(self, weights: Checkpoint | None) -> None:
+    def receive_weights(self, weights: Checkpoint | None) -> None:
         """Checks that there is an MLM head, and takes the length of texts."""
         for name in REFUSED:
             if getattr(self.configs.task, name):

@@ -292,7 +292,7 @@ class EmbeddingTask(RowsTask):
         total = loss.total + factor * taught.mean() * loss.weight
         return {"teacher_loss": taught, "loss": loss._replace(total=total)}
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Not called: the loss is that of `batch_sums`."""
         raise NotImplementedError
 

@@ -26,15 +26,15 @@ class DenoisingRetriever(Retriever):
     """See `Program`."""
 
     kept_heads = ("masked_lm",)
-    panels = Retriever.panels | {"accuracy": "pieces found"}
+    plot_titles = Retriever.plot_titles | {"accuracy": "pieces found"}
 
-    def begin_from(self, weights: Checkpoint | None) -> None:
+    def receive_weights(self, weights: Checkpoint | None) -> None:
         """Refuses what has no decoder, then does as `Retriever`."""
         for name in REFUSED:
             if getattr(self.configs.task, name):
                 raise ValueError(f"--{name} is not for the loss denoising; leave it out.")
         check_blocks(self.configs.model)
-        super().begin_from(weights)
+        super().receive_weights(weights)
 
     def read_training(self, packer: TextPacker) -> DenoisingExamples:
         """Reads texts; see `DamagedTexts`.
@@ -90,7 +90,7 @@ class DenoisingRetriever(Retriever):
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
         )
 
-    def load_start(self, model: Any, start: Checkpoint, may_miss: Sequence[str]) -> None:
+    def load_initial_weights(self, model: Any, start: Checkpoint, may_miss: Sequence[str]) -> None:
         """Gives the decoder the masked-LM head of the checkpoint, if it has one."""
         head = HEADS["masked_lm"]
         weights = {

@@ -57,7 +57,7 @@ class DenoisingTask(EmbeddingTask):
         written = batch[f"{WHOLE}input_mask"][:, 1:]
         return {"loss": tf.reduce_sum(tf.cast(written, tf.float32))}
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the cross-entropy of the pieces, and how many were the likeliest."""
         parts = outputs["logits"], outputs["labels"], outputs["weights"]
         return {"loss": cross_entropy(*parts), "accuracy": accuracy(*parts)}

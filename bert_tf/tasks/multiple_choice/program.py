@@ -26,7 +26,7 @@ class MultipleChoice(Program):
     head = "classifier"
     needs_pooler = True
     default_lengths = LEAST_LENGTH, MOST_LENGTH
-    panels = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
+    plot_titles = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Makes rows of the examples."""
@@ -51,7 +51,9 @@ class MultipleChoice(Program):
 
         return Examples.of_files(read_inputs(self.files, make))
 
-    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
         """Adds `TEACHER_LOGITS` float32 [N, C] of the choices."""
         teacher = read_known(self.configs, tokenizer, self.head)
         if teacher.num_labels != 1 or teacher.label_kind:

@@ -21,12 +21,12 @@ class MultipleChoiceTask(RowsTask):
     sum_names = ("loss", "accuracy")
     best_metric = "accuracy"
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss and the right answers."""
         weights, losses = batch["example_weights"], class_losses(outputs, batch["label_ids"])
         soft = functools.partial(soft_class_losses, outputs)
         return {
-            **self.losses_to_learn(batch, losses, soft, weights),
+            **self.losses_with_teacher(batch, losses, soft, weights),
             "accuracy": weigh(right_labels(outputs, batch["label_ids"]), weights),
         }
 

@@ -10,7 +10,6 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
 from bert_tf.models.text_fit import KerasBatch
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.tasks.question_answering.answers import Answer
@@ -134,15 +133,6 @@ class BertJointSpanLabeler(BertSpanLabeler):
             name: values[place][:length] if name in (START, END) else values[place]
             for name, values in outputs.items()
         }
-
-    def summary(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own, with the shapes of the outputs."""
-        shapes: dict[Any, Shape] = {**encoder_shapes(self.bert), self.head: (None, None)}
-        shapes[self.dropout] = (None, None, self.config.hidden_size)
-        if self.answerable is not None:
-            shapes[self.answerable] = (None,)
-        with shown_shapes(shapes):
-            keras.Model.summary(self, *arguments, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "answerable": self.answerable is not None}

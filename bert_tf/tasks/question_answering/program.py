@@ -28,7 +28,7 @@ class Squad(Program):
     head = "squad"
     needs_pooler = False
     default_lengths = SPAN_LENGTH, SPAN_LENGTH  # Questions and windows need their room.
-    panels = {
+    plot_titles = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",
         "f1": "F1 (%)",
@@ -45,7 +45,7 @@ class Squad(Program):
         if self.is_joint:
             self.head = "joint_squad"
 
-    def miss_head(self, weights: Any, do_train: bool) -> None:
+    def check_missing_head(self, weights: Any, do_train: bool) -> None:
         """Names the setting that goes with the other head, if the weights have that one."""
         other, span_head = ("squad", "independent") if self.is_joint else ("joint_squad", "joint")
         if other in weights.heads and self.head not in weights.heads:
@@ -73,7 +73,9 @@ class Squad(Program):
 
         return Examples.of_files(read_inputs(self.files, make))
 
-    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
         """Adds `TEACHER_LOGITS` of each piece, as first and as last one: [num_pieces, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")

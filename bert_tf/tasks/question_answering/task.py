@@ -41,14 +41,14 @@ class SquadTask(RowsTask):
         end = span_losses(outputs["end_logits"], mask, batch["end_positions"])
         return (start + end) / 2.0
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss."""
         losses, weights = self._losses(batch, outputs), batch["example_weights"]
 
         def soft(teacher: Any, temperature: float) -> Any:
             return soft_span_losses(outputs, teacher, batch["input_mask"], temperature)
 
-        return self.losses_to_learn(batch, losses, soft, weights)
+        return self.losses_with_teacher(batch, losses, soft, weights)
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
         """Returns the scores of each piece and the loss of each row."""

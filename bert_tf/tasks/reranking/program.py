@@ -34,7 +34,7 @@ class Reranker(Program):
 
     head = "classifier"
     needs_pooler = True
-    panels = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
+    plot_titles = {"loss": "loss", "ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Makes rows of the queries with their documents."""

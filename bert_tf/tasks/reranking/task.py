@@ -147,7 +147,7 @@ class RerankingTask(RowsTask):
         _, weights = self._losses(tf.zeros_like(labels), labels, mask)
         return {"loss": tf.reduce_sum(weights)}
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss."""
         totals, _ = self._losses(outputs, batch["list_labels"], batch["list_mask"])
         return {"loss": WeightedSum(tf.reduce_sum(totals), self.loss_weights(batch)["loss"])}

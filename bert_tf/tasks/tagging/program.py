@@ -31,7 +31,7 @@ class Tagger(Program):
     head = "tagger"
     needs_pooler = False
     default_lengths = LEAST_LENGTH, MOST_LENGTH
-    panels = {
+    plot_titles = {
         "loss": "loss",
         "teacher_loss": "loss to the teacher",
         "accuracy": "accuracy",
@@ -62,7 +62,9 @@ class Tagger(Program):
 
         return Examples.of_files(read_inputs(self.files, make), labels)
 
-    def ask_teacher(self, examples: Examples, tokenizer: Tokenizer, strategy: Any) -> None:
+    def compute_teacher_outputs(
+        self, examples: Examples, tokenizer: Tokenizer, strategy: Any
+    ) -> None:
         """Adds `TEACHER_LOGITS` of each piece, float32 [num_pieces, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         order = check_labels(teacher, examples.labels)

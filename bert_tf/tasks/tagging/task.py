@@ -41,12 +41,12 @@ class TaggingTask(RowsTask):
         """Returns how many words of the batch have a label: float32 []."""
         return {"loss": tf.reduce_sum(_is_word(batch))}
 
-    def sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss of all words, and the right tags."""
         is_word, losses = _is_word(batch), class_losses(outputs, batch["tag_ids"])
         soft = functools.partial(soft_class_losses, outputs)
         return {
-            **self.losses_to_learn(batch, losses, soft, is_word),
+            **self.losses_with_teacher(batch, losses, soft, is_word),
             "accuracy": weigh(right_labels(outputs, batch["tag_ids"]), is_word),
         }
 

@@ -197,6 +197,7 @@ def test_description():
     assert "c19 1, 5 more;" in line and "c20" not in line
 
 
+@pytest.mark.needs(data="glue/MNLI-cut")
 @pytest.mark.parametrize(("name", "count"), [("train", 8000), ("dev", 1815)])
 def test_mnli_cut(name, count):
     path = shared_data("glue", "MNLI-cut", f"{name}.jsonl")
@@ -209,6 +210,7 @@ def test_mnli_cut(name, count):
     assert label_names(examples) == ("contradiction", "entailment", "neutral")
 
 
+@pytest.mark.needs(data="classification/banking77")
 @pytest.mark.parametrize(("name", "count"), [("train", 10003), ("test", 3080)])
 def test_banking77(name, count):
     path = shared_data("classification", "banking77", f"{name}.csv")

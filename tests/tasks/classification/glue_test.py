@@ -331,6 +331,7 @@ def test_submission_errors(name, ids, predictions, message):
         glue_submission_rows(GLUE[name], ids, predictions)
 
 
+@pytest.mark.needs(data="glue")
 @pytest.mark.parametrize(
     ("name", "folder", "counts"),
     [
@@ -359,6 +360,7 @@ def test_real_files(name, folder, counts):
             assert (values.min(), values.max()) == (0, 5)
 
 
+@pytest.mark.needs(data="glue")
 def test_texts_are_those_that_csv_reads():
     path = shared_data("glue", "MRPC-original", "msr_paraphrase_test.txt")
     with path.open(encoding="utf-8-sig", newline="") as file:

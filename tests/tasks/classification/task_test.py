@@ -140,7 +140,7 @@ def test_losses_of_classes_by_hand(tiny_config, tokenizer):
     task = make_task(tiny_config, made)
     batch = made.rows.batch(np.arange(3), 4, 8)
     logits = np.log(np.array([[1, 3], [4, 1], [7, 1], [1, 1]], np.float32))
-    sums = task.sums(batch, logits)
+    sums = task.loss_and_metric_sums(batch, logits)
     # Weights 3, 2, 3; probabilities of the labels 3/4, 4/5, 1/8; the last row only fills.
     assert float(sums["loss"].total) == pytest.approx(
         -3 * math.log(3 / 4) - 2 * math.log(4 / 5) - 3 * math.log(1 / 8), rel=1e-5
@@ -159,14 +159,16 @@ def test_losses_of_several_labels_and_numbers_by_hand(tiny_config, tokenizer):
     task = make_task(tiny_config, made, "several", ("x", "y", "z"))
     # Odds 1, 3, 3 of the first row, 1, 1, 1 of the second; the mean over the classes.
     logits = np.log(np.array([[1, 3, 3], [1, 1, 1]], np.float32))
-    sums = task.sums(made.rows.batch(np.arange(2), 2, 8), logits)
+    sums = task.loss_and_metric_sums(made.rows.batch(np.arange(2), 2, 8), logits)
     first = (math.log(2) - math.log(1 / 4) - math.log(3 / 4)) / 3
     assert float(sums["loss"].total) == pytest.approx(first + math.log(2), rel=1e-5)
     assert set(sums) == {"loss"} == set(task.sum_names)
 
     made = make(tokenizer, ["a", "the"], labels=np.array([2.5, -1], np.float32), kind="number")
     task = make_task(tiny_config, made, "number", ())
-    sums = task.sums(made.rows.batch(np.arange(2), 2, 8), np.array([[2.0], [1.0]], np.float32))
+    sums = task.loss_and_metric_sums(
+        made.rows.batch(np.arange(2), 2, 8), np.array([[2.0], [1.0]], np.float32)
+    )
     assert [float(value) for value in sums["loss"]] == [0.25 + 4, 2]
 
 
@@ -180,7 +182,7 @@ def test_scores_of_windows_are_averaged(tiny_config, tokenizer):
     rows = np.array([[0, 1], [4, 1], [0, 2], [1, 0], [0, 2], [5, 2]], np.float32)
     outputs = {"logits": list(rows), "loss": [1.0, 2, 3, 4, 5, 9]}
     made = windows(np.array([0, 1, 1]))
-    np.testing.assert_allclose(task.scores(made, outputs), [[2, 1], [0, 2], [2, 4 / 3]], rtol=1e-6)
+    np.testing.assert_allclose(task.logits(made, outputs), [[2, 1], [0, 2], [2, 4 / 3]], rtol=1e-6)
     assert task.answers(made, outputs).tolist() == [0, 1, 0]
     odds = np.exp([1, -2, 2 / 3])
     np.testing.assert_allclose(
@@ -246,8 +248,8 @@ def test_it_learns_a_batch(tiny_config, tokenizer):
     optimizer = keras.optimizers.Adam(3e-3)
     for _ in range(25):
         with tf.GradientTape() as tape:
-            loss = task.sums(batch, task.model(batch, training=True))["loss"].mean()
+            loss = task.loss_and_metric_sums(batch, task.model(batch, training=True))["loss"].mean()
         variables = task.model.trainable_variables
         optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
-    sums = task.sums(batch, task.model(batch))
+    sums = task.loss_and_metric_sums(batch, task.model(batch))
     assert float(sums["loss"].mean()) < 0.1 and float(sums["accuracy"].mean()) == 1

@@ -81,6 +81,7 @@ def test_an_encoder_starts_a_new_head(tmp_path):
     np.testing.assert_array_equal(model.bert.pooler.dense.kernel, kernel)
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("act", ["gelu", "relu"])
 def test_transformers_computes_the_same(tmp_path, act):

@@ -69,7 +69,7 @@ def test_losses_by_hand(task):
         np.log(np.exp(row).sum()) - row[label]
         for row, label in zip(logits[:2], (1, 2), strict=True)
     ]
-    sums = task.sums(batch, tf.constant(logits))
+    sums = task.loss_and_metric_sums(batch, tf.constant(logits))
     assert list(sums) == list(task.sum_names)
     assert (float(sums["loss"].total), float(sums["loss"].weight)) == pytest.approx(
         (sum(losses), 2)

@@ -315,6 +315,7 @@ def uncased() -> WordPiece:
     return WordPiece(vocab, do_lower_case=True)
 
 
+@pytest.mark.needs(data="squad")
 @pytest.mark.slow
 def test_every_answer_of_train36_is_recovered(uncased):
     # google-research/bert's read_squad_examples and convert_examples_to_features keep as many
@@ -330,6 +331,7 @@ def test_every_answer_of_train36_is_recovered(uncased):
     check_windows(pairs, uncased, 128)
 
 
+@pytest.mark.needs(data="squad")
 def test_answers_of_version_2_that_windows_cut(uncased):
     # Windows side by side: the original's numbers for the same flags.
     pairs = features_of_file(uncased, "v2.0-train.json", True, 96, 200, 24)

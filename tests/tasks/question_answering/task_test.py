@@ -120,7 +120,7 @@ def test_loss_by_hand():
     first = (loss([0, 2, 1], 1) + loss([1, 0, 3], 2)) / 2
     second = (loss([1, 0, 0, 0], 0) + loss([0, 1, 0, 2], 3)) / 2
     task = make_task()
-    total, weight = task.sums(batch, outputs)["loss"]
+    total, weight = task.loss_and_metric_sums(batch, outputs)["loss"]
     assert (float(total), float(weight)) == pytest.approx((first + second, 2.0))
     assert float(task.loss_weights(batch)["loss"]) == 2.0
     found = task.predictions(batch, outputs)

@@ -61,7 +61,7 @@ def test_weights_follow_from_labels_alone_and_filled_rows_count_nothing(
         shape = batch["list_labels"].shape
         own = np.zeros(shape, np.float32)
         own[: len(rows)] = np.linspace(-1, 2, len(rows) * shape[1]).reshape(-1, shape[1])
-        found = task.sums(batch, tf.constant(own))["loss"]
+        found = task.loss_and_metric_sums(batch, tf.constant(own))["loss"]
         assert found.weight == task.loss_weights(batch)["loss"] > 0
         results.append((found.total.numpy(), found.weight.numpy()))
     assert results[1] == pytest.approx(results[0])

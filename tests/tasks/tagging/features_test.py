@@ -213,6 +213,7 @@ def test_memory_grows_with_the_words_of_a_sentence_only(tokenizer):
 
 
 # The counts are those of Hugging Face's tokenizer (is_split_into_words), counted by word_ids().
+@pytest.mark.needs(data="ner/wnut17")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "length", "expected"),

@@ -388,6 +388,7 @@ def blocks(text: str) -> list[list[list[str]]]:
     return [[line.split("\t") for line in b.split("\n")] for b in map(str.strip, parted) if b]
 
 
+@pytest.mark.needs(data="ner/wnut17")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count"), [("wnut17train.conll", 3394), ("emerging.dev.conll", 1009)]
@@ -403,6 +404,7 @@ def test_wnut17(tmp_path, name, count):
     assert [[(w, t) for w, t, p in rows if p == t] for rows in again] == expected
 
 
+@pytest.mark.needs(data="pos/ud-ewt")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count"), [("train.rebuilt.conllu.xz", 12544), ("dev.conllu.xz", 2001)]

@@ -79,7 +79,7 @@ def test_losses_by_hand():
         for place, label in {(0, 1): 2, (0, 3): 0, (1, 1): 1}.items()
     )
     task = make_task(PARTS)
-    sums = task.sums(batch, tf.constant(logits))
+    sums = task.loss_and_metric_sums(batch, tf.constant(logits))
     assert list(sums) == list(task.sum_names)
     assert (float(sums["loss"].total), float(sums["loss"].weight)) == pytest.approx(
         (sum(losses.values()), 3)

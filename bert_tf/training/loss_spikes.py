@@ -38,7 +38,7 @@ class LossGuard:
         self.losses = tf.Variable(tf.zeros([self.WINDOW]), trainable=False, name="losses")
         self.count = tf.Variable(0, trainable=False, name="count")
 
-    def judge(self, loss: tf.Tensor, is_finite: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def check(self, loss: tf.Tensor, is_finite: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns whether a step is good, bool [], and the largest loss allowed, float32 [].
 
         Args:
@@ -47,9 +47,10 @@ class LossGuard:
         """
         limit = tf.constant(math.inf)
         if self.spike_sigmas:
-            mean, deviation = tf.reduce_mean(self.losses), tf.math.reduce_std(self.losses)
-            spread = mean + self.spike_sigmas * deviation
-            limit = tf.where(self.count >= self.WINDOW, spread, limit)
+            mean = tf.reduce_mean(self.losses)
+            deviation = tf.math.reduce_std(self.losses)
+            threshold = mean + self.spike_sigmas * deviation
+            limit = tf.where(self.count >= self.WINDOW, threshold, limit)
         is_good = is_finite & tf.math.is_finite(loss) & (loss <= limit)
         is_next = tf.equal(tf.range(self.WINDOW), self.count % self.WINDOW)
         self.losses.assign(tf.where(is_good & is_next, loss, self.losses))
@@ -61,12 +62,12 @@ class LossGuard:
         return {"losses": self.losses.numpy().tolist(), "count": int(self.count.numpy())}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` returned; {} begins anew."""
+        """Restores the result of `state`; {} starts from 0."""
         self.losses.assign(state.get("losses", [0.0] * self.WINDOW))
         self.count.assign(state.get("count", 0))
 
 
-class BadSteps:
+class LossSpikes:
     """Counts bad steps, records them in events.jsonl, and ends the run after too many.
 
     Args:
@@ -98,7 +99,7 @@ class BadSteps:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` returned. The rewinds of this process count on."""
+        """Restores the result of `state`, except for rewinds of this process, which still count."""
         self.batches_left_out = state.get("batches_left_out", 0)
         self._rewinds = max(self._rewinds, state.get("rewinds", 0))
         self._skipped_in_a_row = state.get("skipped_in_a_row", 0)
@@ -106,7 +107,7 @@ class BadSteps:
     def find(self, row: Row) -> str:
         """Describes what is wrong with a step; "" if nothing is."""
         bad = [name for name in self.loss_names if not math.isfinite(row[f"{name}_total"])]
-        if not math.isfinite(row["gradient_norm"]):  # 0 of what a smaller loss scale prevents.
+        if not math.isfinite(row["gradient_norm"]):  # It is 0 where a smaller loss scale avoids it.
             bad.append("gradient_norm")
         if bad:
             return f"{', '.join(bad)} is not a finite number"

@@ -1,4 +1,4 @@
-"""Runs with a budget of minutes, on a clock that the test moves."""
+"""Runs with a budget of minutes, on a budget that the test moves."""
 
 import shutil
 from unittest import mock
@@ -12,9 +12,9 @@ from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.optimization.schedules import ByShare, LinearWarmupLinearDecay, build_schedule
 from bert_tf.training import trainer as trainer_module
-from bert_tf.training.clock import Clock
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.reporting import Progress
+from bert_tf.training.time_budget import TimeBudget
 from bert_tf.training.trainer import Trainer
 from tests.training.toy_task import TOY, ToyTask
 
@@ -24,7 +24,7 @@ OPTIMIZER = OptimizerConfig(
 
 
 class Hands:
-    """A clock that is moved by hand."""
+    """A budget that is moved by hand."""
 
     def __init__(self):
         self.seconds = 1000.0
@@ -34,27 +34,27 @@ class Hands:
 
 
 def simulate(seconds_of, minutes=1.0, steps_a_call=3, **training):
-    """Runs a clock without a model; returns it, the rates by step and the seconds it took."""
+    """Runs a time budget without a model; returns it, the rates by step and the seconds it took."""
     hands, schedule = Hands(), build_schedule(OPTIMIZER)
-    clock = Clock(minutes, schedule, TrainingConfig(train_batch_size=32, **training), hands)
+    budget = TimeBudget(minutes, schedule, TrainingConfig(train_batch_size=32, **training), hands)
     rates, step, pace = [], 0, 0.0
-    clock.start()
-    while step < clock.plan.last_step:
-        count = min(steps_a_call if pace else 1, clock.plan.last_step - step)
+    budget.start()
+    while step < budget.plan.last_step:
+        count = min(steps_a_call if pace else 1, budget.plan.last_step - step)
         rates += [float(schedule(step + index)) for index in range(count)]
         taken = sum(seconds_of(step + index) for index in range(count))
         hands.seconds += taken
-        counted = clock.lap(pace * count)
+        counted = budget.tick(pace * count)
         pace = counted / count if step else 0.0
         step += count
-        clock.last_step(step, step, pace, 1.0)
-    return clock, np.array(rates), hands.seconds - 1000.0
+        budget.last_step(step, step, pace, 1.0)
+    return budget, np.array(rates), hands.seconds - 1000.0
 
 
 def test_of_a_steady_machine():
     """20 s of compilation, then 38 s of steps of 0.1 s, 2 s kept back."""
-    clock, rates, seconds = simulate(lambda step: 0.1 if step else 20.0)
-    assert clock.plan.last_step == len(rates) == pytest.approx(1 + 380, abs=1)
+    budget, rates, seconds = simulate(lambda step: 0.1 if step else 20.0)
+    assert budget.plan.last_step == len(rates) == pytest.approx(1 + 380, abs=1)
     assert seconds == pytest.approx(58.0, abs=0.15)
     # After the first step that was measured the share goes up evenly, and so the rate.
     share = np.arange(len(rates) - 2) / (len(rates) - 2)
@@ -64,9 +64,9 @@ def test_of_a_steady_machine():
 
 
 def test_a_machine_that_gets_slower_ends_in_time_without_a_jump_of_the_rate():
-    clock, rates, seconds = simulate(lambda step: 0.1 if step < 250 else 0.3)
+    budget, rates, seconds = simulate(lambda step: 0.1 if step < 250 else 0.3)
     assert 57.0 < seconds < 58.7
-    assert clock.plan.share(len(rates)) == 1.0
+    assert budget.plan.share(len(rates)) == 1.0
     # The schedule's own jump, where warm-up ends, aside; rising takes 0.2 of the way at most.
     falling = np.diff(rates[np.argmax(rates) + 2 :])
     assert (falling <= 0).all() and falling.min() > -1e-2 * 5 / 250
@@ -83,34 +83,34 @@ def test_growing_batches_are_reckoned_with():
         return 0.1 * (8 if step < 40 else 16 if step < 80 else 32) / 32
 
     ramp = {"batch_ramp_start": 8, "batch_ramp_steps": 80}
-    clock, _, seconds = simulate(seconds_of, **ramp)
+    budget, _, seconds = simulate(seconds_of, **ramp)
     assert 57.0 < seconds < 58.2
     # 40 steps of 0.025 s, 40 of 0.05 s, and what is left of 58 s in steps of 0.1 s.
-    assert clock.plan.last_step == pytest.approx(80 + (58 - 3) / 0.1, abs=15)
+    assert budget.plan.last_step == pytest.approx(80 + (58 - 3) / 0.1, abs=15)
 
 
 def test_compiling_for_larger_batches_is_reckoned_with():
     """48 s are left: 38 steps of 0.025 s, 40 of 0.05 s, twice 10 s, and 250 steps of 0.1 s."""
     ramp = TrainingConfig(train_batch_size=32, batch_ramp_start=8, batch_ramp_steps=80)
-    clock = Clock(1.0, build_schedule(OPTIMIZER), ramp, Hands())
-    clock.used = 10.0
-    assert clock.last_step(2, 2, 0.025, 1.0, compilation=10.0) == 80 + 250
+    budget = TimeBudget(1.0, build_schedule(OPTIMIZER), ramp, Hands())
+    budget.used = 10.0
+    assert budget.last_step(2, 2, 0.025, 1.0, compilation=10.0) == 80 + 250
 
 
 def test_a_process_that_slept_goes_on_as_if_it_had_not():
-    clock, rates, seconds = simulate(lambda step: 5000.0 if step == 100 else 0.1)
+    budget, rates, seconds = simulate(lambda step: 5000.0 if step == 100 else 0.1)
     assert seconds > 5000
-    assert clock.used == pytest.approx(58.0, abs=0.4) and len(rates) == pytest.approx(580, abs=5)
+    assert budget.used == pytest.approx(58.0, abs=0.4) and len(rates) == pytest.approx(580, abs=5)
 
 
 def test_compiling_again_after_an_interruption_is_not_counted():
     hands, schedule = Hands(), build_schedule(OPTIMIZER)
-    clock = Clock(1.0, schedule, TrainingConfig(train_batch_size=32), hands)
-    clock.restore({"used": 30.0, "plan": [2, 0.0, 100]})
-    clock.start(skips_compilation=True)
+    budget = TimeBudget(1.0, schedule, TrainingConfig(train_batch_size=32), hands)
+    budget.restore({"used": 30.0, "plan": [2, 0.0, 100]})
+    budget.start(skips_compilation=True)
     for seconds, used in ((25.0, 30.0), (2.0, 32.0)):
         hands.seconds += seconds
-        assert clock.lap(0.0) == seconds and clock.used == used
+        assert budget.tick(0.0) == seconds and budget.used == used
     assert float(schedule(51)) == pytest.approx(
         float(LinearWarmupLinearDecay(1e-2, 98, 19.6)(49)), rel=1e-4
     )
@@ -130,15 +130,15 @@ def test_minutes_that_compilation_uses_up():
 def test_minutes_that_leave_no_step_after_the_first_two():
     """Only the second step tells how long an evaluation takes."""
     schedule = build_schedule(OPTIMIZER)
-    clock = Clock(1.0, schedule, TrainingConfig(train_batch_size=32), Hands())
-    clock.used = 50.0
-    assert clock.last_step(1, 1, 0.0, 4.0) == clock.plan.last_step
+    budget = TimeBudget(1.0, schedule, TrainingConfig(train_batch_size=32), Hands())
+    budget.used = 50.0
+    assert budget.last_step(1, 1, 0.0, 4.0) == budget.plan.last_step
     with pytest.raises(ValueError, match=r"train_minutes=1 .*after step 2.*at least 2\.\d"):
-        clock.last_step(2, 2, 1.0, 8.5)
+        budget.last_step(2, 2, 1.0, 8.5)
 
 
 def make_trainer(path, hands, seconds=0.5, weights_at=None, evaluation=0.0, **options):
-    """Makes a trainer whose steps, and evaluations, take so many seconds each by the clock.
+    """Makes a trainer whose steps, and evaluations, take so many seconds each by the budget.
 
     The first evaluation also takes 3 s to compile, if evaluations take time.
     """
@@ -168,7 +168,7 @@ def make_trainer(path, hands, seconds=0.5, weights_at=None, evaluation=0.0, **op
         num_train_steps=0,
         random_seed=5,
         progress=Progress(0, 8, 12, 1e6, 0.0),
-        clock=Clock(1.0, schedule, config, hands),
+        time_budget=TimeBudget(1.0, schedule, config, hands),
     )
     step = trainer.train_step
 
@@ -237,7 +237,9 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
 
 def test_the_plan_knows_how_long_compilation_takes(tmp_path):
     trainer = make_trainer(tmp_path, Hands())
-    with mock.patch.object(trainer.clock, "last_step", wraps=trainer.clock.last_step) as plan:
+    with mock.patch.object(
+        trainer.time_budget, "last_step", wraps=trainer.time_budget.last_step
+    ) as plan:
         kill_at(9, trainer)
     *_, compilation = plan.call_args.args
     assert compilation == trainer.progress.compile_seconds == 0.5
@@ -248,7 +250,7 @@ def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):
     trainer = make_trainer(tmp_path, Hands())
     kill_at(57, trainer)
     again = make_trainer(tmp_path, Hands())
-    planned, step, hands = again.clock.plan, again.train_step, again.clock._now
+    planned, step, hands = again.time_budget.plan, again.train_step, again.time_budget._now
 
     def starts_slowly(iterator, first, count):
         hands.seconds += 0.5 if first < 42 else 0.0
@@ -257,7 +259,7 @@ def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):
     starts_slowly.columns = step.columns
     again.train_step = starts_slowly
     kill_at(45, again)
-    assert again.clock.plan == planned
+    assert again.time_budget.plan == planned
 
 
 @pytest.mark.slow

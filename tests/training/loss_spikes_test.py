@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.optimizers import build_optimizer
-from bert_tf.training.bad_steps import LossGuard
+from bert_tf.training.loss_spikes import LossGuard
 from bert_tf.training.metrics_log import read_metrics
 from bert_tf.training.train_step import TrainStep
 from tests.training.toy_task import ToyTask
@@ -25,8 +25,8 @@ class ShortGuard(LossGuard):
 class SpikyTask(ToyTask):
     """`ToyTask` whose MLM loss is multiplied by the largest weight of the batch."""
 
-    def sums(self, batch, outputs):
-        sums = super().sums(batch, outputs)
+    def loss_and_metric_sums(self, batch, outputs):
+        sums = super().loss_and_metric_sums(batch, outputs)
         loss = sums["masked_lm_loss"]
         factor = tf.reduce_max(batch["masked_lm_weights"])
         return {**sums, "masked_lm_loss": loss._replace(total=loss.total * factor)}
@@ -75,7 +75,7 @@ def test_the_guard_judges_as_numpy_does():
         if index == 100:  # As a checkpoint does.
             before, guard = guard.state(), ShortGuard(2.0)
             guard.restore(before)
-        is_good, found = guard.judge(tf.constant(loss), tf.constant(is_finite))
+        is_good, found = guard.check(tf.constant(loss), tf.constant(is_finite))
         assert is_good.numpy() == expected
         assert found.numpy() == pytest.approx(limit, rel=1e-5)
         if expected:

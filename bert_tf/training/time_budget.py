@@ -1,6 +1,7 @@
 """A run with a limit in minutes instead of steps.
 
-    rate at a step = schedule at its share of the run, from 0 at the first step to 1 at the last
+    learning rate at a step = schedule(share), where share goes from 0 at the first step to 1 at the
+    last
 
 The first steps measure how many steps fit in the time, and the number is updated whenever the
 machine gets faster or slower. From then on the share of the run rises evenly from its current value
@@ -25,25 +26,25 @@ from bert_tf.optimization.schedules import ByShare
 from bert_tf.training.batch_ramp import stage_of
 
 TOLERANCE = 0.02  # A last step that is off by less of what is left stays.
-FAR_AWAY = 1 << 24  # Of the last step while nothing was measured: the share stands still.
-SAVE_SECONDS = 1.0  # Kept back for the end of the run, beside an evaluation.
-PATIENCE_SECONDS = 60.0  # Beside ten times what a lap should take.
+FAR_AWAY = 1 << 24  # The last step before anything is measured: the share does not rise.
+SAVE_SECONDS = 1.0  # Kept back for the end of the run, in addition to an evaluation.
+PATIENCE_SECONDS = 60.0  # In addition to ten times the expected time of a tick.
 
 
-class Plan(NamedTuple):
-    """From `first_step`, at `first_share` of the run, to the share 1 at `last_step`."""
+class StepPlan(NamedTuple):
+    """The share of the run rises from `first_share` at `first_step` to 1 at `last_step`."""
 
     first_step: int
     first_share: float
     last_step: int
 
     def share(self, step: int) -> float:
-        """Returns how much of the run is done before a step, 0 to 1."""
-        way = (step - self.first_step) / max(1, self.last_step - self.first_step)
-        return min(1.0, self.first_share + (1.0 - self.first_share) * way)
+        """Returns the share of the run that is done before a step, 0 to 1."""
+        progress = (step - self.first_step) / max(1, self.last_step - self.first_step)
+        return min(1.0, self.first_share + (1.0 - self.first_share) * progress)
 
 
-class Clock:
+class TimeBudget:
     """Counts the seconds of a run and decides which step is the last.
 
     Args:
@@ -65,12 +66,15 @@ class Clock:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.budget = 60.0 * minutes
-        self._schedule, self._training, self._now = schedule, training, now
+        self._schedule = schedule
+        self._training = training
+        self._now = now
         self.used = 0.0
-        self._last, self._skips_lap = now(), False
-        self._set(Plan(0, 0.0, FAR_AWAY))
+        self._last = now()
+        self._skips_tick = False
+        self._set(StepPlan(0, 0.0, FAR_AWAY))
 
-    def _set(self, plan: Plan) -> None:
+    def _set(self, plan: StepPlan) -> None:
         self.plan = plan
         self._schedule.set_plan(*plan)
 
@@ -79,32 +83,41 @@ class Clock:
         return {"used": self.used, "plan": list(self.plan)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` returned; {} begins anew."""
+        """Restores the result of `state`; {} starts from 0."""
         self.used = state.get("used", 0.0)
-        self._set(Plan(*state.get("plan", (0, 0.0, FAR_AWAY))))
+        self._set(StepPlan(*state.get("plan", (0, 0.0, FAR_AWAY))))
 
     def start(self, skips_compilation: bool = False) -> None:
-        """Starts counting; in a resumed run after the first lap, so that recompiling is free."""
-        self._last, self._skips_lap = self._now(), skips_compilation
-
-    def lap(self, expected: float, most: float = math.inf) -> float:
-        """Counts the seconds since the last lap and returns them.
+        """Starts counting.
 
         Args:
-          expected: how long it should have taken. If it took far longer, the process was suspended,
-            and only this time is counted. 0: unknown.
-          most: more is not counted: it was spent on compiling again.
+          skips_compilation: whether the time of the first tick does not count. A resumed run
+            compiles its step again, which would otherwise make it shorter than an uninterrupted
+            one.
+        """
+        self._last = self._now()
+        self._skips_tick = skips_compilation
+
+    def tick(self, expected: float, most: float = math.inf) -> float:
+        """Counts the seconds since the last tick and returns them.
+
+        Args:
+          expected: the expected seconds. If far more have passed, the process was suspended, and
+            only the expected seconds count. 0: unknown.
+          most: the most seconds that count; the rest was spent on compiling again.
         """
         now = self._now()
-        seconds, self._last = now - self._last, now
-        if self._skips_lap:
-            self._skips_lap = False
+        seconds = now - self._last
+        self._last = now
+        if self._skips_tick:
+            self._skips_tick = False
             return seconds
         if expected and seconds > 10 * expected + PATIENCE_SECONDS:
             logging.warning(
                 "%.0f s passed instead of the expected %.0f s: was the machine suspended, or the "
                 "process stopped? The difference does not count for --train_minutes.",
-                *(seconds, expected),
+                seconds,
+                expected,
             )
             seconds = expected
         seconds = min(seconds, most)
@@ -134,15 +147,17 @@ class Clock:
           ValueError: if the first steps used up the budget.
         """
         reserve = SAVE_SECONDS + evaluation
-        planned, left = self.plan.last_step, self.budget - self.used - reserve
-        pace = step_seconds, compilation
-        count = self._steps_within(left, batch, *pace) if step_seconds else 0
+        planned = self.plan.last_step
+        left = self.budget - self.used - reserve
+        count = 0
+        if step_seconds:
+            count = self._steps_within(left, batch, step_seconds, compilation)
         if count and (every := self._training.eval_steps):
 
             def is_too_long(steps: int) -> bool:
                 before_the_last = (step + steps - 1) // every - (step - 1) // every
                 seconds = left - evaluation * before_the_last
-                return steps > self._steps_within(seconds, batch, *pace)
+                return steps > self._steps_within(seconds, batch, step_seconds, compilation)
 
             count = bisect.bisect_left(range(1, count + 1), True, key=is_too_long)
         if planned == FAR_AWAY and step and (left <= 0 or step_seconds and not count):
@@ -155,7 +170,7 @@ class Clock:
             return planned
         last = step + count
         if abs(last - planned) > max(1.0, TOLERANCE * (planned - step)):
-            self._set(Plan(step, self.plan.share(step), last))
+            self._set(StepPlan(step, self.plan.share(step), last))
             if planned == FAR_AWAY:
                 logging.info("--train_minutes=%g: about %d steps.", self.budget / 60, last)
         return self.plan.last_step
@@ -164,13 +179,18 @@ class Clock:
         self, seconds: float, batch: int, step_seconds: float, compilation: float
     ) -> int:
         """Returns how many steps fit in `seconds`, with growing batches."""
-        steps, stage = 0, stage_of(self._training, batch)
-        seconds_a_row = step_seconds / stage.batch_size
+        steps = 0
+        stage = stage_of(self._training, batch)
+        # The time of a step is taken to be proportional to its number of rows.
+        seconds_per_row = step_seconds / stage.batch_size
         while stage.end is not None and seconds > 0:
-            count = min(stage.end - batch, int(seconds / (seconds_a_row * stage.batch_size)))
-            steps, seconds = steps + count, seconds - count * seconds_a_row * stage.batch_size
+            seconds_per_step = seconds_per_row * stage.batch_size
+            count = min(stage.end - batch, int(seconds / seconds_per_step))
+            steps += count
+            seconds -= count * seconds_per_step
             if batch + count < stage.end:
                 return steps
-            batch, stage = stage.end, stage_of(self._training, stage.end)
+            batch = stage.end
+            stage = stage_of(self._training, batch)
             seconds -= compilation
-        return steps + max(0, int(seconds / (seconds_a_row * stage.batch_size)))
+        return steps + max(0, int(seconds / (seconds_per_row * stage.batch_size)))

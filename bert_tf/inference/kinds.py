@@ -1,0 +1,38 @@
+"""Every kind of model, in the order in which a checkpoint's purpose is decided."""
+
+from bert_tf.serving.kind import Kind
+from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION
+from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER
+from bert_tf.tasks.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
+from bert_tf.tasks.question_answering.kinds import QUESTION_ANSWERING
+from bert_tf.tasks.reranking.kinds import RERANKER
+from bert_tf.tasks.tagging.kinds import TAGGER
+
+SEARCH = Kind(
+    name="search",
+    request="query, k",
+    head="",
+    methods=(),
+    model="bert_tf.tasks.embedding.model.BertEmbedder",
+    serving="bert_tf.search.serving.SearchServing",
+    options=("index", "store", "rerank", "rerank_k"),
+)
+# A cross-encoder is also a model of one number; every encoder embeds, so that comes last.
+KINDS = {
+    kind.name: kind
+    for kind in (
+        RERANKER,
+        CLASSIFIER,
+        MULTI_LABEL,
+        REGRESSION,
+        TAGGER,
+        QUESTION_ANSWERING,
+        FILL_MASK,
+        NEXT_SENTENCE,
+        EMBEDDINGS,
+        ENCODER,
+        SEARCH,
+    )
+}
+# The kinds that `bert_tf.load` returns a `Predictor` for.
+ANSWERING = {name: kind for name, kind in KINDS.items() if kind.methods}

@@ -1,0 +1,85 @@
+"""The kinds of models that classify or score texts and pairs of texts."""
+
+import typing
+from typing import Any
+
+from bert_tf.serving.kind import PAIR, SINGLE, Kind, recorded_labels
+from bert_tf.tasks.classification.glue import reads_pairs
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+MODEL = "bert_tf.tasks.classification.model.BertClassifier"
+SERVING = "bert_tf.tasks.classification.serving"
+REQUEST = "text, or text and text_b"
+
+
+def recorded_texts(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
+    """Returns whether the model reads pairs, and the part of long texts that it reads."""
+    settings = checkpoint.settings
+    is_pair = reads_pairs(settings) or checkpoint.is_multiple_choice
+    return {
+        "texts": PAIR if is_pair else SINGLE,
+        "long_texts": settings.get("long_texts") or "head",
+    }
+
+
+def recorded_classes(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
+    """Returns the labels and the options of `recorded_texts`."""
+    return recorded_labels(checkpoint, folder) | recorded_texts(checkpoint, folder)
+
+
+def label_kind(checkpoint: "Checkpoint") -> str:
+    """Returns the kind of a classification head's labels, guessed by their number if unknown."""
+    return checkpoint.label_kind or ("class" if checkpoint.num_labels > 1 else "number")
+
+
+def has_classes(checkpoint: "Checkpoint", folder: str) -> bool:
+    """Returns whether a checkpoint tells one of several classes."""
+    return "classifier" in checkpoint.heads and label_kind(checkpoint) == "class"
+
+
+def has_several_labels(checkpoint: "Checkpoint", folder: str) -> bool:
+    """Returns whether a checkpoint gives several labels to a text."""
+    return "classifier" in checkpoint.heads and label_kind(checkpoint) == "several"
+
+
+def has_a_number(checkpoint: "Checkpoint", folder: str) -> bool:
+    """Returns whether a checkpoint predicts a number."""
+    return "classifier" in checkpoint.heads and label_kind(checkpoint) == "number"
+
+
+CLASSIFIER = Kind(
+    name="classifier",
+    request=REQUEST,
+    head="classifier",
+    methods=("classify", "probabilities"),
+    model=MODEL,
+    serving=f"{SERVING}.ClassifierServing",
+    is_default=has_classes,
+    recorded=recorded_classes,
+    options=("texts",),
+)
+MULTI_LABEL = Kind(
+    name="multi_label",
+    request=REQUEST,
+    head="classifier",
+    methods=("classify", "probabilities"),
+    model=MODEL,
+    serving=f"{SERVING}.MultiLabelServing",
+    is_default=has_several_labels,
+    recorded=recorded_classes,
+    options=("texts",),
+)
+REGRESSION = Kind(
+    name="regression",
+    request=REQUEST,
+    head="classifier",
+    methods=("score", "choose"),
+    model=MODEL,
+    serving=f"{SERVING}.RegressionServing",
+    is_default=has_a_number,
+    recorded=recorded_texts,
+    options=("texts",),
+    has_one_label=True,
+)

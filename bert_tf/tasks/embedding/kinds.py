@@ -1,0 +1,34 @@
+"""The kinds of models without a head of labels: embeddings, and the encoder's outputs."""
+
+import typing
+
+from bert_tf.serving.kind import Kind
+
+if typing.TYPE_CHECKING:
+    from bert_tf.checkpoints.checkpoint import Checkpoint
+
+
+def always(checkpoint: "Checkpoint", folder: str) -> bool:
+    """Returns that every encoder embeds, if it has no other purpose."""
+    return True
+
+
+EMBEDDINGS = Kind(
+    name="embeddings",
+    request="text",
+    head="",
+    methods=("encode",),
+    model="bert_tf.tasks.embedding.model.BertEmbedder",
+    serving="bert_tf.tasks.embedding.serving.EmbeddingServing",
+    is_default=always,
+    options=("pooling", "normalize", "side"),
+    model_options={"use_pooler": False},
+)
+ENCODER = Kind(
+    name="encoder",
+    request="text",
+    head="",
+    methods=(),
+    model="bert_tf.network.encoder.BertEncoder",
+    serving="bert_tf.serving.encoder.EncoderServing",
+)

@@ -1,0 +1,64 @@
+"""Runs the functions of a SavedModel, with times and errors as a server would see them."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from export.checks.answer_check import Answer, first_line
+from export.checks.stored_model import Request, StoredModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The answers of a SavedModel.
+
+    Attributes:
+      answers: one for each request: outputs by name, or an error's code and message.
+      load_seconds: time to load the model.
+      first_seconds: time to the first answer after that.
+    """
+
+    answers: list[Answer]
+    load_seconds: float
+    first_seconds: float
+
+
+def run_model(stored: StoredModel, requests: Sequence[Request]) -> Run:
+    """Loads a model and sends it requests.
+
+    Raises:
+      ValueError: if it cannot be loaded.
+    """
+    start = time.perf_counter()
+    try:
+        if stored.takes_texts:
+            import tensorflow_text  # noqa: F401  Its operations are in the server, too.
+
+        signatures = tf.saved_model.load(str(stored.folder)).signatures
+    except Exception as error:  # TensorFlow has no class of errors for damaged files.
+        raise ValueError(f"{stored.folder} cannot be loaded: {first_line(str(error))}") from None
+    times = [time.perf_counter()]
+    answers = []
+    for request in requests:
+        answers.append(call(signatures[request.signature], request.inputs))
+        times.append(time.perf_counter())
+    first_seconds = times[1] - times[0] if requests else 0.0
+    return Run(answers, times[0] - start, first_seconds)
+
+
+def call(
+    signature: tf.types.experimental.ConcreteFunction, inputs: dict[str, np.ndarray]
+) -> Answer:
+    """Returns the outputs by name, or the code and the message of TensorFlow's error."""
+    tensors = {
+        name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
+        for name, value in inputs.items()
+    }
+    try:
+        outputs = signature(**tensors)
+        return {name: value.numpy() for name, value in outputs.items()}
+    except tf.errors.OpError as error:
+        return error.error_code, error.message

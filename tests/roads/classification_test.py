@@ -1,0 +1,114 @@
+"""Classifiers give the same answers by every road, for each kind of label and of long text."""
+
+import csv
+import pathlib
+
+import pytest
+
+import bert_tf
+from tests.export.made_models import TEXTS, write_model
+from tests.fine_tune import fine_tune, write_table
+from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
+
+LENGTH = 24
+KIND_OF_LABEL = {"classifier": "class", "multi_label": "several", "regression": "number"}
+CASES = [
+    ("classifier", "windows", False),
+    ("classifier", "windows", True),
+    ("multi_label", "windows", False),
+    ("regression", "windows", True),
+    ("classifier", "head", True),
+    ("multi_label", "tail", True),
+    ("regression", "head", False),
+    ("classifier", "tail", False),
+]
+SECONDS = ["the river", "w40 " * 60, "b", "", "a b c", "w41", "the " * 30]
+
+
+def make_run(folder: pathlib.Path, kind: str, long_texts: str, is_pair: bool) -> pathlib.Path:
+    """Writes a checkpoint with the record of a run."""
+    run = {
+        "label_kind": KIND_OF_LABEL[kind],
+        "long_texts": long_texts,
+        "max_seq_length": str(LENGTH),
+        "text_b_column": "second" if is_pair else "",
+    }
+    return write_model(folder, kind, run, num_hidden_layers=1)
+
+
+@pytest.mark.parametrize("kind,long_texts,is_pair", CASES)
+def test_answers_are_the_same(tmp_path, record_property, kind, long_texts, is_pair):
+    folder = make_run(tmp_path / "run", kind, long_texts, is_pair)
+    model = bert_tf.BertClassifier.from_pretrained(folder)
+    assert (model.long_texts, model.pair) == (long_texts, is_pair)
+    texts = list(zip(TEXTS, SECONDS, strict=True)) if is_pair else list(TEXTS)
+    predictors = load_all(folder, model, tmp_path)
+
+    def ask(answers):
+        if kind == "regression":
+            return answers.score(texts)
+        return [answers.classify(texts), answers.probabilities(texts)]
+
+    expected = ask(model)
+    check_roads(expected, predictors, ask, record_property)
+
+    # Pairs are accepted as columns by all of them.
+    if is_pair and kind != "regression":
+        for predictor in predictors.values():
+            columns = predictor.classify((list(TEXTS), SECONDS))
+            assert largest_difference(expected[0], columns) < 1e-4
+
+    # The REST form has the same labels and scores under the names of the signature's outputs.
+    columns = {"text": list(TEXTS)} | ({"text_b": SECONDS} if is_pair else {})
+    rows = rest_rows(tmp_path / "saved" / "1", columns)
+    if kind == "regression":
+        assert largest_difference(expected, [row["value"] for row in rows]) <= 1e-5
+        return
+    probabilities = [list(row.values()) for row in expected[1]]
+    assert largest_difference(probabilities, [row["probabilities"] for row in rows]) <= 1e-5
+    for answer, row in zip(expected[0], rows, strict=True):
+        if kind == "classifier":
+            assert row["label"] == answer["label"]
+        else:
+            assert [label for label in row["labels"] if label] == answer["labels"]
+
+
+@pytest.mark.parametrize("kind,long_texts,is_pair", CASES[:4])
+def test_the_program_predicts_the_same(tmp_path, kind, long_texts, is_pair):
+    folder = make_run(tmp_path / "model", kind, long_texts, is_pair)
+    texts = [text for text in TEXTS if text and "\t" not in text]
+    seconds = SECONDS[: len(texts)]
+    rows = [{"text": text} for text in texts]
+    if is_pair:
+        rows = [
+            {"text": text, "second": second} for text, second in zip(texts, seconds, strict=True)
+        ]
+    run = {
+        "do_predict": True,
+        "init_checkpoint": str(folder),
+        "output_dir": str(tmp_path / "run"),
+        "predict_file": str(write_table(tmp_path / "texts.jsonl", rows)),
+        "max_seq_length": LENGTH,
+        "long_texts": long_texts,
+        "label_kind": KIND_OF_LABEL[kind],
+    }
+    if is_pair:
+        run["text_b_column"] = "second"
+    assert fine_tune("run_classifier", **run) == 0
+    with (tmp_path / "run" / "test_results.tsv").open(encoding="utf8") as file:
+        found = [list(map(float, line)) for line in csv.reader(file, delimiter="\t")]
+    model = bert_tf.BertClassifier.from_pretrained(folder)
+    given = list(zip(texts, seconds, strict=True)) if is_pair else texts
+    if kind == "regression":
+        expected = [[score] for score in model.score(given)]
+    else:
+        expected = [list(row.values()) for row in model.probabilities(given)]
+    assert largest_difference(expected, found) <= 1e-5
+
+
+def test_windows_are_more_than_the_beginning(tmp_path):
+    """The texts of these tests are long enough to tell the ways of reading apart."""
+    whole = bert_tf.load(make_run(tmp_path / "windows", "classifier", "windows", False))
+    head = bert_tf.load(make_run(tmp_path / "head", "classifier", "head", False))
+    difference = largest_difference(whole.probabilities(TEXTS), head.probabilities(TEXTS))
+    assert difference > 1e-3

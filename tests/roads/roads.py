@@ -1,0 +1,124 @@
+"""The roads from a trained model to an answer, for tests that compare them."""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.inference import serving_models
+from bert_tf.inference.predictor import Predictor
+from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
+from export.lite.conversion import convert
+from export.saving import writing
+
+TOLERANCE = 1e-5
+LITE_TOLERANCE = 1e-4
+
+
+def load_all(folder: pathlib.Path, model: Any, tmp_path: pathlib.Path) -> dict[str, Predictor]:
+    """Returns `bert_tf.load` of every form of a model that has a LiteRT form.
+
+    Args:
+      folder: a run directory or checkpoint.
+      model: the Keras model of the folder.
+      tmp_path: new files are written here.
+    """
+    model.save(tmp_path / "model.keras")
+    return {
+        "run": bert_tf.load(folder),
+        "keras": bert_tf.load(tmp_path / "model.keras"),
+        "SavedModel": bert_tf.load(saved_model(folder, tmp_path)),
+        "LiteRT": bert_tf.load(lite_file(folder, tmp_path)),
+    }
+
+
+def saved_model(folder: pathlib.Path, tmp_path: pathlib.Path, kind: str = "") -> pathlib.Path:
+    """Writes the SavedModel of a run or checkpoint, and returns the folder of its version."""
+    target = tmp_path / "saved"
+    if not target.exists():
+        writing.save(serving_models.load(str(folder), kind), target, 1, str(folder))
+    return target / "1"
+
+
+def lite_file(folder: pathlib.Path, tmp_path: pathlib.Path, kind: str = "") -> pathlib.Path:
+    """Writes the LiteRT file, in float32, of a run or checkpoint."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(convert(serving_models.load(str(folder), kind, unpad=False), "none", []))
+    return path
+
+
+def rest_rows(version: pathlib.Path, columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Returns the predictions that a server's REST interface gives for instances in row form.
+
+    Args:
+      version: of `saved_model`.
+      columns: the inputs of the text signature by name.
+    """
+    signatures = load_signatures(version, read_card(version))
+    inputs = {name: tf.constant(list(values)) for name, values in columns.items()}
+    outputs = call_signature(signatures["serving_default"], inputs)
+    arrays = {name: value.numpy() for name, value in outputs.items()}
+    rows = []
+    for index in range(len(next(iter(columns.values())))):
+        rows.append({name: _json_value(array[index]) for name, array in arrays.items()})
+    return json.loads(json.dumps(rows))
+
+
+def _json_value(value: Any) -> Any:
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(value, list):
+        return [_json_value(part) for part in value]
+    return value.decode("utf8") if isinstance(value, bytes) else value
+
+
+def largest_difference(expected: Any, found: Any) -> float:
+    """Returns the largest difference of numbers in two answers, relative to the largest number.
+
+    Raises:
+      AssertionError: if keys, lengths, texts or integers differ.
+    """
+    differences: list[float] = []
+    sizes = [1e-30]
+
+    def compare(one: Any, other: Any, where: str) -> None:
+        if isinstance(one, dict):
+            assert one.keys() == other.keys(), f"{where}: {one.keys()} and {other.keys()}"
+            for key in one:
+                compare(one[key], other[key], f"{where}.{key}")
+        elif isinstance(one, list | tuple | np.ndarray):
+            assert len(one) == len(other), f"{where}: {len(one)} and {len(other)} values"
+            for index, pair in enumerate(zip(one, other, strict=True)):
+                compare(*pair, f"{where}[{index}]")
+        elif isinstance(one, float | np.floating):
+            differences.append(abs(float(one) - float(other)))
+            sizes.append(abs(float(one)))
+        else:
+            assert one == other, f"{where}: {one!r} and {other!r}"
+
+    compare(expected, found, "answers")
+    return max(differences, default=0.0) / max(sizes)
+
+
+def check_roads(
+    expected: Any,
+    predictors: Mapping[str, Predictor],
+    ask: Callable[[Predictor], Any],
+    record: Callable[[str, Any], None],
+) -> None:
+    """Checks that all predictors give the expected answers.
+
+    Args:
+      expected: answers of the Keras model.
+      predictors: of `load_all`.
+      ask: gets the answers of a predictor.
+      record: takes the name and the largest difference of each road: pytest's `record_property`.
+    """
+    for road, predictor in predictors.items():
+        difference = largest_difference(expected, ask(predictor))
+        record(road, difference)
+        limit = LITE_TOLERANCE if road == "LiteRT" else TOLERANCE
+        assert difference <= limit, f"{road}: {difference}"

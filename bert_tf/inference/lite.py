@@ -22,7 +22,7 @@ from bert_tf.tasks.question_answering.features import (
 from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
-from bert_tf.text.words import word_places
+from bert_tf.text.words import word_offsets
 
 Row = dict[str, Any]
 LABEL_KINDS = {"classifier": "class", "multi_label": "several", "regression": "number"}
@@ -118,7 +118,7 @@ class LiteTexts:
         return found
 
     def _tag_texts(self, texts: Sequence[str]) -> list[Row]:
-        places = [word_places(text, self._lite.tokenizer) for text in texts]
+        places = [word_offsets(text, self._lite.tokenizer) for text in texts]
         words = [
             [text[start:end] for start, end in found]
             for text, found in zip(texts, places, strict=True)

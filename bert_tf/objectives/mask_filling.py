@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.kinds import encode_with_masks, piece_texts
+from bert_tf.text.kinds import encode_with_masks, token_texts
 from bert_tf.text.tokenization import Tokenizer
 
 
@@ -48,7 +48,7 @@ def fill_mask(model: Any, tokenizer: Tokenizer, text: str, top_k: int = 5) -> li
     logits = np.array(model(batch, training=False)["masked_lm_logits"][0], np.float32)  # [P, V]
     specials = sorted(vocab.special_ids)
     logits[:, specials] = -np.inf
-    names = piece_texts(vocab)
+    names = token_texts(vocab)
     top = tf.math.top_k(tf.nn.softmax(logits), k=min(top_k, len(vocab) - len(specials)))
     return [
         [Candidate(names[i], float(p)) for i, p in zip(row_ids, row_values, strict=True)]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
+from bert_tf.text.kinds import MASK, encode_with_masks, token_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
 
@@ -283,7 +283,7 @@ def _sampled(
 
 def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> Filling:
     """Puts pieces in the place of a text's masks; a piece that continues a word joins it."""
-    names = piece_texts(model.vocab)
+    names = token_texts(model.vocab)
     mask = MASK if isinstance(model.vocab, Vocab) else model.vocab.tokens[model.vocab.mask_id]
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first

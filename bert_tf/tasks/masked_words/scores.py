@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.text.kinds import MASK, piece_texts
+from bert_tf.text.kinds import MASK, token_texts
 
 
 class Word(NamedTuple):
@@ -64,7 +64,7 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
             rows.append([vocab.cls_id, *row, vocab.sep_id])
             positions.append([place + 1])
     tables = [table[0] for table in model.log_probabilities(rows, positions)]
-    names, scored = piece_texts(vocab), []
+    names, scored = token_texts(vocab), []
     for begin, end in words:
         values = [tables[place][ids[place]] for place in range(begin, end)]
         is_known = vocab.unk_id not in ids[begin:end]

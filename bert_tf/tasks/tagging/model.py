@@ -24,7 +24,7 @@ from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
 from bert_tf.network.losses import WeightedSum, class_losses, weigh
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import TaggedSentence
-from bert_tf.text.words import word_places
+from bert_tf.text.words import word_offsets
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -98,7 +98,7 @@ class BertTokenClassifier(LabelledModel):
         is_text = isinstance(column[0], str)
         if is_text:
             column = read_texts(column)
-            places = [word_places(text, self.tokenizer) for text in column]
+            places = [word_offsets(text, self.tokenizer) for text in column]
             words = [
                 [text[start:end] for start, end in found]
                 for text, found in zip(column, places, strict=True)

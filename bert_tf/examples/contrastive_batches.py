@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.corpus.example_order import place_examples
+from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.input_shard import InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.examples.rows import TokenizedDataset
@@ -107,7 +107,7 @@ class TextGroups:
     def _make_plan(self, epoch: int, batch_size: int, seed: int) -> list[np.ndarray]:
         """Returns the examples of each batch of an epoch."""
         size, count = len(self), max(1, len(self) // batch_size)
-        order, _ = place_examples(epoch * size + np.arange(size), size, seed)
+        order, _ = order_examples(epoch * size + np.arange(size), size, seed)
         if not self.no_duplicates:
             return [order[i * batch_size : (i + 1) * batch_size] for i in range(count)]
         documents, _ = self.documents(order, epoch)

@@ -266,7 +266,7 @@ def test_one_document_and_a_too_large_vocabulary(corpus, tmp_path):
     prepare(dataclasses.replace(corpus, use_next_sentence=False), vocab_size=60)
     Vocab(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")).write(tmp_path / "v")
     given = dataclasses.replace(corpus, vocab_file=str(tmp_path / "v"))
-    with pytest.raises(ValueError, match="6 pieces.*vocab_size is 5"):
+    with pytest.raises(ValueError, match="v has 6 .*vocab_size is 5"):
         prepare(given, vocab_size=5)
 
 

@@ -50,7 +50,7 @@ class _Member(NamedTuple):
     Attributes:
       name: its path there.
       size: bytes, as the archive says.
-      kind: "" for a plain file, else what it is.
+      kind: "" for a plain file, else its type.
       open: returns its content as a file.
     """
 
@@ -92,7 +92,7 @@ def _check(members: Sequence[_Member], most: int) -> None:
             raise ValueError(f"the member {name!r} is {kind}; expected files and folders")
         if name.startswith("/") or ".." in name.split("/") or "\0" in name:
             raise ValueError(f"the member {name!r} lies outside its folder")
-    # A name may stand for many folders.
+    # One name may match many folders.
     if sum(len(pathlib.PurePosixPath(member.name).parts) for member in members) > MAX_ENTRIES:
         raise ValueError(TOO_MANY)
     if sum(member.size for member in members) > most:

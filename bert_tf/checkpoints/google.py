@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints of google-research/bert and google-research/electra, and ours.
+"""TensorFlow checkpoints of google-research/bert and google-research/electra, and of bert_tf.
 
     bert_config.json  vocab.txt  bert_model.ckpt.index  bert_model.ckpt.data-00000-of-00001
 
@@ -48,7 +48,7 @@ CONFIG_NAME = CONFIGURATION
 BUNDLE_NAME = "bert_model.ckpt"
 LABELS_NAME = LABELS
 LABEL_KIND_NAME = "label_kind.txt"
-MULTIPLE_CHOICE = "multiple_choice"  # in place of a kind of labels
+MULTIPLE_CHOICE = "multiple_choice"  # instead of a kind of labels
 
 # What only training needs: moments, steps, states of seeds, a decoder.
 TRAINING_ONLY = re.compile(
@@ -64,16 +64,17 @@ CLASSIFIER_NAMES = {
 
 
 def read_google(prefix: str, config_file: str = "", electra_network: str = "") -> Checkpoint:
-    """Reads a checkpoint by its prefix, with the files beside it.
+    """Reads a checkpoint by its prefix, with the other files of the folder.
 
     Args:
-      prefix: of a checkpoint, ours, google-research/bert's or google-research/electra's.
-      config_file: its bert_config.json, if that lies elsewhere.
+      prefix: of a checkpoint of bert_tf, google-research/bert or google-research/electra.
+      config_file: its bert_config.json, if that is in another folder.
       electra_network: one of `NETWORKS`; "both": the discriminator, with the
-        generator beside it; "": the discriminator. The last two take the only one that is there.
+        generator as `Checkpoint.generator`; "": the discriminator. The last two take the other
+        network if the file has only that.
 
     Raises:
-      ValueError: if it cannot be read, there is no configuration, or files beside it belong to
+      ValueError: if it cannot be read, there is no configuration, or files of the folder belong to
         another run.
     """
     check_checkpoint(prefix, (CONFIG_NAME,) if config_file else ())
@@ -119,7 +120,7 @@ def _read_network(
 def _from_values(
     values: Weights, prefix: str, config_file: str, inferred: ModelConfig | None = None
 ) -> Checkpoint:
-    """Makes a checkpoint of weights in our names, with the files beside their prefix."""
+    """Makes a checkpoint of weights in bert_tf's names, with the other files of the folder."""
     folder = pathlib.Path(prefix).parent
     config, stated, form = inferred, None, "google"
     if config is None:
@@ -152,10 +153,10 @@ def _from_values(
 
 
 def with_averages(values: Weights) -> Weights:
-    """Replaces weights by their moving averages, if a checkpoint holds any.
+    """Replaces weights by their moving averages, if a checkpoint has any.
 
-    TF1's ExponentialMovingAverage and ours name them alike. Before its first update a run has no
-    averages yet, so its weights are used.
+    TF1's ExponentialMovingAverage and bert_tf use the same names. Before the first update a run has
+    no averages yet, so its weights are used.
     """
     ending = "/ExponentialMovingAverage"
     averages = {name.removesuffix(ending): values[name] for name in values if name.endswith(ending)}
@@ -167,10 +168,10 @@ def with_averages(values: Weights) -> Weights:
 def read_bert_config(
     folder: pathlib.Path, config_file: str, prefix: str
 ) -> tuple[ModelConfig, bool | None, str]:
-    """Returns the configuration, the casing if it states one, and who wrote it.
+    """Returns the configuration, the casing if it states one, and the program that wrote it.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if there is no configuration.
     """
     path = pathlib.Path(config_file) if config_file else folder / CONFIG_NAME
     if not path.exists():
@@ -270,8 +271,8 @@ def write_google(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     elif reason := google_refusal(checkpoint):
         raise ValueError(f"google cannot hold this model: {reason}. Write it as bert_tf.")
     else:
-        theirs = {name: other for other, name in CLASSIFIER_NAMES.items()}
-        weights = {theirs.get(name, name): value for name, value in checkpoint.weights.items()}
+        file_names = {name: other for other, name in CLASSIFIER_NAMES.items()}
+        weights = {file_names.get(name, name): value for name, value in checkpoint.weights.items()}
     _write_config(checkpoint.config, folder / CONFIG_NAME)
     _write(checkpoint, weights, folder)
 

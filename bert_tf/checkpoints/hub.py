@@ -18,7 +18,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tqdm
 from absl import logging
@@ -92,9 +92,9 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
 
 
 def record_of(path: str | os.PathLike) -> pathlib.Path:
-    """Returns the place of a model's record: the folder of its weights, or its Keras file."""
-    place = local_path(path, with_weights=False)
-    return place if place.is_dir() or is_keras_file(place) else place.parent
+    """Returns the path of a model's record: the folder of its weights, or its Keras file."""
+    local = local_path(path, with_weights=False)
+    return local if local.is_dir() or is_keras_file(local) else local.parent
 
 
 def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
@@ -118,7 +118,7 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
             _explain(rest, name, error)
         return pathlib.Path(folder)
 
-    # The hub is asked what the revision is today and what it holds, unless it is a commit.
+    # Unless the revision is a commit, the hub is asked for its current commit and files.
     folder = fetch(FIRST_FILES, revision or None)
     commit = folder.name
     try:
@@ -142,7 +142,7 @@ def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
 class _Bar(tqdm.tqdm):
     """A progress bar on a terminal, nothing elsewhere."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **{**options, "disable": None})
 
 

@@ -83,7 +83,7 @@ def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
 def _count_numbers(saved: SavedObject) -> int:
     """Returns how many numbers the encoder and the labels of a saved class have, at least."""
     fields = saved.arguments.get("config")
-    with contextlib.suppress(TypeError, ValueError):  # Keras names what it cannot make.
+    with contextlib.suppress(TypeError, ValueError):  # Keras names the object that it cannot make.
         if isinstance(fields, dict) and "hidden_size" in fields:
             config = ModelConfig.from_dict(fields)
             labels = saved.arguments.get("num_labels")

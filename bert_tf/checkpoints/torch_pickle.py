@@ -173,7 +173,7 @@ class _TensorFile:
         return {name: self._view(tensor) for name, tensor in tensors.items()}
 
     def read_state_dict(self) -> Any:
-        """Returns the state dict, with descriptions in place of tensors."""
+        """Returns the state dict, with descriptions instead of tensors."""
         raise NotImplementedError
 
     def read_storage(self, storage: _Storage) -> bytes:
@@ -333,10 +333,10 @@ def _follow(file: io.BytesIO) -> "_Pickled":
 
 
 class _Pickled:
-    """The stack and the memo of an unpickler, and what each instruction does to them.
+    """The stack and the memo of an unpickler, and the effect of each instruction.
 
     Attributes:
-      stack: what was described since the last open mark.
+      stack: the descriptions since the last open mark.
       storages: those that tensors use, by key.
     """
 
@@ -458,7 +458,7 @@ def _storage_of(description: Any) -> _Storage:
 
 
 def _made_by(callee: str, arguments: Any) -> Any:
-    """Returns what a call stands for."""
+    """Returns the description of a call's result."""
     match arguments:
         case () if callee == ORDERED_DICT:
             return {}

@@ -35,7 +35,7 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.optimization.clipping import clip_scale, global_norm
-from bert_tf.optimization.schedules import build_schedule
+from bert_tf.optimization.schedules import LearningRateSchedule, Tensor, build_schedule
 
 AVERAGE = "ExponentialMovingAverage"  # TF1's ending of an averaged variable's name.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
@@ -103,7 +103,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     """google-research/bert's optimizer: Adam without bias correction, decay added to the update.
 
     Differs from Keras' optimizers: gradients of embedding tables are made dense before their
-    squares are taken (Keras counts the pieces of a repeated row separately), clipping by the global
+    squares are taken (Keras squares the parts of a repeated row separately), clipping by the global
     norm comes after the sum over replicas, and the variable's path decides whether it is decayed.
 
     Args:
@@ -137,7 +137,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 5e-5,
+        learning_rate: float | LearningRateSchedule = 5e-5,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
@@ -159,12 +159,16 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.layerwise_lr_decay = layerwise_lr_decay
         self.electra_layer_rates = electra_layer_rates
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
-        self.weight_decay_rate, self.clip_norm = weight_decay_rate, clip_norm
-        self.clip_where, self.ema_decay = clip_where, ema_decay
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.weight_decay_rate = weight_decay_rate
+        self.clip_norm = clip_norm
+        self.clip_where = clip_where
+        self.ema_decay = ema_decay
         self.jit_compile = False
-        self.rate_factor: Callable[[Any], Any] | None = None
-        self._updates: dict[Any, Any] = {}
+        self.rate_factor: Callable[[Tensor], Tensor] | None = None
+        self._updates: dict[tuple[object, ...], Callable[..., None]] = {}
 
     def build(self, variables: Iterable[keras.Variable]) -> None:
         if self.built:
@@ -179,13 +183,17 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._averages = self.add_optimizer_variables(variables, AVERAGE) if self.ema_decay else []
 
     def apply(
-        self, grads: Sequence[Any], trainable_variables: Iterable[keras.Variable] | None = None
+        self,
+        grads: Sequence[Tensor | None],
+        trainable_variables: Iterable[keras.Variable] | None = None,
     ) -> None:
         """Sums gradients over replicas, then applies them; called by `fit`."""
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         pairs = zip(grads, trainable_variables, strict=True)
-        grads, variables = zip(*((g, v) for g, v in pairs if g is not None), strict=True)
+        present = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        grads = [gradient for gradient, _ in present]
+        variables = [variable for _, variable in present]
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
             grads = self.clip_share([tf.convert_to_tensor(g) for g in grads])
@@ -207,13 +215,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self.clip_where == "after":
             return list(gradients)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        own_norm = global_norm(gradients) * replicas / loss_scale
-        scale = clip_scale(own_norm, self.clip_norm)
+        unshared_norm = global_norm(gradients) * replicas / loss_scale
+        scale = clip_scale(unshared_norm, self.clip_norm)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
     def apply_summed(
         self,
-        gradients: Sequence[Any],
+        gradients: Sequence[Tensor | None],
         variables: Sequence[keras.Variable],
     ) -> tf.Tensor:
         """Clips and applies gradients that are already summed over replicas.
@@ -237,7 +245,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.build(variables)
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         norm = global_norm(dense)
-        # No longer than this if each replica's share is: clipped "before", they pass unchanged.
+        # Gradients that were clipped "before" are within the norm, so this does not change them.
         scale = clip_scale(norm, self.clip_norm)
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_all,
@@ -255,15 +263,20 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return rate if self.rate_factor is None else rate * self.rate_factor(self.iterations)
 
     def restart(self, learning_rate: float) -> None:
-        """Forgets all steps: the state is that of a new optimizer with this rate."""
+        """Resets the state to that of a new optimizer with this rate."""
         self.learning_rate = learning_rate
         for variable in (self.iterations, *self._moments, *self._squares, *self._averages):
             variable.assign(keras.ops.zeros_like(variable))
 
     def _update_all(
-        self, strategy: Any, gradients: Any, variables: Any, scale: Any, learning_rate: Any
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[Tensor],
+        variables: Sequence[tf.Variable],
+        scale: Tensor,
+        learning_rate: Tensor,
     ) -> None:
-        """Updates every variable: on every replica its copy."""
+        """Updates every variable, on every replica the replica's copy."""
         done = tf.convert_to_tensor(self.iterations.value)
         for gradient, variable in zip(gradients, variables, strict=True):
             index = self._get_variable_index(variable)
@@ -275,7 +288,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             )
 
     def _update_with_slots(
-        self, index: int, variable: Any, gradient: Any, scale: Any, learning_rate: Any, done: Any
+        self,
+        index: int,
+        variable: tf.Variable,
+        gradient: Tensor,
+        scale: Tensor,
+        learning_rate: Tensor,
+        done: Tensor,
     ) -> None:
         slots = (self._moments, self._squares, self._averages)
         values = [of_all[index].value for of_all in slots if of_all]
@@ -286,7 +305,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Returns `_update_variable`; on one device traced once for all variables of a shape."""
         rule = self._rules[index]
         update = functools.partial(self._update_variable, rule)
-        if tf.distribute.has_strategy():  # A trace would hold the first replica's slots.
+        if tf.distribute.has_strategy():  # A trace would keep the slots of the first replica.
             return update
         variable = self._trainable_variables[index]
         key = (rule, self.jit_compile, variable.dtype, *variable.shape)
@@ -395,8 +414,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
 
 def _trust_ratio(value: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
-    """Divides the norms; 1 where either is 0, so that a zero variable can move."""
-    value_norm, update_norm = tf.norm(value), tf.norm(update)
+    """Returns the quotient of the norms, or 1 if one is 0, so that a zero variable can change."""
+    value_norm = tf.norm(value)
+    update_norm = tf.norm(update)
     both = tf.logical_and(value_norm > 0, update_norm > 0)
     return tf.where(both, value_norm / tf.where(both, update_norm, 1.0), 1.0)
 
@@ -459,7 +479,9 @@ def orthogonalized(matrix: tf.Tensor) -> tf.Tensor:
 _CLASSES = {"adam_weight_decay": AdamWeightDecay, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
 
 
-def build_optimizer(config: OptimizerConfig, schedule: Any = None) -> AdamWeightDecay:
+def build_optimizer(
+    config: OptimizerConfig, schedule: float | LearningRateSchedule | None = None
+) -> AdamWeightDecay:
     """Makes the optimizer from a configuration.
 
     Args:

@@ -10,13 +10,16 @@ The first step is number 0, so with warm-up it changes nothing.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from bert_tf.config import OptimizerConfig
+
+Tensor: TypeAlias = tf.Tensor
+LearningRateSchedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 
 
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
@@ -35,7 +38,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         rate = self.after_warmup(step)
         if self.num_warmup_steps:
@@ -43,7 +46,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
             rate = ops.where(step < self.num_warmup_steps, rising, rate)
         return rate
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         """Returns the rate at a step after the warm-up, both float32 []."""
         raise NotImplementedError
 
@@ -68,7 +71,7 @@ class LinearWarmupLinearDecay(Warmup):
     Reference: google-research/bert optimization.py, create_optimizer.
     """
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
         return self.learning_rate * (1.0 - done)
 
@@ -86,8 +89,8 @@ class _WarmupToEnd(Warmup):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps)
         self.end_learning_rate = end_learning_rate
 
-    def _between(self, share: Any) -> Any:
-        """Returns the rate that has `share` of the way from the end's to the peak left."""
+    def _between(self, share: Tensor) -> Tensor:
+        """Interpolates between the end rate (share 0) and the peak (share 1)."""
         return self.end_learning_rate + (self.learning_rate - self.end_learning_rate) * share
 
     def get_config(self) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class LinearWarmupPolynomialDecay(_WarmupToEnd):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps, end_learning_rate)
         self.power = power
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         done = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
         return self._between(ops.power(1.0 - done, self.power))
 
@@ -144,7 +147,7 @@ class LinearWarmupCosineDecay(_WarmupToEnd):
     Reference: Loshchilov and Hutter 2017 (SGDR), equation 5 without restarts.
     """
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         falling = max(1, self.num_train_steps - self.num_warmup_steps)
         done = ops.clip((step - float(self.num_warmup_steps)) / falling, 0.0, 1.0)
         return self._between(0.5 * (1.0 + ops.cos(math.pi * done)))
@@ -173,7 +176,7 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps, end_learning_rate)
         self.num_cooldown_steps = num_cooldown_steps
 
-    def after_warmup(self, step: Any) -> Any:
+    def after_warmup(self, step: Tensor) -> Tensor:
         if not self.num_cooldown_steps:
             return ops.full_like(step, self.learning_rate)
         left = (self.num_train_steps - step) / self.num_cooldown_steps
@@ -196,7 +199,7 @@ class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
         """Sets the steps of the run and of its warm-up."""
         self._steps.assign([float(num_train_steps), float(num_warmup_steps)])
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         num_train_steps = self._steps[0]
         num_warmup_steps = self._steps[1]
@@ -226,7 +229,7 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
         """Lets the share go from `first_share` at `first_step` to 1 at `last_step`."""
         self._plan.assign([float(first_step), first_share, float(max(first_step + 1, last_step))])
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Tensor) -> Tensor:
         first, share, last = (self._plan[index] for index in range(3))
         share += (1.0 - share) * (ops.cast(step, "float32") - first) / (last - first)
         return self.schedule(self.UNITS * ops.clip(share, 0.0, 1.0))

@@ -22,7 +22,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def find_family(config: ModelConfig, heads: tuple[str, ...] = ()) -> Family | None:
-    """Returns the family that can hold a structure with these heads; None if there is none."""
+    """Returns the family that can hold a structure with these heads, or None."""
     families = FAMILIES.values()
     return next((f for f in families if not f.refusal(config, heads)), None)
 

@@ -35,7 +35,7 @@ FIELDS = {
     "local_attention": "local_attention",
     "global_attention_every": "global_attn_every_n_layers",
 }
-# Their switches of biases, and what they are without.
+# The switches for biases in config.json, and their defaults.
 BIAS_FIELDS = {
     "attention": ("attention_bias", False),
     "feed_forward": ("mlp_bias", False),
@@ -171,7 +171,7 @@ def _layer_types(num_layers: int, every: int) -> list[str]:
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in FIELDS.items()}
+    values = {key: getattr(config, name) for name, key in FIELDS.items()}
     pooling = config.classifier_pooling
     return {
         **values,
@@ -207,15 +207,16 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
         *norm("bert/embeddings", "model.embeddings.norm"),
     ]
     for index in range(num_layers):
-        ours, theirs = f"bert/encoder/layer_{index}", f"model.layers.{index}"
-        heads = [f"{ours}/attention/self/{part}" for part in ("query", "key", "value")]
+        layer = f"bert/encoder/layer_{index}"
+        file_layer = f"model.layers.{index}"
+        heads = [f"{layer}/attention/self/{part}" for part in ("query", "key", "value")]
         if index:
-            result += norm(f"{ours}/attention", f"{theirs}.attn_norm")
-        result += joined(heads, f"{theirs}.attn.Wqkv")
-        result += dense(f"{ours}/attention/output/dense", f"{theirs}.attn.Wo")
-        result += norm(f"{ours}/intermediate", f"{theirs}.mlp_norm")
-        result += dense(f"{ours}/intermediate/dense", f"{theirs}.mlp.Wi")
-        result += dense(f"{ours}/output/dense", f"{theirs}.mlp.Wo")
+            result += norm(f"{layer}/attention", f"{file_layer}.attn_norm")
+        result += joined(heads, f"{file_layer}.attn.Wqkv")
+        result += dense(f"{layer}/attention/output/dense", f"{file_layer}.attn.Wo")
+        result += norm(f"{layer}/intermediate", f"{file_layer}.mlp_norm")
+        result += dense(f"{layer}/intermediate/dense", f"{file_layer}.mlp.Wi")
+        result += dense(f"{layer}/output/dense", f"{file_layer}.mlp.Wo")
     result += norm("bert/encoder", "model.final_norm")
     # One transformation under one name, whatever comes after it.
     head = "cls/transform"

@@ -46,7 +46,7 @@ def refusal(config: ModelConfig, heads: tuple[str, ...]) -> str:
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    # Its class for sentences has a pooler of its own, which is part of the head.
+    # The pooler of its class for sentences is part of the head.
     if purpose == "classifier":
         head = dense("bert/pooler/dense", "classifier.dense")
         head += scores("classifier", "classifier.out_proj")

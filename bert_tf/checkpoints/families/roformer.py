@@ -88,8 +88,8 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
 def rotations(config: ModelConfig) -> np.ndarray:
     """Returns the sines and cosines of the rotations, [P, head size], which its files hold."""
     size = config.head_size
-    places = np.arange(config.max_position_embeddings)[:, None]
-    angles = places / np.power(THETA, 2 * np.arange(size // 2) / size)
+    positions = np.arange(config.max_position_embeddings)[:, None]
+    angles = positions / np.power(THETA, 2 * np.arange(size // 2) / size)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 

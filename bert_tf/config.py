@@ -788,12 +788,12 @@ class TrainingConfig(Config):
         "dropped. Empty: all.",
         needs=("init_checkpoint",),
     )
-    may_miss: str = changeable(
+    allow_missing: str = changeable(
         "",
         "Comma-separated prefixes of weight names that --init_checkpoint may lack; these weights "
         "are initialized at random.",
     )
-    may_ignore: str = changeable(
+    allow_unexpected: str = changeable(
         "", "Comma-separated prefixes of weight names in --init_checkpoint to ignore."
     )
     bert_config_file: str = changeable("", "bert_config.json; its values replace the shape flags.")

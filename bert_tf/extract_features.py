@@ -53,7 +53,8 @@ def define_program_flags() -> None:
     config_flags.define_flags(ModelConfig, only=("do_lower_case",))
     config_flags.define_flags(DataConfig, only=("vocab_file", "max_seq_length"))
     config_flags.define_flags(
-        TrainingConfig, only=("init_checkpoint", "bert_config_file", "may_ignore", "precision")
+        TrainingConfig,
+        only=("init_checkpoint", "bert_config_file", "allow_unexpected", "precision"),
     )
     flags.DEFINE_string("input_file", "", "One text per line, or `a ||| b`; also .gz, .xz or .bz2.")
     flags.DEFINE_string(
@@ -93,7 +94,7 @@ def main(_: list[str]) -> None:
         FLAGS.init_checkpoint,
         FLAGS.bert_config_file,
         FLAGS.vocab_file,
-        FLAGS.may_ignore,
+        FLAGS.allow_unexpected,
         config_flags.given(ModelConfig),
     )
     sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}

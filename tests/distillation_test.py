@@ -262,7 +262,9 @@ def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain
         ({"relation_heads": 5}, "--relation_heads"),
         ({"teacher_layer": 4}, "--teacher_layer=4"),
     ):
-        with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
+        with mock.patch(
+            "bert_tf.pretraining.prepare.prepare_data", side_effect=AssertionError("prepared")
+        ):
             assert said in fail(pretrain("wrong", **more))
 
 

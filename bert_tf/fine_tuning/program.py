@@ -121,17 +121,17 @@ class Program(abc.ABC):
           ValueError: if another setting is what they need.
         """
 
-    def load_initial_weights(self, model: Any, start: Any, may_miss: Sequence[str]) -> None:
+    def load_initial_weights(self, model: Any, start: Any, allow_missing: Sequence[str]) -> None:
         """Assigns the initial weights to the model.
 
         Args:
           model: that of `make_task`.
           start: a `Checkpoint`.
-          may_miss: prefixes of names of weights that it may lack.
+          allow_missing: prefixes of names of weights that it may lack.
         """
         from bert_tf.network.pretrained import assign_checkpoint
 
-        assign_checkpoint(model, start, may_miss)
+        assign_checkpoint(model, start, allow_missing)
 
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Writes the model's files of a run directory other than configuration and labels."""

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from bert_tf.serving.model import Serving
 from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
-from bert_tf.tasks.masked_words.serving import FillMaskServing
 
 Row = dict[str, Any]
 
@@ -31,10 +30,7 @@ class GraphModel:
     @classmethod
     def of_served(cls, served: Serving, device: str = "") -> "GraphModel":
         """Makes it of a model that was served."""
-        card = served.card()
-        if isinstance(served, FillMaskServing):
-            card["top_k"] = served.top_k
-        return cls(card, served.text_signatures(), device)
+        return cls(served.card(), served.text_signatures(), device)
 
     @classmethod
     def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":

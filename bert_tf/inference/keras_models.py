@@ -10,9 +10,19 @@ from bert_tf.inference.serving_models import (
 )
 from bert_tf.models.with_preprocessor import make_preprocessor
 from bert_tf.serving.kind import PAIR, SINGLE
+from bert_tf.tasks.question_answering.features import check_room
 
 # Kinds whose Keras model has the methods of a `Predictor`.
-KERAS_KINDS = ("classifier", "multi_label", "regression")
+KERAS_KINDS = (
+    "classifier",
+    "multi_label",
+    "regression",
+    "multiple_choice",
+    "tagger",
+    "question_answering",
+    "fill_mask",
+    "next_sentence",
+)
 
 
 def make_keras_model(
@@ -31,16 +41,19 @@ def make_keras_model(
     checkpoint, kind, folder = trained
     length = find_length(checkpoint, folder, max_seq_length, kind)
     options = recorded_options(checkpoint, kind, folder)
-    texts = options.get("texts", SINGLE)
+    inputs = options.get("texts", SINGLE)
     if pair is not None:
-        texts = PAIR if pair else SINGLE
+        inputs = PAIR if pair else SINGLE
     model = make_model(checkpoint, kind)
     model.preprocessor = make_preprocessor(checkpoint, length)
     model.bert.prepare_for_inference()
+    if kind == "question_answering":
+        inputs = ("question", "context")
+        check_room(trained.vocab, length, model.reading.doc_stride, model.reading.max_query_length)
     metadata = {
         "kind": kind,
         "labels": options.get("labels", ()),
-        "inputs": texts,
+        "inputs": inputs,
         "max_seq_length": length,
     }
     return model, metadata

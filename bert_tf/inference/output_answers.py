@@ -1,13 +1,22 @@
 """Plain Python answers from the outputs of a model that reads texts in its graph."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from bert_tf.examples.columns import is_empty
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
-from bert_tf.metrics.classification import check_threshold, labels_above, softmax
+from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.masked_words.answers import (
+    check_masks_are_read,
+    check_top_k,
+    count_masks,
+    token_answer,
+)
+from bert_tf.tasks.question_answering.columns import read_asked
+from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
@@ -53,7 +62,7 @@ class OutputAnswers:
         if self.kind == "multi_label":
             return [labels_above(row, least) for row in self.probabilities(texts, batch_size)]
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
-        return [{"label": _text(r["label"]), "score": float(r["score"])} for r in rows]
+        return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 
     def probabilities(self, texts: Any, batch_size: int = 32) -> list[dict[str, float]]:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
@@ -63,45 +72,13 @@ class OutputAnswers:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
 
-    def choose(self, contexts: Any, choices: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        if len(self.inputs) != 2:
-            raise ValueError("choose needs a model of pairs, but this one takes single texts.")
-        contexts, lists = text_column(contexts, "contexts"), as_list(choices, "choices")
-        if len(contexts) != len(lists):
-            raise ValueError(
-                f"{len(contexts)} contexts, but {len(lists)} lists of choices; expected equal "
-                f"numbers."
-            )
-        lists = [text_column(texts, f"choices[{i}]") for i, texts in enumerate(lists)]
-        if [] in lists:
-            raise ValueError(f"choices[{lists.index([])}] is empty; expected two or more texts.")
-        pairs = [(c, text) for c, texts in zip(contexts, lists, strict=True) for text in texts]
-        scores = iter(self.score(pairs, batch_size))
-        found = []
-        for texts in lists:
-            values = np.array([next(scores) for _ in texts])
-            best, score = int(values.argmax()), float(softmax(values).max())
-            found.append({"choice": texts[best], "index": best, "score": score})
-        return found
-
     def tag(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         texts = as_list(texts, "texts")
         if texts and not isinstance(texts[0], str):
             return self._tag_words(word_lists(texts, "texts"), batch_size)
         texts = text_column(texts)
-        return [
-            [
-                {
-                    "word": text[start:end],
-                    "label": _text(tag),
-                    "score": float(score),
-                    "start": int(start),
-                    "end": int(end),
-                }
-                for tag, score, start, end in _words(row)
-            ]
-            for text, row in zip(texts, self._rows([texts], batch_size), strict=True)
-        ]
+        rows = self._rows([texts], batch_size)
+        return [words_of_outputs(text, row) for text, row in zip(texts, rows, strict=True)]
 
     def find_entities(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         texts = text_column(texts)
@@ -116,22 +93,23 @@ class OutputAnswers:
         )
         return [
             [
-                {"word": word, "label": _text(tag), "score": float(score)}
+                {"word": word, "label": as_text(tag), "score": float(score)}
                 for word, tag, score in zip(words, row["tags"], row["scores"], strict=False)
             ]
             for words, row in zip(sentences, rows, strict=True)
         ]
 
-    def answer(self, questions: Any, contexts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        columns = [text_column(questions, "questions"), text_column(contexts, "contexts")]
-        if len(columns[0]) != len(columns[1]):
-            raise ValueError(
-                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected equal "
-                f"numbers."
-            )
+    def answer(
+        self, questions: Any, contexts: Any = None, batch_size: int = 32
+    ) -> list[dict[str, Any]]:
+        asked = questions if contexts is None else (questions, contexts)
+        if is_empty(asked):
+            return []
+        read = read_asked(asked)
+        columns = [[one.question for one in read], [one.context for one in read]]
         return [
             {
-                "answer": _text(row["answer"]),
+                "answer": as_text(row["answer"]),
                 "start": int(row["start"]),
                 "end": int(row["end"]),
                 "score": float(row["score"]),
@@ -143,36 +121,24 @@ class OutputAnswers:
     def fill_mask(
         self, texts: Any, batch_size: int = 32, top_k: int = 5
     ) -> list[list[list[dict[str, Any]]]]:
-        most = self._model.card.get("top_k", 0)
-        if top_k < 1 or (most and top_k > most):
-            raise ValueError(
-                f"top_k is {top_k}, expected 1 .. {most or 'the number that was exported'}."
-            )
+        check_top_k(top_k, self._model.card.get("top_k", 0))
         texts = text_column(texts)
-        names = {MASK, self._model.card.get("mask", MASK)}  # Byte-level BPE writes it differently.
+        mask = self._model.card.get("mask", MASK)
         found = []
         for index, (text, row) in enumerate(
             zip(texts, self._rows([texts], batch_size), strict=True)
         ):
-            count = sum(map(text.count, names))
             masks = [
                 [
-                    {"piece": _text(piece), "score": float(score)}
+                    token_answer(as_text(piece), score)
                     for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
                 ]
                 for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
                 if scores[0] > 0  # Padding, where another text of the batch has more masks.
             ]
             if len(row["pieces"]) and len(row["pieces"][0]) < top_k:
-                raise ValueError(
-                    f"top_k is {top_k}; this model was exported with {len(row['pieces'][0])}."
-                )
-            if not masks or len(masks) < count:
-                raise ValueError(
-                    f"texts[{index}] has {count} {MASK}, {len(masks)} of them among the "
-                    f"{self.max_seq_length} tokens that are read; write {MASK} where a word should "
-                    f"be filled in."
-                )
+                check_top_k(top_k, len(row["pieces"][0]))
+            check_masks_are_read(index, count_masks(text, mask), len(masks), self.max_seq_length)
             found.append(masks)
         return found
 
@@ -189,13 +155,3 @@ class OutputAnswers:
             *(sizes, batch_size),
             lambda chosen: self._model.rows(*([c[i] for i in chosen] for c in columns)),
         )
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf8") if isinstance(value, bytes) else str(value)
-
-
-def _words(row: Row) -> Iterator[tuple[Any, ...]]:
-    """Yields tag, score, start and end of each word; rows are padded with ""."""
-    columns = (row[name] for name in ("tags", "scores", "starts", "ends"))
-    return (word for word in zip(*columns, strict=True) if word[0])

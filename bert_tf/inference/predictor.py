@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.examples.text_columns import text_columns
 from bert_tf.inference.kinds import ANSWERING
+from bert_tf.tasks.multiple_choice.answers import choose_by_scores
 
 # Methods of Keras' models that are looked for here.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
@@ -31,8 +32,8 @@ class Predictor:
       scope: makes a context in which the answers are computed, such as one of a device.
 
     Attributes:
-      kind: classifier, multi_label, regression, next_sentence, tagger, question_answering,
-        fill_mask or embeddings.
+      kind: classifier, multi_label, regression, multiple_choice, next_sentence, tagger,
+        question_answering, fill_mask or embeddings.
       labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
         ("question", "context").
@@ -109,19 +110,23 @@ class Predictor:
         return self._ask("probabilities", self._columns(texts))
 
     def score(self, texts: Any) -> list[float]:
-        """Scores texts: a regression's number, or the probability that the second text follows.
+        """Scores texts.
+
+        The score is a regression's number, the unnormalised score of a choice after its context, or
+        the probability that the second text follows the first.
 
         Raises:
           ValueError: if the model does not, or one of the texts is no string.
         """
         return self._ask("score", self._columns(texts))
 
-    def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
+    def choose(self, contexts: Any, choices: Any = None) -> list[dict[str, Any]]:
         """Chooses the continuation or answer for each context.
 
         Args:
-          contexts: B texts.
-          choices: B lists of texts.
+          contexts: B texts; or, without choices, a list of pairs (context, list of choices), or a
+            tuple of the two columns.
+          choices: B lists of texts, which may have different lengths.
 
         Returns:
           For each context {"choice": "He sat down.", "index": 2, "score": 0.7}, the score being a
@@ -131,6 +136,10 @@ class Predictor:
           ValueError: if the model does not score pairs, there are no choices, or one is not a
             string.
         """
+        if self.kind == "regression":  # Its numbers for pairs are scores of choices.
+            if len(self.inputs) != 2:
+                raise ValueError("choose needs a model of pairs, but this one takes single texts.")
+            return choose_by_scores(contexts, choices, self.score)
         return self._ask("choose", contexts, choices)
 
     def tag(self, texts: Any) -> list[list[dict[str, Any]]]:
@@ -163,18 +172,21 @@ class Predictor:
         """
         return self._ask("find_entities", texts)
 
-    def answer(self, questions: Any, contexts: Any) -> list[dict[str, Any]]:
+    def answer(self, questions: Any, contexts: Any = None) -> list[dict[str, Any]]:
         """Answers questions with parts of their contexts, which may be of any length.
 
         Args:
-          questions: B texts.
+          questions: B texts; or, without contexts, a list of pairs (question, context), or a tuple
+            of the two columns.
           contexts: B texts.
 
         Returns:
           For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
-          "null_odds": -8.2}: context[start:end] is the answer, score is the sum of its
-          logits, and null_odds is the score of no answer minus that; of a joint head, the sum of
-          log-probabilities and the score of its class for no answer. Without one, "" and -1.
+          "null_odds": -8.2, "probability": 0.97}: context[start:end] is the answer, or "" and -1.
+          The score is the sum of the logits of the best span, and null_odds is the score of no
+          answer minus that; for a joint head, the sum of log-probabilities, and the score of no
+          answer alone. The probability is that of the answer among the best ones; a SavedModel does
+          not compute it.
 
         Raises:
           ValueError: if the model does not answer questions, or one of the texts is not a string.

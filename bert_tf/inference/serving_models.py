@@ -11,6 +11,7 @@ from bert_tf.checkpoints.cross_encoder import stated_length
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
+from bert_tf.inference import kinds
 from bert_tf.inference.kinds import KINDS
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index
@@ -19,9 +20,7 @@ from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.serving.model import Serving
 from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
 from bert_tf.tasks.embedding.serving import EmbeddingServing
-from bert_tf.tasks.models import (
-    BertJointSpanLabeler,
-)
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.serving import (
     JointQuestionAnsweringServing,
 )
@@ -236,10 +235,10 @@ def make_model(
       precision: float32 or bfloat16.
       embedding: fields of `EmbeddingConfig` that replace those of an embedder.
     """
-    options = {"unpad": unpad, "dtype": precision, **KINDS[kind].model_options, **embedding}
+    options = {"unpad": unpad, "dtype": precision, **kinds.find(kind).model_options, **embedding}
     if kind == "embeddings":
         options["embedding"] = embedding_of(checkpoint)
-    return KINDS[kind].import_model().from_checkpoint(checkpoint, **options)
+    return kinds.find(kind).import_model().from_checkpoint(checkpoint, **options)
 
 
 def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
@@ -280,4 +279,4 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
 
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns the options of requests that a run recorded, for the class that serves the kind."""
-    return KINDS[kind].recorded(checkpoint, folder)
+    return kinds.find(kind).recorded(checkpoint, folder)

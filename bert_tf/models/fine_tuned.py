@@ -16,6 +16,7 @@ from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
 from bert_tf.network.pooling import pool_tokens
+from bert_tf.renamed import accepts_earlier_names
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -111,10 +112,11 @@ class FineTunedModel(TextFitMixin, keras.Model):
         }
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",
-        may_miss: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
@@ -122,7 +124,7 @@ class FineTunedModel(TextFitMixin, keras.Model):
 
         Args:
           checkpoint: as read, and adapted.
-          may_miss: see `from_pretrained`.
+          allow_missing: see `from_pretrained`.
           new_head: whether to start with a new head even if the checkpoint has one.
           arguments: arguments of the constructor.
 
@@ -132,15 +134,15 @@ class FineTunedModel(TextFitMixin, keras.Model):
         from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
 
         if new_head:
-            checkpoint, may_miss = without_task_heads(checkpoint), (*may_miss, "cls/")
+            checkpoint, allow_missing = without_task_heads(checkpoint), (*allow_missing, "cls/")
         try:
-            return super().from_checkpoint(checkpoint, may_miss, **arguments)
+            return super().from_checkpoint(checkpoint, allow_missing, **arguments)
         except ValueError as error:
             remedies = []
             if not new_head and cls.head_name not in checkpoint.heads:
                 remedies.append("new_head=True to start with a new head")
             if "pooler" not in checkpoint.heads and HEADS["pooler"] in str(error):
-                remedies.append(f'may_miss=["{HEADS["pooler"]}"] to start with a new pooler')
+                remedies.append(f'allow_missing=["{HEADS["pooler"]}"] to start with a new pooler')
             if not remedies or "missing" not in str(error):
                 raise
             raise ValueError(f"{error} Give {', and '.join(remedies)}.") from None
@@ -192,10 +194,11 @@ class LabelledModel(FineTunedModel):
         return {**super().get_config(), "labels": self._names and list(self._names)}
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",
-        may_miss: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
@@ -217,7 +220,7 @@ class LabelledModel(FineTunedModel):
                 arguments["labels"] = checkpoint.labels
         elif not has_head and arguments.get("num_labels"):
             new_head = True
-        return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
+        return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

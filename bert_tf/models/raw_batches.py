@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 Pack = Callable[[Any], Any]
 
@@ -96,3 +97,21 @@ def inputs_in(data: Any, steps: int | None) -> Iterator[Any]:
         batches = (data[index] for index in range(count))
     for batch in itertools.islice(batches, steps):
         yield parts_of(batch)[0]
+
+
+def is_symbolic(column: Any) -> bool:
+    """Returns whether a column of texts is a tensor of a graph, without values."""
+    is_tensor = tf.is_tensor(column) and not hasattr(column, "numpy")
+    return is_tensor or isinstance(column, keras.KerasTensor)
+
+
+def holds_texts(x: Any) -> bool:
+    """Returns whether the first value of some input is a text."""
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    if isinstance(x, str | bytes):
+        return True
+    kind = getattr(getattr(x, "dtype", None), "kind", "")
+    if kind == "O" and len(x):
+        return holds_texts(list(x))
+    return kind in ("U", "S") or getattr(x, "dtype", None) == tf.string

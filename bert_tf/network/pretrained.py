@@ -1,7 +1,7 @@
 """Models from checkpoints of google-research/bert, Hugging Face, keras-hub and bert_tf.
 
     model = BertClassifier.from_pretrained(
-        "hf://google-bert/bert-base-uncased", num_labels=3, may_miss=["cls/"]
+        "hf://google-bert/bert-base-uncased", num_labels=3, allow_missing=["cls/"]
     )
 
 A weight that the checkpoint lacks, or that the model does not know, stops the load unless it is
@@ -16,10 +16,13 @@ from typing import Any, Self
 
 import keras
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.nested_layers import nested_layers
 from bert_tf.network.tensors import Batch, Fields, Outputs, Tensor
+from bert_tf.renamed import accepts_earlier_names
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -39,8 +42,6 @@ class FromPretrained:
     config: ModelConfig
     electra_network = ""
     reads_pooler = True  # If False, a checkpoint may lack the pooler, which then stays random.
-    _flatten_layers: Any
-    _aggregate_additional_loss: Any
 
     def __call__(self, inputs: Batch | Sequence[str], *arguments: object, **options: object) -> Any:
         if not isinstance(inputs, Mapping):
@@ -60,7 +61,7 @@ class FromPretrained:
         )
 
     def get_config(self) -> Fields:
-        layers = self._flatten_layers(include_self=False)
+        layers = nested_layers(self)
         frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
         encoder: Any = getattr(self, "bert", self)
         return {
@@ -78,7 +79,7 @@ class FromPretrained:
         model = cls(**arguments)
         if frozen:
             # Outer layers come first: setting `trainable` also sets it for the layers inside.
-            for layer in model._flatten_layers(include_self=False):
+            for layer in nested_layers(model):
                 layer.trainable = layer.path not in frozen
         return model
 
@@ -105,8 +106,9 @@ class FromPretrained:
         loss = self.own_loss(x, y, y_pred, sample_weight, training)
         if loss is None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
-        # Keras' step for extra losses divides by the number of replicas, whose gradients are added.
-        return self._aggregate_additional_loss(loss)
+        # The gradients of replicas are added, so each replica gets its share of the loss.
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return loss * (1.0 / num_replicas) if num_replicas > 1 else loss
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
@@ -114,21 +116,22 @@ class FromPretrained:
         return {}
 
     @classmethod
+    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
-        may_miss: Sequence[str] = (),
-        may_ignore: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
         **arguments: Any,
     ) -> Self:
         """Loads the model from a checkpoint in any format; see `bert_tf.checkpoints.formats`.
 
         Args:
           path: folder, file or checkpoint prefix.
-          may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
-            weights keep their random initial values.
-          may_ignore: prefixes of names in the files to leave out. Heads that this class does not
-            have are always left out and logged.
+          allow_missing: prefixes of weight names that the checkpoint may lack, for example `cls/`;
+            these weights keep their random initial values.
+          allow_unexpected: prefixes of names in the files to leave out. Heads that this class does
+            not have are always left out and logged.
           arguments: arguments of the constructor, except the configuration, which is read from
             the checkpoint.
 
@@ -136,32 +139,35 @@ class FromPretrained:
           ValueError: if the checkpoint cannot be read, or if weights are missing, unknown or of the
             wrong shape; the message names them.
         """
-        return cls.from_checkpoint(cls.read(path, may_miss, may_ignore), may_miss, **arguments)
+        return cls.from_checkpoint(
+            cls.read(path, allow_missing, allow_unexpected), allow_missing, **arguments
+        )
 
     @classmethod
     def read(
-        cls, path: str | pathlib.Path, may_miss: Sequence[str], may_ignore: Sequence[str]
+        cls, path: str | pathlib.Path, allow_missing: Sequence[str], allow_unexpected: Sequence[str]
     ) -> "Checkpoint":
         """Reads and checks a checkpoint; see `from_pretrained`."""
         from bert_tf.checkpoints.electra_networks import refuse_discriminator
         from bert_tf.checkpoints.formats import read_checkpoint
 
         checkpoint = read_checkpoint(path, electra_network=cls.electra_network)
-        if cls.electra_network == "generator" and not may_miss:
+        if cls.electra_network == "generator" and not allow_missing:
             refuse_discriminator(checkpoint)
-        checkpoint.check(may_ignore, may_miss)
+        checkpoint.check(allow_unexpected, allow_missing)
         for note in checkpoint.notes:
             logging.info("%s: %s", path, note)
         return checkpoint
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
-        cls, checkpoint: "Checkpoint", may_miss: Sequence[str] = (), **arguments: Any
+        cls, checkpoint: "Checkpoint", allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
         """Makes the model from a `Checkpoint` in memory; see `from_pretrained`."""
         arguments = {**cls.arguments_for(checkpoint), **arguments}
         model = cls(checkpoint.config, **arguments)  # type: ignore[call-arg]
-        assign_checkpoint(model, checkpoint, may_miss)
+        assign_checkpoint(model, checkpoint, allow_missing)
         return model
 
     def save_pretrained(self, folder: str | os.PathLike, form: str = "") -> None:
@@ -268,7 +274,7 @@ def checkpoint_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def assign_checkpoint(
-    model: keras.Model, checkpoint: "Checkpoint", may_miss: Sequence[str] = ()
+    model: keras.Model, checkpoint: "Checkpoint", allow_missing: Sequence[str] = ()
 ) -> None:
     """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`.
 
@@ -287,7 +293,7 @@ def assign_checkpoint(
     variables = checkpoint_variables(model)
     weights = with_transform(checkpoint.weights, checkpoint.config)
     random = [name for name in variables if name not in weights]
-    free = [*may_miss, *made_by_tasks(checkpoint.config)]
+    free = [*allow_missing, *made_by_tasks(checkpoint.config)]
     if not model.reads_pooler:
         free.append(HEADS["pooler"])
     missing = unnamed(random, free)
@@ -297,7 +303,7 @@ def assign_checkpoint(
         raise ValueError(
             f"{checkpoint.source} does not fit the model:{listed('missing', missing)}"
             f"{listed('of another shape', mismatched)} list weights that may be missing in "
-            f"may_miss (--may_miss); they are then initialized at random."
+            f"allow_missing (--allow_missing); they are then initialized at random."
         )
     left_out = sorted({name.rpartition("/")[0] for name in weights if name not in variables})
     for title, names in (("Initialized at random", random), ("Not used by the model", left_out)):

@@ -256,7 +256,7 @@ def test_merges_and_vocabulary_that_disagree(tmp_path):
     with pytest.raises(ValueError, match=r"merges.txt .*tokenizer.json"):
         read_checkpoint(folder)
     (folder / "merges.txt").write_text("\n".join([*merges, "zq qz"]) + "\n")
-    with pytest.raises(ValueError, match="needs the piece 'zq'"):
+    with pytest.raises(ValueError, match="'zq'"):
         read_checkpoint(folder)
 
 
@@ -384,7 +384,7 @@ def test_an_encoder_without_types_takes_the_usual_inputs():
 
 def test_what_each_task_makes_anew_may_be_missing(tmp_path):
     classifier = BertClassifier.from_pretrained(
-        golden_folder("roberta/masked_lm"), may_miss=["cls/"], num_labels=3
+        golden_folder("roberta/masked_lm"), allow_missing=["cls/"], num_labels=3
     )
     assert "bert/pooler/dense/kernel" in checkpoint_variables(classifier)
     start = read_start(str(golden_folder("roberta/masked_lm")), {}, ("pooler",))
@@ -392,12 +392,12 @@ def test_what_each_task_makes_anew_may_be_missing(tmp_path):
     bert = make_checkpoint("masked_lm", 1)
     write_checkpoint(bert, tmp_path / "bert", "huggingface")
     with pytest.raises(ValueError, match="missing.*bert/pooler/dense"):
-        BertClassifier.from_pretrained(tmp_path / "bert", may_miss=["cls/"], num_labels=3)
+        BertClassifier.from_pretrained(tmp_path / "bert", allow_missing=["cls/"], num_labels=3)
 
 
 def test_heads_of_tasks_begin_from_the_transformation_of_the_masked_lm():
     folder = golden_folder("modernbert/masked_lm")
-    model = BertTokenClassifier.from_pretrained(folder, may_miss=["cls/tagger/"], num_labels=3)
+    model = BertTokenClassifier.from_pretrained(folder, allow_missing=["cls/tagger/"], num_labels=3)
     variables = checkpoint_variables(model)
     head = safetensors.numpy.load_file(folder / "model.safetensors")
     kernel, gamma = (variables[f"cls/transform/{n}"] for n in ("dense/kernel", "LayerNorm/gamma"))

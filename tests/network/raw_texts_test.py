@@ -15,8 +15,8 @@ from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import OptimizerConfig
 from bert_tf.fine_tuning.program import DEFAULT_OPTIMIZER
 from bert_tf.fine_tuning_defaults import default_learning_rate
+from bert_tf.models.fit_input import count_steps, split_off
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.models.text_fit import count_steps, split_off
 from bert_tf.tasks.models import BertClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.tiny_model import write_tiny_model

@@ -22,12 +22,8 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.text_fit import (
-    INPUTS,
-    KerasBatch,
-    checked_ids,
-    one_hot_ids,
-)
+from bert_tf.models.label_checks import checked_ids, one_hot_ids
+from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.answers import (

@@ -23,6 +23,7 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pooling import l2_normalize, pool_tokens
 from bert_tf.network.positions import initializer
 from bert_tf.network.pretrained import FromPretrained
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.kinds import to_config, vocab_from_config
 from bert_tf.text.packing import INPUTS, PackedText, pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
@@ -181,8 +182,9 @@ class BertEmbedder(FromPretrained, keras.Model):
         return pack_text(self.tokenizer, self.embedding, text, prompt)
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, may_miss: Sequence[str] = (), **arguments: Any
+        cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
         """Makes the model; `embedding`, if given, replaces the checkpoint's own.
 
@@ -195,7 +197,7 @@ class BertEmbedder(FromPretrained, keras.Model):
         default = EmbeddingConfig(max_seq_length=min(MOST_TOKENS, checkpoint.config.longest_row))
         own = arguments.pop("embedding", None) or checkpoint.embedding or default
         arguments["embedding"] = dataclasses.replace(own, **given)
-        return super().from_checkpoint(checkpoint, may_miss, **arguments)
+        return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @classmethod
     def arguments_for(cls, checkpoint: Checkpoint) -> dict[str, Any]:

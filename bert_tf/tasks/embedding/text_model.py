@@ -22,7 +22,7 @@ from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 
 def read_encoder(
-    path: str, config_file: str, vocab_file: str, may_ignore: str, given: dict[str, Any]
+    path: str, config_file: str, vocab_file: str, allow_unexpected: str, given: dict[str, Any]
 ) -> Checkpoint:
     """Reads a checkpoint, with another vocabulary if one is named.
 
@@ -30,14 +30,14 @@ def read_encoder(
       path: of the checkpoint, in any form.
       config_file: its bert_config.json; "": the one that comes with it.
       vocab_file: its vocabulary; "": the one that comes with it.
-      may_ignore: starts of names of weights that may be left over, separated by commas.
+      allow_unexpected: starts of names of weights that may be left over, separated by commas.
       given: fields of the configuration, which must not contradict it.
 
     Raises:
       ValueError: if it cannot be read, or contradicts what is given.
     """
     checkpoint = read_checkpoint(path, config_file)
-    checkpoint.check(starts_of_names(may_ignore))
+    checkpoint.check(starts_of_names(allow_unexpected))
     checkpoint = adapt(checkpoint, vocab_file=vocab_file)
     for note in checkpoint.notes:
         logging.info("%s: %s", path, note)

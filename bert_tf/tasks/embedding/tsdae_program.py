@@ -90,7 +90,9 @@ class DenoisingRetriever(Retriever):
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
         )
 
-    def load_initial_weights(self, model: Any, start: Checkpoint, may_miss: Sequence[str]) -> None:
+    def load_initial_weights(
+        self, model: Any, start: Checkpoint, allow_missing: Sequence[str]
+    ) -> None:
         """Gives the decoder the masked-LM head of the checkpoint, if it has one."""
         head = HEADS["masked_lm"]
         weights = {
@@ -98,4 +100,4 @@ class DenoisingRetriever(Retriever):
             for name, weight in start.weights.items()
         }
         start = dataclasses.replace(start, weights=weights)
-        assign_checkpoint(model, start, (*may_miss, DECODER))
+        assign_checkpoint(model, start, (*allow_missing, DECODER))

@@ -1,4 +1,4 @@
-"""Answers to questions with the joint head of google-research/electra; see `joint_span`."""
+"""Answers to questions with the joint head of google-research/electra; see `joint_head`."""
 
 import dataclasses
 import typing
@@ -24,7 +24,7 @@ from bert_tf.tasks.question_answering.joint_head import (
     answer_mask,
     joint_losses,
 )
-from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.question_answering.model import CLASSES_OF_HEADS, BertSpanLabeler
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -92,10 +92,12 @@ class BertJointSpanLabeler(BertSpanLabeler):
             outputs[NO_ANSWER] = self.answerable(sequence, outputs[START])
         return outputs
 
-    def choose_answers(
-        self, examples: SquadExamples, rows: list[Any], config: SquadConfig
+    def find_answers(
+        self, examples: SquadExamples, outputs: list[dict[str, Any]], config: SquadConfig
     ) -> list[Answer]:
-        beams = Beams.of_rows({name: [row[name] for row in rows] for name in rows[0]})
+        beams = Beams.without_rows(self.answerable is not None)
+        if outputs:
+            beams = Beams.of_rows({name: [row[name] for row in outputs] for name in outputs[0]})
         return best_beam_answers(examples.questions, examples.features, beams, config)
 
     @property
@@ -143,3 +145,6 @@ class BertJointSpanLabeler(BertSpanLabeler):
         if cls.head_name in checkpoint.heads:
             arguments["answerable"] = "answerable" in checkpoint.heads
         return arguments
+
+
+CLASSES_OF_HEADS[BertJointSpanLabeler.head_name] = BertJointSpanLabeler

@@ -7,12 +7,12 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
-from bert_tf.tasks.inputs import read_inputs
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.reranking.examples import (
     is_folder,

@@ -175,7 +175,9 @@ def exchange_vocabulary(checkpoint: Checkpoint, vocab: AnyVocab) -> Checkpoint:
 def tokens_of(token: str, tokenizer: WordPiece) -> list[int]:
     """Returns the ids of the tokens that spell a new token; [] if that needs [UNK]."""
     ids = tokenizer.encode_uncached(token.removeprefix(CONTINUATION_PREFIX))
-    return [] if tokenizer.vocab.unk_id in ids else ids
+    if tokenizer.vocab.unk_id in ids:
+        return []
+    return ids
 
 
 def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:

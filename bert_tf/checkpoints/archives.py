@@ -105,11 +105,14 @@ def _open(path: pathlib.Path, most: int) -> Iterator[list[_Member]]:
     with contextlib.ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
-            yield [
-                _Member(i.filename, i.file_size, _zip_kind(i), functools.partial(archive.open, i))
-                for i in archive.infolist()
-                if not i.is_dir()
-            ]
+            zip_members = []
+            for entry in archive.infolist():
+                if entry.is_dir():
+                    continue
+                opener = functools.partial(archive.open, entry)
+                kind = _zip_kind(entry)
+                zip_members.append(_Member(entry.filename, entry.file_size, kind, opener))
+            yield zip_members
             return
         stream: Any = stack.enter_context(path.open("rb"))
         if stream.peek(2)[:2] == b"\x1f\x8b":

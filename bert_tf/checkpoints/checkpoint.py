@@ -24,9 +24,9 @@ Names for what that program does not have:
     cls/discriminator/{dense,dense_1}                   detects replaced tokens (ELECTRA)
 
 A gated intermediate/dense is [D, 2F], the half with the activation first. Tables of types and
-positions, and the biases of parts that have none, are absent. The heads of fine-tuned models stand
-as cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
-the dense layers of an embedding as cls/embedding/dense_0 and so on. The head of google-research/
+positions, and the biases of parts that have none, are absent. The heads of fine-tuned models
+are cls/classifier, cls/tagger and cls/squad, each with output_weights [labels, D] and output_bias;
+the dense layers of an embedding are cls/embedding/dense_0 and so on. The head of google-research/
 electra for questions, where S is `JOINT_WIDTH`, has its names inside two parts:
 
     cls/joint_squad/dense/kernel [D, 1]        scores of starts
@@ -37,7 +37,6 @@ electra for questions, where S is `JOINT_WIDTH`, has its names inside two parts:
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -200,14 +199,23 @@ def without_task_heads(checkpoint: Checkpoint, kept_heads: Sequence[str] = ()) -
       kept_heads: additional heads of `HEADS` to keep.
     """
     starts = tuple(HEADS[head] for head in ("transform", *kept_heads))
-    kept = {
-        name: weight
-        for name, weight in with_transform(checkpoint.weights, checkpoint.config).items()
-        if not name.startswith("cls/") or name.startswith(starts)
-    }
+    kept = {}
+    for name, weight in with_transform(checkpoint.weights, checkpoint.config).items():
+        if not name.startswith("cls/") or name.startswith(starts):
+            kept[name] = weight
     return dataclasses.replace(
         checkpoint, weights=kept, labels=(), label_kind="", is_multiple_choice=False
     )
+
+
+def with_prefix(weights: Weights, starts: str | tuple[str, ...]) -> Weights:
+    """Returns the weights whose names begin with one of `starts`."""
+    return {name: weight for name, weight in weights.items() if name.startswith(starts)}
+
+
+def without_prefix(weights: Weights, starts: str | tuple[str, ...]) -> Weights:
+    """Returns the weights whose names begin with none of `starts`."""
+    return {name: weight for name, weight in weights.items() if not name.startswith(starts)}
 
 
 def listed(title: str, names: Sequence[str], most: int = 10) -> str:
@@ -241,11 +249,11 @@ def num_labels(weights: Weights) -> int:
 
 def shape_differences(weights: Weights, expected: Shapes) -> list[str]:
     """Describes each weight whose shape is not the expected one."""
-    return [
-        f"{name} {list(weights[name].shape)} instead of {list(shape)}"
-        for name, shape in sorted(expected.items())
-        if name in weights and weights[name].shape != shape
-    ]
+    differences = []
+    for name, shape in sorted(expected.items()):
+        if name in weights and weights[name].shape != shape:
+            differences.append(f"{name} {list(weights[name].shape)} instead of {list(shape)}")
+    return differences
 
 
 def encoder_shapes(config: ModelConfig) -> Shapes:
@@ -307,14 +315,18 @@ def head_shapes(config: ModelConfig, head: str, labels: int = 2) -> Shapes:
 
 def weight_names(config: ModelConfig) -> set[str]:
     """Returns the names of all weights that a model of this configuration can have."""
-    heads = itertools.chain.from_iterable(head_shapes(config, head) for head in HEADS)
-    return {*encoder_shapes(config), *heads}
+    names = set(encoder_shapes(config))
+    for head in HEADS:
+        names.update(head_shapes(config, head))
+    return names
 
 
 def table_rows(weights: Weights, config: ModelConfig) -> int:
     """Returns the number of rows of the word table; without a table, the configuration's."""
     table = weights.get("bert/embeddings/word_embeddings")
-    return table.shape[0] if table is not None and table.ndim else config.vocab_size
+    if table is not None and table.ndim:
+        return table.shape[0]
+    return config.vocab_size
 
 
 def _dense(name: str, inputs: int, outputs: int, has_bias: bool = True) -> Shapes:
@@ -328,6 +340,9 @@ def _layer_norm(config: ModelConfig, owner: str, size: int) -> Shapes:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """Returns the number of encoder layers in our names."""
-    found = (re.match(r"bert/encoder/layer_(\d+)/", name) for name in names)
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    """Returns the number of encoder layers, by the highest number in bert_tf's names."""
+    count = 0
+    for name in names:
+        if match := re.match(r"bert/encoder/layer_(\d+)/", name):
+            count = max(count, int(match[1]) + 1)
+    return count

@@ -76,7 +76,9 @@ def stated_activation(folder: pathlib.Path) -> str:
       ValueError: if the activation is unknown.
     """
     if loss := recorded(str(folder), "ranking_loss"):
-        return "sigmoid" if loss == "bce" else "identity"
+        if loss == "bce":
+            return "sigmoid"
+        return "identity"
     for path in (folder / CONFIG, folder / "config.json"):
         values = read_optional_json(path)
         inner = values
@@ -98,7 +100,9 @@ def stated_length(folder: pathlib.Path) -> int:
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
     length = model_max_length(folder)
-    return MOST_TOKENS if length is None else length
+    if length is None:
+        return MOST_TOKENS
+    return length
 
 
 def write_cross_encoder(

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, count_layers
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, count_layers, with_prefix
 from bert_tf.config import ModelConfig
 
 NETWORKS = ("discriminator", "generator")
@@ -80,7 +80,7 @@ def one_network(values: Weights, electra_network: str, source: str) -> Weights:
             starts[f"{joint[0]}{original}/"] = f"{name}/"
     values = {_renamed(name, starts): value for name, value in _label_head(values).items()}
     is_generator = {name: name.startswith("generator/") for name in values}
-    shared = {name: v for name, v in values.items() if name.startswith("bert/embeddings/")}
+    shared = with_prefix(values, "bert/embeddings/")
     if electra_network == "discriminator":
         selected = {name: v for name, v in values.items() if not is_generator[name]}
     else:

@@ -104,7 +104,9 @@ class EmbeddingConfig:
 
     def dimension(self, hidden_size: int) -> int:
         """Returns the numbers of an embedding."""
-        return self.dense[-1].out_features if self.dense else len(self.pooling) * hidden_size
+        if self.dense:
+            return self.dense[-1].out_features
+        return len(self.pooling) * hidden_size
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the weights by name."""
@@ -121,7 +123,8 @@ class EmbeddingConfig:
         Raises:
           ValueError: if there is no prompt with that name.
         """
-        name = self.default_prompt if name is None else name
+        if name is None:
+            name = self.default_prompt
         if name is None:
             return ""
         if name not in self.prompts:

@@ -78,11 +78,10 @@ def read_google(prefix: str, config_file: str = "", electra_network: str = "") -
         another run.
     """
     check_checkpoint(prefix, (CONFIG_NAME,) if config_file else ())
-    values = {
-        name: value
-        for name, value in with_averages(read_bundle(prefix)).items()
-        if not TRAINING_ONLY.search(name)
-    }
+    values = {}
+    for name, value in with_averages(read_bundle(prefix)).items():
+        if not TRAINING_ONLY.search(name):
+            values[name] = value
     if not has_networks(values):
         return _from_values(values, prefix, config_file)
     found = networks_in(values)
@@ -159,10 +158,17 @@ def with_averages(values: Weights) -> Weights:
     no averages yet, so its weights are used.
     """
     ending = "/ExponentialMovingAverage"
-    averages = {name.removesuffix(ending): values[name] for name in values if name.endswith(ending)}
-    weights = {name: value for name, value in values.items() if not name.endswith(ending)}
+    averages = {}
+    weights = {}
+    for name, value in values.items():
+        if name.endswith(ending):
+            averages[name.removesuffix(ending)] = value
+        else:
+            weights[name] = value
     has_averages = values.get("optimizer/iterations", 1) > 0
-    return weights | averages if has_averages else weights
+    if has_averages:
+        return weights | averages
+    return weights
 
 
 def read_bert_config(
@@ -189,7 +195,9 @@ def read_bert_config(
 def read_labels(folder: pathlib.Path) -> tuple[str, ...]:
     """Returns the lines of labels.txt; () without it."""
     path = folder / LABELS_NAME
-    return tuple(read_lines(path, is_bounded=True)) if path.exists() else ()
+    if path.exists():
+        return tuple(read_lines(path, is_bounded=True))
+    return ()
 
 
 def write_labels(folder: pathlib.Path, labels: tuple[str, ...]) -> None:
@@ -218,7 +226,9 @@ def read_label_kind(folder: pathlib.Path, weights: Weights) -> str:
     if "cls/classifier/output_weights" not in weights:
         return ""
     if recorded(str(folder), "task_name"):  # Of GLUE's tasks only that of numbers has one label.
-        return "number" if num_labels(weights) == 1 else "class"
+        if num_labels(weights) == 1:
+            return "number"
+        return "class"
     path = folder / LABEL_KIND_NAME
     kind = recorded(str(folder), "label_kind")
     kind = kind or (read_text(path).strip() if path.exists() else "")

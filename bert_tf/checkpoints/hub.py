@@ -94,7 +94,9 @@ def local_path(path: str | os.PathLike, with_weights: bool = True) -> pathlib.Pa
 def record_of(path: str | os.PathLike) -> pathlib.Path:
     """Returns the path of a model's record: the folder of its weights, or its Keras file."""
     local = local_path(path, with_weights=False)
-    return local if local.is_dir() or is_keras_file(local) else local.parent
+    if local.is_dir() or is_keras_file(local):
+        return local
+    return local.parent
 
 
 def _from_hugging_face(rest: str, with_weights: bool) -> pathlib.Path:
@@ -163,21 +165,23 @@ def needed_files(names: Iterable[str], with_weights: bool = True) -> list[str]:
     for start, inner in folders.items():
         patterns: list[tuple[str, ...]] = [SMALL_FILES]
         if with_weights:
-            patterns += [p for p in WEIGHTS if _matching(inner, p[:1])][:1]
-        chosen += [start + name for group in patterns for name in _matching(inner, group)]
+            # The first format of which there are weights.
+            patterns += [group for group in WEIGHTS if _matching(inner, group[:1])][:1]
+        for group in patterns:
+            chosen += [start + name for name in _matching(inner, group)]
     return sorted(set(chosen))
 
 
 def _matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Returns the names that match a pattern and lie no deeper than it."""
-    return [
-        name
-        for name in names
-        if any(
-            fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
-            for pattern in patterns
-        )
-    ]
+    """Returns the names that match a pattern of the same depth."""
+    matching = []
+    for name in names:
+        for pattern in patterns:
+            # In fnmatch a star also matches slashes.
+            if fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/"):
+                matching.append(name)
+                break
+    return matching
 
 
 def _check_file(path: pathlib.Path, expected: int, is_new: bool) -> None:

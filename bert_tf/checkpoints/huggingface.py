@@ -125,11 +125,10 @@ def from_names(
         notes += (f"Left out, as a {family.title} {purpose} does not use them: {', '.join(idle)}.",)
     # Weights that the configuration excludes, for example biases, are not read.
     possible = weight_names(config)
-    rows = [
-        row._replace(file_name=row.file_name.removeprefix(prefix))
-        for row in family.rows(config.num_hidden_layers, purpose)
-        if row.name in possible
-    ]
+    rows = []
+    for row in family.rows(config.num_hidden_layers, purpose):
+        if row.name in possible:
+            rows.append(row._replace(file_name=row.file_name.removeprefix(prefix)))
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     if reason := family.refusal(config, heads_of(weights)):
         raise ValueError(f"{folder}: {reason}; bert_tf does not support this {family.title}.")
@@ -336,7 +335,9 @@ def _labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     if nameless:
         raise ValueError(f"{path}: id2label is null for {nameless[0]}, expected a name.")
     labels = tuple(str(names[str(index)]) for index in range(len(names)))
-    return () if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels
+    if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
+        return ()
+    return labels
 
 
 def _label_kind(values: dict[str, Any], weights: Weights, path: pathlib.Path) -> str:

@@ -24,6 +24,8 @@ from bert_tf.checkpoints.checkpoint import (
     encoder_shapes,
     head_shapes,
     table_rows,
+    with_prefix,
+    without_prefix,
 )
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.electra import ELECTRA
@@ -142,11 +144,11 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
     config = _read_config(fields, path, class_name)
     file_weights: Weights = {}
     for file in sorted(path.glob("model*.weights.h5")):
-        file_weights |= {f"backbone/{name}": value for name, value in _read_h5(file).items()}
+        for name, value in _read_h5(file).items():
+            file_weights[f"backbone/{name}"] = value
     if (path / TASK_FILE).exists():
-        file_weights |= {
-            f"task/{name}": value for name, value in _read_h5(path / TASK_FILE).items()
-        }
+        for name, value in _read_h5(path / TASK_FILE).items():
+            file_weights[f"task/{name}"] = value
     has_projection = config.table_width != config.hidden_size
     rows = keras_hub_rows(
         config.num_hidden_layers, "backbone/layers", "task/layers", has_projection
@@ -182,7 +184,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
 
 def without_pooler(weights: Weights) -> Weights:
     """Returns the weights but the pooler's."""
-    return {name: v for name, v in weights.items() if not name.startswith(HEADS["pooler"])}
+    return without_prefix(weights, HEADS["pooler"])
 
 
 def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) -> ModelConfig:
@@ -235,11 +237,11 @@ def _read_h5(path: pathlib.Path) -> Weights:
     try:
         with h5py.File(path, "r") as file:
             file.visititems(add)
-            # A compressed chunk is read whole, however little of it the array uses.
-            sizes = [
-                max(d.nbytes, d.dtype.itemsize * math.prod(d.chunks or ()))
-                for d in datasets.values()
-            ]
+            sizes = []
+            for dataset in datasets.values():
+                # A compressed chunk is read completely, even if the array uses a part of it.
+                chunk_bytes = dataset.dtype.itemsize * math.prod(dataset.chunks or ())
+                sizes.append(max(dataset.nbytes, chunk_bytes))
             most = MAX_H5_RATIO * path.stat().st_size
             if sum(sizes) > most:
                 raise ValueError(
@@ -314,24 +316,24 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     config = checkpoint.config
     if is_electra(checkpoint):
         kept = ("bert/embeddings", "bert/encoder/")
-        weights = {n: value for n, value in checkpoint.weights.items() if n.startswith(kept)}
+        weights = with_prefix(checkpoint.weights, kept)
         checkpoint = dataclasses.replace(checkpoint, weights=weights, family=ELECTRA.title)
     elif reason := google_refusal(checkpoint):
         raise ValueError(f"keras_hub cannot hold this model: {reason}. Write it as bert_tf.")
     if not config.hidden_act.startswith("gelu_"):
         raise ValueError(f"keras-hub has no model with hidden_act {config.hidden_act}.")
     if "classifier" in checkpoint.heads:  # keras-hub's classifier cannot have another head.
-        start = HEADS["masked_lm"]
-        weights = {n: v for n, v in checkpoint.weights.items() if not n.startswith(start)}
+        weights = without_prefix(checkpoint.weights, HEADS["masked_lm"])
         checkpoint = dataclasses.replace(checkpoint, weights=weights)
     task = _make_task(checkpoint)
     task.save_to_preset(str(folder))
     has_projection = config.table_width != config.hidden_size
     rows = keras_hub_rows(config.num_hidden_layers, "layers", "task/layers", has_projection)
     rows = [row for row in rows if not row.file_name.startswith("task/")]
-    # A backbone always has a pooler; that of a model without one is zero, which none is.
-    shapes = head_shapes(config, "pooler")
-    pooler = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    # A backbone always has a pooler. Zeros mark the pooler of a model without one.
+    pooler = {}
+    for name, shape in head_shapes(config, "pooler").items():
+        pooler[name] = np.zeros(shape, np.float32)
     _fill(folder / BACKBONE_FILE, to_file_names(rows, {**pooler, **checkpoint.weights}))
     if (folder / TASK_FILE).exists():
         rows = keras_hub_rows(0, "backbone/layers", "layers")

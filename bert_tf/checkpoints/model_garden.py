@@ -37,13 +37,11 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
     """
     folder = pathlib.Path(prefix).parent
     config, stated, _ = read_bert_config(folder, config_file, prefix)
-    values = read_bundle(prefix)
-    file_weights: Weights = {
-        name.removesuffix(SUFFIX): value
-        for name, value in values.items()
-        if name.endswith(SUFFIX) and isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    }
-    file_weights = {name: value for name, value in file_weights.items() if "optimizer" not in name}
+    file_weights: Weights = {}
+    for name, value in read_bundle(prefix).items():
+        is_weight = name.endswith(SUFFIX) and "optimizer" not in name
+        if is_weight and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            file_weights[name.removesuffix(SUFFIX)] = value
     rows = model_garden_rows(list(file_weights), config.num_hidden_layers)
     weights, unused = from_file_names(rows, file_weights, encoder_shapes(config))
     tokenizer = read_tokenizer(folder, table_rows(weights, config), stated)
@@ -51,7 +49,7 @@ def read_model_garden(prefix: str, config_file: str = "") -> Checkpoint:
     if any(name.endswith(f"{TRAINED_POOLER}/kernel") for name in file_weights):
         own_pooler = ("_pooler_layer", f"layer_with_weights-{config.num_hidden_layers + 4}")
         unused = tuple(n for n in unused if not n.rpartition("/")[0].endswith(own_pooler))
-        notes += ("The pooler of the NSP head is used; the encoder's own was never trained.",)
+        notes += ("The pooler of the NSP head is used; the encoder's pooler was never trained.",)
     return Checkpoint(
         source=prefix,
         form="model_garden",
@@ -73,11 +71,11 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
             f"{start}layer_with_weights-{index}" for index in range(num_layers + 5)
         )
     else:
-        words, positions, types, norm, pooler = (
-            f"{start}_{part}_layer"
-            for part in ("embedding", "position_embedding", "type_embedding", "embedding_norm")
-            + ("pooler",)
-        )
+        words = f"{start}_embedding_layer"
+        positions = f"{start}_position_embedding_layer"
+        types = f"{start}_type_embedding_layer"
+        norm = f"{start}_embedding_norm_layer"
+        pooler = f"{start}_pooler_layer"
         layers = [f"{start}_transformer_layers/{index}" for index in range(num_layers)]
     # In a pre-trained model: the head's name for the tied table, and the trained pooler.
     outside = start.removesuffix("encoder/").removesuffix("encoder_network/")
@@ -85,12 +83,15 @@ def model_garden_rows(names: list[str], num_layers: int) -> list[Row]:
     if f"{outside}{TRAINED_POOLER}/kernel" in names:
         pooler = f"{outside}{TRAINED_POOLER}"
     words = words + "/embeddings" if words + "/embeddings" in names else f"{head}/embedding_table"
+    layer_rows = []
+    for index, layer in enumerate(layers):
+        layer_rows += _layer_rows(index, layer)
     return [
         Row("bert/embeddings/word_embeddings", words),
         Row("bert/embeddings/position_embeddings", f"{positions}/embeddings"),
         Row("bert/embeddings/token_type_embeddings", f"{types}/embeddings"),
         *_pair("bert/embeddings/LayerNorm", norm, "gamma", "beta"),
-        *(row for index, layer in enumerate(layers) for row in _layer_rows(index, layer)),
+        *layer_rows,
         *_pair("bert/pooler/dense", pooler),
         *_pair("cls/predictions/transform/dense", f"{head}/dense"),
         *_pair("cls/predictions/transform/LayerNorm", f"{head}/layer_norm", "gamma", "beta"),

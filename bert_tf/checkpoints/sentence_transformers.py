@@ -111,7 +111,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     sizes = read_optional_json(sizes_path)
     prompts, default_prompt = _read_prompts(values, config_path)
     similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
-    similarity = "cosine" if similarity is None else similarity
+    if similarity is None:
+        similarity = "cosine"
     if similarity not in SIMILARITIES:
         raise ValueError(
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
@@ -163,7 +164,8 @@ def _tokenizer_notes(folder: pathlib.Path, vocab: AnyVocab | None) -> tuple[str,
     path = folder / "tokenizer.json"
     model = json_field(read_optional_json(path), "model", dict, path)
     limit = json_field(model or {}, "max_input_chars_per_word", int, path)
-    limit = HUGGING_FACE_LIMIT if limit is None else limit
+    if limit is None:
+        limit = HUGGING_FACE_LIMIT
     if limit == MAX_WORD_CHARACTERS:
         return (special,)
     low, high = sorted((limit, MAX_WORD_CHARACTERS))
@@ -318,7 +320,9 @@ def _max_seq_length(
         raise ValueError(f"{path}: max_seq_length is {length}, expected at least 1.")
     if length is None:
         length = model_max_length(folder)
-    return longest_row if length is None else min(length, longest_row)
+    if length is None:
+        return longest_row
+    return min(length, longest_row)
 
 
 def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) -> None:

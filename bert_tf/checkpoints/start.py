@@ -54,8 +54,8 @@ def read_start(
 
     Args:
       init_checkpoint: in any format; see `read_checkpoint`.
-      given: the fields of the model's configuration that the user gave; see `merge`. What a
-        classifier reads, `classifier_pooling`, may differ if its head is new.
+      given: the fields of the model's configuration that the user gave; see `merge`. The pooling
+        of a classifier, `classifier_pooling`, may differ if its head is new.
       heads: the heads of the new model, from `HEADS`.
       config_file: see `read_checkpoint`.
       vocab_file: see `adapt`.

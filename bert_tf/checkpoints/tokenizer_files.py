@@ -246,7 +246,8 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
     }
     for key, allowed in expected.items():
         value = values.get(key, allowed[0])
-        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = value.get("content")
         if value not in allowed:
             raise ValueError(
                 f"{path}: {key} is {value!r}, but bert_tf's tokenizer, which follows "
@@ -395,11 +396,10 @@ def _with_added(
         if token not in SPECIAL_TOKENS:
             words.append(token)
     # Hugging Face finds them anywhere in a text, before it is split into words.
-    lost = [
-        token
-        for token in words
-        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS
-    ]
+    lost = []
+    for token in words:
+        if split_words(token, lower) != [token] or len(token) > MAX_WORD_CHARACTERS:
+            lost.append(token)
     if lost:
         raise ValueError(
             f"{source}: {len(lost)} added tokens are more than one word to WordPiece, so bert_tf "
@@ -410,7 +410,9 @@ def _with_added(
         )
     if not words:
         return vocab, ()
-    note = f"{len(words)} added tokens became tokens, found only as whole words: {words[:5]}."
+    note = (
+        f"{len(words)} added tokens are in the vocabulary, and match whole words only: {words[:5]}."
+    )
     return Vocab(tuple(tokens)), (note,)
 
 
@@ -482,7 +484,9 @@ def model_max_length(folder: pathlib.Path) -> int | None:
     is_number = isinstance(length, int | float) and not isinstance(length, bool)
     if not is_number or not length > 0:
         raise ValueError(f"{path}: model_max_length is {length!r}, expected a number above 0.")
-    return int(length) if length < UNLIMITED else None
+    if length < UNLIMITED:
+        return int(length)
+    return None
 
 
 def keras_hub_class(values: dict[str, Any], path: pathlib.Path) -> str:

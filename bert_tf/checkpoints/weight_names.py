@@ -79,7 +79,8 @@ def from_file_names(
             value = file_weights[row.file_name]
             if value.ndim and len(value) % row.parts == 0:
                 value = np.split(value, row.parts)[row.part]
-            value = value.T if row.is_transposed and value.ndim == 2 else value
+            if row.is_transposed and value.ndim == 2:
+                value = value.T
             shape = shapes.get(row.name, value.shape)
             if is_split(value.shape, shape):
                 value = value.reshape(shape)

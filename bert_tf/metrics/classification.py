@@ -81,6 +81,7 @@ def labels_above(probabilities: Mapping[str, float], threshold: float) -> dict[s
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns the probabilities of scores [..., C], in float64."""
+    # Subtracting the maximum avoids an overflow.
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
@@ -208,6 +209,7 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, num_labels: int)
                 f"{name} holds {values[bad]} at index {bad}; expected classes in [0, {num_labels}):"
                 " leave out examples without a label, or give the right number of classes."
             )
+    # Each pair of classes is one integer, so that one pass counts all pairs.
     pairs = np.bincount(true * num_labels + predicted, minlength=num_labels**2)  # [C * C]
     return pairs.reshape(num_labels, num_labels)
 

@@ -71,6 +71,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
     for index, tag in enumerate(tags):
         part, kind = current = _split(tag, index)
         if part != "O":
+            # A new entity starts at B-, S- and U-, after an end, and where the type changes.
             if part in "BSU" or last[0] in "OSUEL" or last[1] != kind:
                 entities.append(Span(kind, index, index + 1))
             else:

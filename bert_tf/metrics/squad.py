@@ -263,6 +263,7 @@ def _best_threshold(
         if answerable[key]:
             score += scores[key]
         elif predictions[key]:
+            # "" was right, and the model's answer is not.
             score -= 1
         if score > best:
             best = score

@@ -103,7 +103,7 @@ class BertEmbeddings(ConfiguredLayer):
     def _position_ids_of(self, input_word_ids: Tensor) -> Tensor:
         """Returns RoBERTa's position ids, int32 [B, T]: the tokens counted from `position_offset`.
 
-        As in the original, ids decide what is padding. Padding before a text is not counted;
+        As in the original, padding is determined by the ids. Padding before a text is not counted;
         padding itself gets the row before the first position.
         """
         config = self.config

@@ -71,20 +71,21 @@ def decays(path: str) -> bool:
 def layer_rates(paths: Sequence[str], decay: float, like_electra: bool = False) -> list[float]:
     """Returns the factor of each variable's learning rate, smaller for lower layers.
 
-    1 for pooler and heads, decay for the top layer, decay^2 for the one below it, and so on down to
-    the embeddings and what projects them.
+    It is 1 for pooler and heads, decay for the top layer, decay^2 for the layer below, and so on
+    down to the embeddings and their projection.
 
     Args:
-      paths: of the variables.
-      decay: from each layer to the one below.
-      like_electra: google-research/electra's count (model/optimization.py, _get_layer_lrs), in
-        which the head is one deeper: decay^2 for the top layer, and one more for all below.
+      paths: paths of the variables.
+      decay: factor from each layer to the one below.
+      like_electra: whether to count as google-research/electra (model/optimization.py,
+        _get_layer_lrs), where the top layer has decay^2, and all layers below one power more.
 
     Example: layer_rates(["bert/encoder/layer_0/x", "bert/encoder/layer_1/x", "cls/y"], 0.5) ==
       [0.25, 0.5, 1.0], and [0.125, 0.25, 1.0] like ELECTRA.
 
     Reference: Clark et al. 2020 (ELECTRA), appendix B.
     """
+    # None for the tables, the pooler and the heads.
     layers = [re.search(r"/layer_(\d+)/", path) for path in paths]
     num_layers = max((int(match[1]) + 1 for match in layers if match), default=0)
 
@@ -191,12 +192,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         pairs = zip(grads, trainable_variables, strict=True)
+        # A loss may depend on a part of the variables; Keras then passes None for the others.
         present = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         grads = [gradient for gradient, _ in present]
         variables = [variable for _, variable in present]
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
             grads = self.clip_share([tf.convert_to_tensor(g) for g in grads])
+            # The sum and not the mean: the loss of a replica is divided by the number of replicas.
             grads = context.all_reduce("SUM", grads)
         self.apply_summed(grads, variables)
 
@@ -243,6 +246,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 "`variables`."
             )
         self.build(variables)
+        # The gradients of embedding tables may be IndexedSlices.
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         norm = global_norm(dense)
         # Gradients that were clipped "before" are within the norm, so this does not change them.
@@ -334,11 +338,13 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         value = tf.convert_to_tensor(variable)
         if rule.is_orthogonal:
             moment.assign(_MOMENTUM * moment + gradient)
-            update = orthogonalized(gradient + _MOMENTUM * moment)
+            update = orthogonalized(gradient + _MOMENTUM * moment)  # Nesterov momentum.
+            # A root mean square of 0.2, like AdamW's updates.
             update *= 0.2 * max(variable.shape) ** 0.5
         else:
             update = self._adam_update(gradient, done, moment, square)
         if rule.is_decayed:
+            # Decoupled decay: it does not enter the moments.
             update += self.weight_decay_rate * value
             if self.trust_ratio:
                 rate *= _trust_ratio(value, update)
@@ -349,12 +355,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def _adam_update(
         self, gradient: tf.Tensor, done: tf.Tensor, moment: tf.Variable, square: tf.Variable
     ) -> tf.Tensor:
-        """Moves the moments on; returns their quotient."""
+        """Updates the moments; returns their quotient."""
+        # Moving averages of the gradient and of its square.
         new_moment = self.beta_1 * moment + (1.0 - self.beta_1) * gradient
         new_square = self.beta_2 * square + (1.0 - self.beta_2) * tf.square(gradient)
         moment.assign(new_moment)
         square.assign(new_square)
         if self.bias_correction:
+            # The averages start at 0; this corrects their bias in the first steps.
             step = tf.cast(done + 1, gradient.dtype)
             new_moment /= 1.0 - tf.pow(tf.cast(self.beta_1, gradient.dtype), step)
             new_square /= 1.0 - tf.pow(tf.cast(self.beta_2, gradient.dtype), step)
@@ -362,6 +370,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def _update_average(self, average: tf.Variable, value: tf.Tensor, done: tf.Tensor) -> None:
         updates = tf.cast(done, average.dtype)
+        # The decay is smaller in the first steps, so that the average forgets the initial weights.
         decay = tf.minimum(tf.cast(self.ema_decay, average.dtype), updates / (updates + 9.0))
         average.assign_sub((1.0 - decay) * (average - value))
 

@@ -39,8 +39,9 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = num_warmup_steps
 
     def __call__(self, step: Tensor) -> Tensor:
-        step = ops.cast(step, "float32")
+        step = ops.cast(step, "float32")  # []
         rate = self.after_warmup(step)
+        # `where` and not `if`, because the step is known only when the graph runs.
         if self.num_warmup_steps:
             rising = self.learning_rate * (step / self.num_warmup_steps)
             rate = ops.where(step < self.num_warmup_steps, rising, rate)
@@ -148,6 +149,7 @@ class LinearWarmupCosineDecay(_WarmupToEnd):
     """
 
     def after_warmup(self, step: Tensor) -> Tensor:
+        # At least one step, in case that warm-up fills the run.
         falling = max(1, self.num_train_steps - self.num_warmup_steps)
         done = ops.clip((step - float(self.num_warmup_steps)) / falling, 0.0, 1.0)
         return self._between(0.5 * (1.0 + ops.cos(math.pi * done)))
@@ -179,6 +181,7 @@ class LinearWarmupTrapezoid(_WarmupToEnd):
     def after_warmup(self, step: Tensor) -> Tensor:
         if not self.num_cooldown_steps:
             return ops.full_like(step, self.learning_rate)
+        # Above 1 before the cooldown, negative after the end of the run: `clip` gives both ends.
         left = (self.num_train_steps - step) / self.num_cooldown_steps
         return self._between(ops.clip(left, 0.0, 1.0))
 
@@ -203,6 +206,7 @@ class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32")
         num_train_steps = self._steps[0]
         num_warmup_steps = self._steps[1]
+        # Without warm-up the quotient is unused, but its denominator must not be 0.
         rising = step / ops.maximum(num_warmup_steps, 1.0)
         falling = 1.0 - ops.minimum(step, num_train_steps) / num_train_steps
         return ops.where(step < num_warmup_steps, rising, falling)
@@ -213,10 +217,10 @@ class WarmupFactor(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ByShare(keras.optimizers.schedules.LearningRateSchedule):
-    """Another schedule as a function of the share of the run that is done, not of steps.
+    """Another schedule as a function of the completed share of the run, instead of the step.
 
     Args:
-      schedule: of UNITS steps.
+      schedule: a schedule of UNITS steps.
     """
 
     UNITS = 10_000
@@ -230,7 +234,8 @@ class ByShare(keras.optimizers.schedules.LearningRateSchedule):
         self._plan.assign([float(first_step), first_share, float(max(first_step + 1, last_step))])
 
     def __call__(self, step: Tensor) -> Tensor:
-        first, share, last = (self._plan[index] for index in range(3))
+        first, share, last = tf.unstack(self._plan)
+        # The share grows linearly from `share` at `first` to 1 at `last`.
         share += (1.0 - share) * (ops.cast(step, "float32") - first) / (last - first)
         return self.schedule(self.UNITS * ops.clip(share, 0.0, 1.0))
 
@@ -246,6 +251,7 @@ def build_schedule(config: OptimizerConfig) -> Warmup | ByShare:
     """
     config.check_lengths()
     if config.train_minutes:
+        # The number of steps is unknown, so the schedule is a function of the share of the run.
         whole = dataclasses.replace(
             config,
             train_minutes=0.0,

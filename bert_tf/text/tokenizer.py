@@ -144,7 +144,7 @@ class BertTokenizer(tf.Module):
         is_unknown = ids.flat_values == self.vocab.unk_id
         word_start = tf.gather(word_bytes, ids.value_rowids())
         word_end = tf.gather(word_bytes, ids.value_rowids() + 1)
-        # An unknown token covers its whole word. The tokenizer got "[UNK]" in place of long words.
+        # An unknown token covers its whole word. The tokenizer got "[UNK]" instead of long words.
         first = tf.where(is_unknown, word_start, word_start + tf.cast(starts.flat_values, tf.int32))
         after = tf.where(is_unknown, word_end, word_start + tf.cast(ends.flat_values, tf.int32))
         first = tf.gather(characters.starts, tf.gather(character_of_byte, first))

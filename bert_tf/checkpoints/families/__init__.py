@@ -34,4 +34,6 @@ def made_by_tasks(config: ModelConfig) -> tuple[str, ...]:
     task, and a model that is only pre-trained has none.
     """
     family = find_family(config, ("pooler",))
-    return () if family and family.pretrains_pooler else (HEADS["pooler"],)
+    if family and family.pretrains_pooler:
+        return ()
+    return (HEADS["pooler"],)

@@ -162,7 +162,9 @@ def read_width(values: dict[str, Any], path: pathlib.Path, default: int, **optio
     width = json_field(values, "embedding_size", int, path, **options)
     if width is not None and width < 1:
         raise ValueError(f"{path}: embedding_size is {width}, expected at least 1.")
-    return default if width is None else width
+    if width is None:
+        return default
+    return width
 
 
 def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -> str:
@@ -187,7 +189,8 @@ def first_difference(config: ModelConfig, heads: tuple[str, ...], **held: Any) -
         if name == "embedding_size":
             value = value or config.hidden_size
         if name == "biases":
-            value = "all" if all(map(config.has_bias, BIASES)) else value
+            if all(map(config.has_bias, BIASES)):
+                value = "all"
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
         if name not in unused and value not in allowed:
             return f"{name} is {value!r}, not {' or '.join(map(repr, allowed))}"

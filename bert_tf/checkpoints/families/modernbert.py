@@ -94,7 +94,11 @@ def _read_biases(values: dict[str, Any], path: pathlib.Path) -> str:
         value = json_field(values, field, bool, path)
         if default if value is None else value:
             parts.append(part)
-    return ",".join(parts) if 0 < len(parts) < len(BIASES) else "all" if parts else "none"
+    if not parts:
+        return "none"
+    if len(parts) == len(BIASES):
+        return "all"
+    return ",".join(parts)
 
 
 def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]:
@@ -154,7 +158,8 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
                 f"{num_layers}, {LOCAL} in the others, for {wanted}."
             )
         every = fitting[0]
-    every = 3 if every is None else every
+    if every is None:
+        every = 3
     if LOCAL not in _layer_types(num_layers, every):
         return {"local_attention": 0, EVERY: 3}
     return {"local_attention": 128 if window is None else window, EVERY: every}

@@ -45,7 +45,8 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         rotary_theta=THETA,
     )
     width = read_width(values, path, config.hidden_size, nullable=True)
-    width = 0 if width == config.hidden_size else width
+    if width == config.hidden_size:
+        width = 0
     # The head for sentences has the activation of the layers.
     return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)
 

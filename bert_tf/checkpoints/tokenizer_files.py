@@ -242,7 +242,7 @@ def _refuse_other_tokenizers(values: dict[str, Any], path: pathlib.Path) -> None
         "never_split": (None, []),
         "word_tokenizer_type": ("basic",),
         "subword_tokenizer_type": ("wordpiece",),
-        "wordtokens_prefix": (CONTINUATION_PREFIX,),
+        "wordpieces_prefix": (CONTINUATION_PREFIX,),
     }
     for key, allowed in expected.items():
         value = values.get(key, allowed[0])
@@ -271,7 +271,7 @@ def _read_tokenizer_json(path: pathlib.Path) -> tuple[Vocab, bool, dict[str, int
             "do_lower_case": lower,
             "strip_accents": normalizer.get("strip_accents"),
             "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
-            "wordtokens_prefix": model.get("continuing_subword_prefix"),
+            "wordpieces_prefix": model.get("continuing_subword_prefix"),
             "unk_token": model.get("unk_token", UNK),
         },
         path,

@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.checkpoints.hub import absolute_path
 from bert_tf.search import bulk, documents, embedding
-from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, receipt_of, write_record
+from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker, write_record
 from tests.search import bulk_stand_in
 from tests.search.bulk_stand_in import Stand, make
 from tests.shared_data import ROOT
@@ -141,7 +141,7 @@ def test_files_of_another_job_are_made_again(tmp_path: pathlib.Path) -> None:
         {job.vectors(first): job.vectors(second)},
         {job.vectors(first): other.vectors(first)},
         {job.texts(first): other.texts(first)},
-        {receipt_of(job, 0): receipt_of(other, 0)},
+        {read_marker(job, 0): read_marker(other, 0)},
     ):
         for target, source in targets.items():
             copy_with_seal(source, target)
@@ -157,7 +157,7 @@ def test_a_folder_of_an_earlier_release_goes_on(tmp_path: pathlib.Path) -> None:
     job = made_shards(tmp_path / "a", "abcdef")
     for name in job.shards():
         job.path("made", name, "json").unlink()
-    write_record(receipt_of(job, 0), {"documents": [3, 3]})
+    write_record(read_marker(job, 0), {"documents": [3, 3]})
     stand = Stand()
     assert read_file(job, 0) == [3, 3]
     assert [embed_shard(job, name, stand) for name in job.shards()] == [0, 0]  # type: ignore[arg-type]

@@ -46,10 +46,10 @@ def write_qdrant(
     client = open_qdrant(target, name)
     try:
         collection = f"{name}-{version}"
-        distances = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
         count = 0
         for batch in batches:
             if not client.collection_exists(collection):
+                distances = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
                 params = models.VectorParams(
                     size=batch.vectors.shape[1],
                     distance=distances[similarity],

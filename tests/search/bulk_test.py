@@ -239,9 +239,7 @@ def test_a_folder_of_another_job_is_refused(tmp_path: pathlib.Path) -> None:
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(job, **changes).open()  # type: ignore[arg-type]
     write(path, "abc")
-    with pytest.raises(
-        ValueError, match=r"`inputs`: \['.*a.jsonl', \d+, \d+\] at the start, \['"
-    ):
+    with pytest.raises(ValueError, match=r"`inputs`: \['.*a.jsonl', \d+, \d+\] at the start, \['"):
         make(tmp_path, path).open()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()

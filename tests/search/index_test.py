@@ -256,7 +256,7 @@ def test_bad_documents_are_named(tmp_path: pathlib.Path) -> None:
         build(Batch(["a", "a"], np.ones([2, 3])))
     with pytest.raises(ValueError, match="vector of document 'b'"):
         build(Batch(["a", "b"], np.array([[1.0], [np.nan]])))
-    with pytest.raises(ValueError, match=r"shape \(1, 4\); expected \[1, 3\]"):
+    with pytest.raises(ValueError, match=r"shape \(1, 4\) .* expected \[1, 3\]"):
         build(Batch(["a"], np.ones([1, 3])), Batch(["b"], np.ones([1, 4])))
     with pytest.raises(ValueError, match="no documents"):
         build()
@@ -282,7 +282,7 @@ def test_an_index_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="two"):
         add_to_index(tmp_path / "index", batches(5, 6), model="two")
     found = Index(tmp_path / "index", "one")
-    with pytest.raises(ValueError, match=r"shape \(1, 9\), but .* vectors of 8 numbers"):
+    with pytest.raises(ValueError, match=r"shape \(1, 9\), but .* 8 dimensions"):
         found.search(np.ones([1, 9]), 1)
     with pytest.raises(ValueError, match=r"shape \(8,\); expected \[Q, 8\]"):
         found.search(np.ones([8]).tolist(), 1)

@@ -79,7 +79,7 @@ def test_tables_of_documents(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
     shouted.write_text((tmp_path / "a.csv").read_text())
     assert [document.text for document in read_documents(str(shouted))] == ["Head body", "alone"]
     (tmp_path / "c.csv").write_text("body\ntext\n")
-    with pytest.raises(ValueError, match="c.csv line 2 has no `text`, but body"):
+    with pytest.raises(ValueError, match="c.csv line 2 has no column `text`, only body"):
         list(read_documents(str(tmp_path / "c.csv")))
     (tmp_path / "c.csv").write_text("title,text\nHead,\n, \n")
     with caplog.at_level("WARNING"):

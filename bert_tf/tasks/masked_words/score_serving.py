@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import Characters, find_pieces
+from bert_tf.serving.graph_tokens import Characters, find_tokens
 from bert_tf.serving.model import MAX_ROWS, Batch, Outputs
 from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tensor_packing import pack_rows
@@ -39,7 +39,7 @@ def score_words(
       `alternatives` string [B, W], the likeliest first piece; 0 and "" of unknown words and behind
       the last. `log_probability` float32 [B], the sum.
     """
-    pieces = find_pieces(tokenizer, texts)
+    pieces = find_tokens(tokenizer, texts)
     pieces = pieces.cut(tf.minimum(pieces.lengths(), room))
     ids, splits = pieces.ids.values, pieces.ids.row_splits  # [N], [B + 1]
     rows, places = pieces.ids.value_rowids(), tf.range(tf.size(ids, tf.int64))

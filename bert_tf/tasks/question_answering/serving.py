@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_tokens import Characters, Pieces, check_utf8, find_pieces
+from bert_tf.serving.graph_tokens import Characters, GraphTokens, check_utf8, find_tokens
 from bert_tf.serving.model import Batch, Outputs, Serving
 from bert_tf.serving.segments import first_of_largest
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
@@ -103,7 +103,7 @@ class QuestionAnsweringServing(Serving):
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         question = self.tokenizer.tokenize(check_utf8(texts[0])).merge_dims(1, 2)
         question = question[:, : self.max_query_length]
-        context = find_pieces(self.tokenizer, texts[1])
+        context = find_tokens(self.tokenizer, texts[1])
         windows = self.make_windows(question.row_lengths(), context.lengths())
         rows = context.slice(windows.questions, windows.firsts, windows.ends)
         batch = pack_rows(self.vocab, tf.gather(question, windows.questions), rows.ids)
@@ -282,7 +282,11 @@ def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.Ragge
 
 
 def cut_out(
-    contexts: tf.Tensor, pieces: Pieces, first: tf.Tensor, last: tf.Tensor, is_answer: tf.Tensor
+    contexts: tf.Tensor,
+    pieces: GraphTokens,
+    first: tf.Tensor,
+    last: tf.Tensor,
+    is_answer: tf.Tensor,
 ) -> Outputs:
     """Returns `answer`, `start` and `end` of spans of pieces, as `SquadFeature.span_text` cuts.
 

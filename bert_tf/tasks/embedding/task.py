@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.corpus.input_shard import InputShard
-from bert_tf.examples.contrastive_batches import TextGroups, group_batches
+from bert_tf.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.fine_tuning_config import RetrieverConfig
@@ -87,7 +87,7 @@ class TextPacker:
 class TrainingExamples(NamedTuple):
     """What is trained on."""
 
-    rows: TextGroups
+    rows: ContrastiveDataset
     num_cut: int
 
     @property
@@ -123,11 +123,11 @@ def make_training_examples(
     num_negatives: int,
     no_duplicates: bool,
 ) -> TrainingExamples:
-    """Packs examples; see `TextGroups`."""
+    """Packs examples; see `ContrastiveDataset`."""
     queries = np.array([packer.add("query", example.query) for example in examples], np.int64)
     positives = np.array([packer.add("document", e.positive) for e in examples], np.int64)
     negatives = [[packer.add("document", text) for text in e.negatives] for e in examples]
-    groups = TextGroups(
+    groups = ContrastiveDataset(
         packer.rows(),
         packer.text_numbers(),
         queries,
@@ -183,7 +183,7 @@ class EmbeddingTask(RowsTask):
     `tasks.splade` has the same of sparse vectors.
 
     Args:
-      train_rows: `TextGroups`.
+      train_rows: `ContrastiveDataset`.
       loss: of `embedding_losses`; None if nothing is trained.
       is_ranking: whether the loss is that of finding the positive in the batch, so that the share
         of those found is reported, too.
@@ -200,7 +200,7 @@ class EmbeddingTask(RowsTask):
     def __init__(
         self,
         model: Any,
-        train_rows: TextGroups | None,
+        train_rows: ContrastiveDataset | None,
         *data: Any,
         loss: Loss | None = None,
         is_ranking: bool = True,
@@ -224,11 +224,13 @@ class EmbeddingTask(RowsTask):
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `TextGroups.batch`."""
+        """Batches of `ContrastiveDataset.batch`."""
         if self.groups is None:
             raise ValueError("There are no training examples.")
         shares = InputShard(worker_index, num_workers)
-        return group_batches(self.groups, batch_size, start_step, self.seed, self.buckets, shares)
+        return contrastive_batches(
+            self.groups, batch_size, start_step, self.seed, self.buckets, shares
+        )
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
         """Returns float32 [b, D] of the queries and [b, M, D] of the documents."""

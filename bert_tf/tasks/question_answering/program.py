@@ -81,7 +81,7 @@ class Squad(Program):
         model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
         found = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.piece_scores[TEACHER_LOGITS] = found
+        rows.token_scores[TEACHER_LOGITS] = found
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

@@ -71,7 +71,7 @@ class Tagger(Program):
         model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
         logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.piece_scores[TEACHER_LOGITS] = logits[:, order]
+        rows.token_scores[TEACHER_LOGITS] = logits[:, order]
 
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any

@@ -126,7 +126,7 @@ def test_weights_among_the_labels_take_the_place_of_one():
 
 
 def test_wrong_numbers_of_labels_are_named():
-    with pytest.raises(ValueError, match=r"23 rows.*\['few'\]"):
+    with pytest.raises(ValueError, match=r"\['few'\].* 23"):
         TokenizedDataset(TEXTS, {"few": np.zeros(22), "right": np.zeros(23)})
     tags = [np.zeros(len(text.ids), np.int32) for text in TEXTS]
     with pytest.raises(ValueError, match=r"labels in \['tag_ids'\]"):

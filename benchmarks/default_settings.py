@@ -152,7 +152,7 @@ def score_fit(name: str, length: int = 0, **settings: Any) -> dict[str, float]:
     model = bert_tf.BertClassifier.from_pretrained(
         MINILM.value,
         new_head=True,
-        may_miss=["bert/pooler/"],
+        allow_missing=["bert/pooler/"],
         max_seq_length=length,
         **head,
     )
@@ -187,7 +187,7 @@ def score_program(name: str) -> dict[str, float]:
     subprocess.run(
         [
             *(sys.executable, "-m", "bert_tf.run_classifier", *files, "--do_train", "--do_eval"),
-            *(f"--init_checkpoint={MINILM.value}", "--may_miss=bert/pooler/"),
+            *(f"--init_checkpoint={MINILM.value}", "--allow_missing=bert/pooler/"),
             *(f"--output_dir={folder / 'run'}", f"--random_seed={SEED.value}"),
         ],
         check=True,

@@ -61,7 +61,7 @@ def scores(task: str, name: str, source: str) -> list[float]:
     path = folder / "seeds.json"
     if not path.exists():
         # transformers pre-trains without a pooler.
-        start = [f"--init_checkpoint={source}", "--may_miss=bert/pooler/"]
+        start = [f"--init_checkpoint={source}", "--allow_missing=bert/pooler/"]
         if name == "random":
             shape = f"--bert_config_file={source}/bert_config.json"
             start = [shape, f"--vocab_file={source}/vocab.txt"]

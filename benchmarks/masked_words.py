@@ -20,7 +20,8 @@ from absl import app, flags
 
 from benchmarks.timing import print_table
 from bert_tf.corpus.corpus import list_parts, read_documents
-from bert_tf.tasks.masked_words.reading import fill_mask, read_model
+from bert_tf.tasks.masked_words.gap_filling import MaskedModel
+from bert_tf.tasks.masked_words.reading import read_model
 
 INPUT = flags.DEFINE_string("input_file", "", "Text for the pairs; none: only the lines.")
 SENTENCES = flags.DEFINE_integer("sentences", 300, "Most sentences of each pair of words.")
@@ -82,11 +83,12 @@ PAIRS = (
 def fill(model: Any, tokenizer: Any) -> tuple[int, int]:
     """Returns how many lines are filled right by the likeliest piece, and by one of five."""
     first = among = 0
-    for line, answers in LINES.items():
-        pieces = [candidate.piece for candidate in fill_mask(model, tokenizer, line)[0]]
+    for line, words_of_line in LINES.items():
+        ((answers,),) = MaskedModel(model, tokenizer).fill_mask([line])
+        pieces = [answer["piece"] for answer in answers]
         words = [piece.strip().lower() for piece in pieces]
-        first += words[0] in answers.split()
-        among += not set(words).isdisjoint(answers.split())
+        first += words[0] in words_of_line.split()
+        among += not set(words).isdisjoint(words_of_line.split())
         if SHOW.value:
             print(f"    {line}  {', '.join(words[:3])}")
     return first, among

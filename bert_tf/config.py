@@ -303,7 +303,7 @@ class ModelConfig(Config):
 
     @property
     def longest_row(self) -> int:
-        """Maximum length of a sequence: the size of the position table; no limit without a table."""
+        """Maximum length of a sequence: the size of the position table, or no limit."""
         if self.position_type != "learned":
             return UNLIMITED
         return self.max_position_embeddings - self.position_offset
@@ -801,12 +801,12 @@ class TrainingConfig(Config):
         "layers.",
         needs=("init_checkpoint",),
     )
-    may_miss: str = changeable(
+    allow_missing: str = changeable(
         "",
         "Comma-separated prefixes of weight names that may be missing in --init_checkpoint; these "
         "weights are initialized at random.",
     )
-    may_ignore: str = changeable(
+    allow_unexpected: str = changeable(
         "", "Comma-separated prefixes of weight names in --init_checkpoint to ignore."
     )
     bert_config_file: str = changeable("", "bert_config.json; its values replace the shape flags.")

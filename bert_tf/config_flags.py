@@ -17,6 +17,7 @@ from absl import app, flags, logging
 from bert_tf import flagfiles, printable
 from bert_tf.bounded_files import read_text
 from bert_tf.config import Config, ModelConfig
+from bert_tf.renamed import RENAMED, with_new_names
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -146,11 +147,11 @@ def flagfile(*configs: Config) -> str:
 
 
 def read_flagfile(path: str | pathlib.Path) -> dict[str, str]:
-    """Returns the `--name=value` lines of a flagfile that `flagfile` wrote."""
+    """Returns the `--name=value` lines of a flagfile that `flagfile` wrote, with today's names."""
     # Damaged bytes make names unknown or values different, which is reported as such.
     lines = read_text(path, errors="replace").splitlines()
     pairs = (line[2:].partition("=") for line in lines if line.startswith("--"))
-    return {name: value for name, _, value in pairs}
+    return {RENAMED.get(name, name): value for name, _, value in pairs}
 
 
 def error_line(error: Exception) -> str | None:
@@ -270,7 +271,7 @@ def parse(arguments: list[str]) -> list[str]:
     A wrong flag ends the program with status 1 and one line, before TensorFlow is loaded.
     """
     try:
-        arguments = flagfiles.expanded(arguments)
+        arguments = with_new_names(flagfiles.expanded(arguments), lambda name: name in flags.FLAGS)
     except (ValueError, OSError) as error:
         printable.print_error(f"--flagfile: {error}")
         sys.exit(1)

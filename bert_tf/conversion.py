@@ -36,7 +36,7 @@ def convert(
     *,
     config_file: str,
     tower: str,
-    may_ignore: str,
+    allow_unexpected: str,
     positions: int,
     vocab_file: str,
     added_words_file: str,
@@ -62,11 +62,11 @@ def convert(
     place_for(output)  # Refused before a large model is read.
     source = read_checkpoint(path, config_file, tower or ("both" if form == "google" else ""))
     check_tower(source, tower)
-    source.check(starts_of_names(may_ignore))
+    source.check(starts_of_names(allow_unexpected))
     tables = positions, vocab_file, added_words_file
     checkpoint = adapt(with_casing(source, do_lower_case), *tables)
     if source.generator:
-        source.generator.check(starts_of_names(may_ignore))
+        source.generator.check(starts_of_names(allow_unexpected))
         generator = adapt(with_casing(source.generator, do_lower_case), *tables)
         checkpoint = dataclasses.replace(checkpoint, generator=generator)
     logging.set_verbosity(logging.WARNING)  # The report says what is left out of each model.
@@ -189,7 +189,7 @@ def outputs_of(
     }
     if {"masked_lm", "next_sentence"} & set(checkpoint.heads):
         with_head = dataclasses.replace(checkpoint, config=head_config)
-        model = models.BertPretrainer.from_checkpoint(with_head, may_miss=["cls/predictions/"])
+        model = models.BertPretrainer.from_checkpoint(with_head, allow_missing=["cls/predictions/"])
         if "masked_lm" in checkpoint.heads:
             outputs["masked_lm_logits"] = model.predictions(
                 encoded["sequence_output"],

@@ -31,7 +31,7 @@ config_flags.define_flags(
         "vocab_file",
         "added_words_file",
         "bert_config_file",
-        "may_ignore",
+        "allow_unexpected",
     ),
 )
 FORMS = ("bert_tf", "google", "huggingface", "sentence_transformers", "keras_hub")
@@ -68,7 +68,7 @@ def main(_: list[str]) -> None:
         TO.value,
         config_file=training.bert_config_file,
         tower=TOWER.value or "",
-        may_ignore=training.may_ignore,
+        allow_unexpected=training.allow_unexpected,
         positions=given.get("max_position_embeddings", 0),
         vocab_file=data.vocab_file,
         added_words_file=data.added_words_file,

@@ -38,7 +38,7 @@ from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.embedding.text_model import TextModel
+    from bert_tf.tasks.embedding.text_model import OwnEmbedder, TextModel
 
 FLAGS = flags.FLAGS
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
@@ -53,7 +53,8 @@ def define_program_flags() -> None:
     config_flags.define_flags(ModelConfig, only=("do_lower_case",))
     config_flags.define_flags(DataConfig, only=("vocab_file", "max_seq_length"))
     config_flags.define_flags(
-        TrainingConfig, only=("init_checkpoint", "bert_config_file", "may_ignore", "precision")
+        TrainingConfig,
+        only=("init_checkpoint", "bert_config_file", "allow_unexpected", "precision"),
     )
     flags.DEFINE_string("input_file", "", "One text per line, or `a ||| b`; also .gz, .xz or .bz2.")
     flags.DEFINE_string(
@@ -93,7 +94,7 @@ def main(_: list[str]) -> None:
         FLAGS.init_checkpoint,
         FLAGS.bert_config_file,
         FLAGS.vocab_file,
-        FLAGS.may_ignore,
+        FLAGS.allow_unexpected,
         config_flags.given(ModelConfig),
     )
     sizes = {"max_seq_length": FLAGS.max_seq_length, "batch_size": FLAGS.batch_size}
@@ -101,7 +102,7 @@ def main(_: list[str]) -> None:
     if FLAGS.pooling == "own":
         if not FLAGS["max_seq_length"].present:  # The model has its own.
             del sizes["max_seq_length"]
-        model: TextModel = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
+        model: TextModel | OwnEmbedder = OwnEmbedder.from_checkpoint(checkpoint, **sizes)
     elif FLAGS.pooling:
         if checkpoint.embedding is not None:
             logging.info("%s says how it embeds: --pooling=own.", FLAGS.init_checkpoint)
@@ -190,7 +191,7 @@ def split_pair(line: str) -> tuple[str, str]:
 
 
 def json_lines(
-    model: "TextModel", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
+    model: "TextModel | OwnEmbedder", rows: Iterable[PackedText], num_rows: int, to_line: ToLine
 ) -> Iterator[str]:
     """Yields one line per row, in order; only a few rows are in memory at once.
 

@@ -12,6 +12,8 @@ The model is a run directory, or a checkpoint in any format that `run_pretrainin
 --text, sentences are read from the terminal, one per line.
 """
 
+import typing
+
 from absl import flags
 
 from bert_tf import config_flags
@@ -20,7 +22,7 @@ from bert_tf.files import typed_lines
 from bert_tf.printable import escaped, message, show
 
 config_flags.define_flags(
-    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
+    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "allow_unexpected")
 )
 config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A sentence with [MASK]; may be given several times.")
@@ -68,14 +70,13 @@ def main(_: list[str]) -> None:
             "--num_fillings for more of them."
         )
 
-    from bert_tf.tasks.masked_words import gap_filling
-    from bert_tf.tasks.masked_words import reading as mask_filling
+    from bert_tf.tasks.masked_words import gap_filling, reading
 
-    model, tokenizer = mask_filling.read_model(
+    model, tokenizer = reading.read_model(
         path,
         training.bert_config_file,
         config_flags.from_flags(DataConfig).vocab_file,
-        training.may_ignore,
+        training.allow_unexpected,
     )
     masked = gap_filling.MaskedModel(model, tokenizer)
     sampling = None
@@ -90,8 +91,8 @@ def main(_: list[str]) -> None:
                 found = gap_filling.fill_text(masked, text, count, ROUNDS.value, sampling)
                 lines = [f"{one.share:.3f}  {one.mean:7.3f}  {one.text}" for one in found]
             else:
-                masks = mask_filling.fill_mask(model, tokenizer, text, TOP_K.value)
-                lines = ["  ".join(f"{c.piece} {c.probability:.3f}" for c in row) for row in masks]
+                (masks,) = masked.fill_mask([text], TOP_K.value)
+                lines = [line_of(answers) for answers in masks]
         except ValueError as error:
             if TEXT.value:
                 raise
@@ -100,6 +101,11 @@ def main(_: list[str]) -> None:
         show(escaped(text))
         for line in lines:
             show(f"    {escaped(line)}")
+
+
+def line_of(answers: list[dict[str, typing.Any]]) -> str:
+    """Returns the tokens of a mask with their probabilities as a line."""
+    return "  ".join(f"{answer['piece']} {answer['score']:.3f}" for answer in answers)
 
 
 if __name__ == "__main__":

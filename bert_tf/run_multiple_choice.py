@@ -9,13 +9,13 @@ Files have SWAG's columns, or are JSONL with `context`, `question`, `choices`, `
 from bert_tf import config_flags
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import ChoiceConfig
-from bert_tf.tasks import inputs
+from bert_tf.tasks.multiple_choice.inputs import read_choices
 
 define_flags(ChoiceConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    choices = inputs.read_choices(configs, files)
+    choices = read_choices(configs, files)
     from bert_tf.fine_tuning import run
     from bert_tf.tasks.multiple_choice import program as multiple_choice
 

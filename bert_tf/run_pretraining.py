@@ -46,9 +46,9 @@ def run() -> int:
     is_others = folder.is_dir() and not (folder / "run.flags").exists()
     # TensorFlow takes seconds to load: --help and wrong flags are answered before.
     if configs.training.init_checkpoint or is_others:
-        from bert_tf.pretraining.run import with_start
+        from bert_tf.pretraining.prepare import read_initial_checkpoint
 
-        configs, start = with_start(configs)
+        configs, start = read_initial_checkpoint(configs)
     # An evaluation may use other data and batches; the model must be the same.
     is_trained = configs.training.do_train
     check_same_run(configs.training.output_dir, *(configs if is_trained else [configs.model]))

@@ -14,7 +14,7 @@ import dataclasses
 from bert_tf import config_flags
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import SquadRunConfig
-from bert_tf.tasks import inputs
+from bert_tf.tasks.question_answering.inputs import read_questions
 
 define_flags(SquadRunConfig)
 config_flags.set_defaults(max_seq_length=384)
@@ -30,7 +30,7 @@ def find_files(configs: Configs) -> dict[str, str]:
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    questions = inputs.read_questions(configs, files)
+    questions = read_questions(configs, files)
     from bert_tf.fine_tuning import run
     from bert_tf.tasks.question_answering import program as squad
 

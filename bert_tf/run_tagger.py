@@ -13,13 +13,13 @@ once. The predictions are the input again, with a tag for each word.
 from bert_tf import config_flags
 from bert_tf.fine_tuning.program import Configs, asked_files, define_flags, run
 from bert_tf.fine_tuning_config import TaggerConfig
-from bert_tf.tasks import inputs
+from bert_tf.tasks.tagging.inputs import TaggedInputs
 
 define_flags(TaggerConfig)
 
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
-    tagged = inputs.TaggedInputs(configs, files)
+    tagged = TaggedInputs(configs, files)
     from bert_tf.fine_tuning import run
     from bert_tf.tasks.tagging import program as tagger
 

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.tasks.masked_words.scores import Word
 
 config_flags.define_flags(
-    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "may_ignore")
+    TrainingConfig, only=("output_dir", "init_checkpoint", "bert_config_file", "allow_unexpected")
 )
 config_flags.define_flags(DataConfig, only=("vocab_file",))
 TEXT = flags.DEFINE_multi_string("text", [], "A text; may be given several times.")
@@ -42,16 +42,15 @@ def main(_: list[str]) -> None:
     if not path or not TEXT.value:
         raise ValueError("Give the --output_dir of a run, or an --init_checkpoint, and a --text.")
 
-    from bert_tf.tasks.masked_words import gap_filling
-    from bert_tf.tasks.masked_words import reading as mask_filling
+    from bert_tf.tasks.masked_words import gap_filling, reading
     from bert_tf.tasks.masked_words import scores as text_scores
 
     model = gap_filling.MaskedModel(
-        *mask_filling.read_model(
+        *reading.read_model(
             path,
             training.bert_config_file,
             config_flags.from_flags(DataConfig).vocab_file,
-            training.may_ignore,
+            training.allow_unexpected,
         )
     )
     limit = math.log(UNLIKELY.value) if UNLIKELY.value else -math.inf

@@ -115,7 +115,7 @@ class ExportedModel:
         import tensorflow as tf
 
         from bert_tf.serving.saved_models import call_signature
-        from bert_tf.tasks.tagging.entity_serving import find_entities
+        from bert_tf.tasks.tagging.answers import entities_of_outputs
         from export.page.model import as_json
 
         if len(texts) != len(self.names):
@@ -133,7 +133,7 @@ class ExportedModel:
         outputs = {name: value.numpy() for name, value in found.items()}
         answer = {name: as_json(value[0]) for name, value in outputs.items()}
         if self._card["kind"] == "tagger":
-            answer["entities"] = find_entities(self.labels, outputs, [texts[0]])[0]
+            answer["entities"] = entities_of_outputs(self.labels, outputs, texts)[0]
         return answer
 
 

@@ -13,7 +13,8 @@ from tests.shared_data import ROOT
 
 # A line may import those above it, and itself. Programs and tests may import everything.
 LAYERS = """
-printable bounded_files files processes hosts flagfiles around_import extras fetching
+renamed printable bounded_files files processes hosts flagfiles around_import extras fetching
+nested_layers
 keras_classes startup_lines
 config fine_tuning_config fine_tuning_defaults
 config_flags
@@ -37,6 +38,8 @@ pretraining
 """.strip().splitlines()
 # A model's methods that write it import the publishing code when they are called.
 UPWARD = {("network.pretrained", "bert_tf.publishing")}
+# An import inside a function, of a module that imports this one.
+LATE = {("formats", "cross_encoder")}
 # What a model in Python is exported with is the program's code.
 OUTWARD = {"publishing": "export.saving"}
 # Processes that prepare data load no TensorFlow: it takes seconds and hundreds of megabytes each.
@@ -86,6 +89,28 @@ def test_imports_point_one_way() -> None:
                 if (file.exists() and is_program(file)) or layer(rest) > layer(module):
                     wrong.append(f"{module} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def modules_imported(path: pathlib.Path) -> set[pathlib.Path]:
+    """Returns the modules of its own folder that a file imports, also inside functions."""
+    found = set()
+    for name in imported(path):
+        for dotted in (name, name.rpartition(".")[0]):
+            file = ROOT.joinpath(*dotted.split(".")).with_suffix(".py")
+            is_module = file.parent == path.parent and file.exists() and file != path
+            if is_module and (path.stem, file.stem) not in LATE:
+                found.add(file)
+    return found
+
+
+def test_modules_of_a_folder_import_each_other_in_no_circle() -> None:
+    files = sorted((ROOT / "bert_tf").rglob("*.py"))
+    left = {path: modules_imported(path) for path in files if path.name != "__init__.py"}
+    while free := [path for path, names in left.items() if not names & left.keys()]:
+        for path in free:
+            del left[path]
+    circles = sorted(str(path.relative_to(ROOT)) for path in left)
+    assert not circles, "\n".join(circles)
 
 
 def test_data_preparation_loads_no_tensorflow() -> None:

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.load_tokenizer import load_tokenizer
 from bert_tf.files import read_json
 from bert_tf.inference.loading import load
 from bert_tf.serving.saved_models import read_card
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.shared_data import golden_file

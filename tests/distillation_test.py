@@ -169,7 +169,7 @@ def test_a_temperature_without_scores_of_classes_is_refused(tmp_path, program, c
     given = flags_of(tmp_path, "run", teacher=tmp_path / "model", **changed)
     given = {name: value for name, value in given.items() if name != "eval_file"}
     message = refuse(program, **given, distillation_temperature=5)
-    assert f"{learned} leave it out" in message
+    assert learned in message and "distillation_temperature=5" in message
 
 
 @pytest.mark.slow
@@ -262,7 +262,9 @@ def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain
         ({"relation_heads": 5}, "--relation_heads"),
         ({"teacher_layer": 4}, "--teacher_layer=4"),
     ):
-        with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
+        with mock.patch(
+            "bert_tf.pretraining.prepare.prepare_data", side_effect=AssertionError("prepared")
+        ):
             assert said in fail(pretrain("wrong", **more))
 
 

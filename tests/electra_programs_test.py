@@ -173,7 +173,7 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     write_checkpoint(read_checkpoint(path), folder, "huggingface")
     said = f"{folder} holds only ELECTRA's discriminator, but its generator is needed"
     failed = fail(run("fill_mask", init_checkpoint=folder, text="The [MASK] stood."))
-    assert said in failed and "may_miss" not in failed
+    assert said in failed and "allow_missing" not in failed
     for call in (
         lambda: read_teacher(str(folder), ("masked_lm",), 16),
         lambda: BertPretrainer.from_pretrained(folder),
@@ -182,14 +182,14 @@ def test_a_discriminator_where_a_generator_is_needed_is_named(one, tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             call()
-    # A new head on it is what may_miss asks for.
-    model = BertPretrainer.from_pretrained(folder, may_miss=["cls/predictions/"])
+    # A new head on it is what allow_missing asks for.
+    model = BertPretrainer.from_pretrained(folder, allow_missing=["cls/predictions/"])
     assert not model.use_next_sentence
     # A model of another family without the head: no flag that the program does not have.
     encoder = make_checkpoint("encoder with pooler", 1)
     write_checkpoint(encoder, tmp_path / "encoder", "bert_tf")
     failed = fail(run("fill_mask", init_checkpoint=tmp_path / "encoder", text="The [MASK]."))
-    assert "give a model that has it" in failed and "may_miss" not in failed
+    assert "give a model that has it" in failed and "allow_missing" not in failed
 
 
 def test_what_does_not_go_together(folder):
@@ -214,7 +214,9 @@ def test_what_does_not_go_together(folder):
     assert "add up to more than 1" in fail(pretrain(folder, "wrong", random_share=0.5))
     said = fail(pretrain(folder, "wrong", generator_hidden_size=1.5))
     assert "generator_hidden_size 1.5" in said
-    with mock.patch("bert_tf.pretraining.run.prepare", side_effect=AssertionError("prepared")):
+    with mock.patch(
+        "bert_tf.pretraining.prepare.prepare_data", side_effect=AssertionError("prepared")
+    ):
         said = fail(pretrain(folder, "wrong", hidden_size=1024, generator_hidden_size=0.3))
     assert (
         "--generator_hidden_size=0.3 of --hidden_size=1024 makes a generator 307 wide, of 4 heads"

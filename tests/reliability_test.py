@@ -1,4 +1,4 @@
-"""A few faults at random moments; `python -m tests.reliability` meets hundreds."""
+"""A few faults at random moments; `python -m benchmarks.reliability` meets hundreds."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.reliability import Wrong, check_error
+from benchmarks.reliability import Wrong, check_error
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def test_a_few_faults_are_survived(tmp_path):
     faults = "kill -9,SIGTERM,flipped byte in a checkpoint,damaged records,damaged state file"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.reliability", f"--only={faults}"],
+        [sys.executable, "-m", "benchmarks.reliability", f"--only={faults}"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         cwd=ROOT,
         capture_output=True,

@@ -1,5 +1,6 @@
 """The classifier as a user runs it: tables in, answers, scores and reports out."""
 
+import re
 import shutil
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_answers_of_one_table(folder, own):
     np.testing.assert_allclose(scores, probabilities.max(axis=1), atol=1e-6)
     assert (path / "labels.txt").read_text().split("\n") == [*NAMES, ""]
     assert "train: 48 examples; labels: neg 16, pos 16, so-so 16; 0 with an empty text" in printed
-    assert "48 rows, 7.9 pieces on average, the longest 10; 0 examples (0.0 %) cut" in printed
+    assert re.search(r"48 rows, 7\.9 .* longest 10; 0 .*0\.0 %", printed)
 
 
 def test_results_and_reports_of_one_table(folder, own):

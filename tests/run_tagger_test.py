@@ -221,7 +221,7 @@ def test_any_file_comes_out_whole(folder, names):
     flags = {"do_predict": "true", "output_dir": names, "predict_file": folder / "odd.txt"}
     printed = finish(run("run_tagger", **flags))
     assert "predict: 3 sentences, 852 words; 2 sentences in windows of 20, 3 words cut" in printed
-    assert "3 words cut, 15 without a piece." in printed
+    assert "3 words cut, 15 without a token." in printed
     written = (names / "predictions.txt").read_bytes().decode("utf8").split("\n")
     labels = set((names / "labels.txt").read_text().split())
     found = []

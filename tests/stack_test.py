@@ -4,8 +4,10 @@ If a test of this file fails where it shows the fault, the fault has been repair
 it may go.
 """
 
+import ast
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -57,6 +59,55 @@ def test_our_optimizers_sum_a_repeated_row_first(name: str) -> None:
     np.testing.assert_allclose(square, [[0], [0.004], [0]], rtol=1e-4)
 
 
+# Private names of Keras that bert_tf and export use, for there is no public way. They were tried on
+# KERAS_TRIED; with another version, run the tests of these files before raising it.
+KERAS_TRIED = "3.15.1"
+PRIVATE_NAMES = {
+    ("bert_tf/nested_layers.py", "_flatten_layers"),  # `Model.layers` ends at the first level.
+    ("bert_tf/optimization/optimizers.py", "_get_variable_index"),  # Keras' own optimizers use
+    ("bert_tf/optimization/optimizers.py", "_trainable_variables"),  # both; subclasses must.
+}
+
+
+def names_in(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Returns the names that a file uses as attributes or in strings, and those that it defines."""
+    used, defined = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            used.add(node.value)
+        elif isinstance(node, ast.Attribute):
+            used.add(node.attr)
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if is_own and isinstance(node.ctx, ast.Store):
+                defined.add(node.attr)
+    return used, defined
+
+
+def private_names_of_keras() -> set[str]:
+    layer, optimizer = keras.layers.Dense(1), keras.optimizers.SGD()
+    model = keras.Sequential([layer])
+    model.compile(optimizer, "mse")
+    names = {name for one in (layer, optimizer, model, keras.Variable) for name in dir(one)}
+    names |= {"_use_cached_eval_dataset"}  # an argument of `evaluate`
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_private_names_of_keras_are_listed() -> None:
+    private = private_names_of_keras()
+    assert {"_flatten_layers", "_build_shapes_dict", "_loss_tracker"} < private
+    all_used, all_defined = set(), set()
+    for path in [*(ROOT / "bert_tf").rglob("*.py"), *(ROOT / "export").rglob("*.py")]:
+        text = path.read_text(encoding="utf8")
+        used, defined = names_in(ast.parse(text))
+        all_used |= {(path.relative_to(ROOT).as_posix(), name) for name in used & private}
+        all_defined |= defined
+        assert "keras.src" not in text, path
+    assert {use for use in all_used if use[1] not in all_defined} == PRIVATE_NAMES
+    assert keras.__version__ == KERAS_TRIED
+
+
 class Listed(keras.Model):
     """Holds layers in a Python list, with dropout between."""
 
@@ -94,6 +145,14 @@ def test_our_checkpoint_holds_every_variable(
     assert any("seed" in name for name in saved)
     for variable in model.variables:
         assert saved[variable.path.removeprefix(f"{model.name}/")] == list(variable.shape)
+
+
+def test_the_unpickler_in_c_ends_the_process_at_a_deep_key() -> None:
+    # Tried on Python 3.11. So `torch_pickle` subclasses the one in Python, `pickle._Unpickler`, and
+    # uses its `dispatch` and `stack`; tests/checkpoints/torch_pickle_test.py has the same key.
+    code = r"import pickle; pickle.loads(b'})' + b'\x85' * 2_000_000 + b'Ns.')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.returncode == -signal.SIGSEGV
 
 
 def pinned(name: str) -> dict[str, str]:

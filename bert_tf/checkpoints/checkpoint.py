@@ -44,6 +44,7 @@ import numpy as np
 
 from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
 from bert_tf.config import ModelConfig
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import AnyVocab
 
 Weights = dict[str, np.ndarray]
@@ -66,9 +67,9 @@ HEADS = {
 }
 LABEL_HEADS = ("classifier", "tagger")
 # What to do about weights that are missing or unknown.
-MAY_MISS = "list weights that may be missing in may_miss (--may_miss)."
-MAY_IGNORE = "list weights that may be left out in may_ignore (--may_ignore)."
-BY_CONVERSION = "to leave them out, convert the model: convert_checkpoint --may_ignore."
+ALLOW_MISSING = "list weights that may be missing in allow_missing (--allow_missing)."
+ALLOW_UNEXPECTED = "list weights that may be left out in allow_unexpected (--allow_unexpected)."
+BY_CONVERSION = "to leave them out, convert the model: convert_checkpoint --allow_unexpected."
 JOINT_WIDTH = 512  # of the hidden layers of the joint head; finetune/qa/qa_tasks.py
 
 
@@ -121,15 +122,18 @@ class Checkpoint:
         """Rows of the classification or tagging head; 0 without one."""
         return num_labels(self.weights)
 
+    @accepts_earlier_names
     def check(
-        self, may_ignore: Sequence[str] | None = None, may_miss: Sequence[str] | None = None
+        self,
+        allow_unexpected: Sequence[str] | None = None,
+        allow_missing: Sequence[str] | None = None,
     ) -> None:
         """Checks that the weights are complete, finite, of the right shapes and all known.
 
         Args:
-          may_ignore: prefixes of names in the files that may be left out; None: none, and the
+          allow_unexpected: prefixes of names in the files that may be left out; None: none, and the
             caller has no option for them.
-          may_miss: prefixes of names of weights that may be missing; None likewise.
+          allow_missing: prefixes of names of weights that may be missing; None likewise.
 
         Raises:
           ValueError: with every name that is missing, unused, or has another shape.
@@ -139,15 +143,15 @@ class Checkpoint:
             expected |= head_shapes(self.config, head, self.num_labels)
         if self.embedding:
             expected |= self.embedding.shapes()
-        missing = unnamed(sorted(set(expected) - set(self.weights)), may_miss or ())
+        missing = unnamed(sorted(set(expected) - set(self.weights)), allow_missing or ())
         mismatched = shape_differences(self.weights, expected)
-        unused = unnamed(self.unused, may_ignore or ())
+        unused = unnamed(self.unused, allow_unexpected or ())
         if missing or mismatched or unused:
-            has_miss, has_ignore = may_miss is not None, may_ignore is not None
+            has_miss, has_ignore = allow_missing is not None, allow_unexpected is not None
             remedies = {
                 "configuration and weights belong to different models.": mismatched,
-                MAY_MISS if has_miss else "give a model that has them.": missing,
-                MAY_IGNORE if has_ignore else BY_CONVERSION: unused,
+                ALLOW_MISSING if has_miss else "give a model that has them.": missing,
+                ALLOW_UNEXPECTED if has_ignore else BY_CONVERSION: unused,
             }
             remedy = next(text for text, names in remedies.items() if names)
             raise ValueError(

@@ -18,6 +18,7 @@ from bert_tf.checkpoints.keras_archive import (
     saved_objects,
 )
 from bert_tf.config import ModelConfig
+from bert_tf.nested_layers import nested_layers
 from bert_tf.printable import first_line
 
 WEIGHTS_NAME = "model.weights.h5"
@@ -39,7 +40,7 @@ def read_keras_file(path: pathlib.Path, tower: str = "") -> Checkpoint:
         model = keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a readable Keras model: {first_line(error)}") from None
-    layers = [model, *model._flatten_layers(include_self=False)]
+    layers = [model, *nested_layers(model)]
     found: Any = next((layer for layer in layers if hasattr(layer, "to_checkpoint")), None)
     if found is None:
         raise ValueError(

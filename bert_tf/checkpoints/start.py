@@ -47,8 +47,8 @@ def read_start(
     layers: str = "",
     tower: str = "",
     new_head: bool = False,
-    may_miss: Sequence[str] | None = (),
-    may_ignore: Sequence[str] = (),
+    allow_missing: Sequence[str] | None = (),
+    allow_unexpected: Sequence[str] = (),
 ) -> Checkpoint:
     """Reads and adapts the checkpoint to start from.
 
@@ -63,15 +63,16 @@ def read_start(
       layers: see `keep_layers`; empty: all.
       tower: which one of ELECTRA's; "": the generator for a masked LM, else the discriminator.
       new_head: whether the model gets a new head in place of the checkpoint's.
-      may_miss: prefixes of names of weights that it may lack; None: the program has no such flag.
-      may_ignore: prefixes of names in the files that may be left out.
+      allow_missing: prefixes of names of weights that it may lack; None: the program has no such
+        flag.
+      allow_unexpected: prefixes of names in the files that may be left out.
 
     Raises:
       ValueError: if it cannot be read, lacks something, or contradicts what is given.
     """
     tower = tower or ("generator" if "masked_lm" in heads else "discriminator")
     checkpoint = read_checkpoint(init_checkpoint, config_file, tower)
-    checkpoint.check(may_ignore, may_miss)
+    checkpoint.check(allow_unexpected, allow_missing)
     if layers:
         checkpoint = keep_layers(checkpoint, layers)
     if checkpoint.vocab is None:  # What is attached says it.
@@ -87,7 +88,7 @@ def read_start(
     checkpoint = adapt(checkpoint, config.max_position_embeddings, vocab_file, added_words_file)
     for note in checkpoint.notes:
         logging.info("%s: %s", init_checkpoint, note)
-    check_heads(checkpoint, heads, may_miss)
+    check_heads(checkpoint, heads, allow_missing)
     if checkpoint.vocab is None:
         raise ValueError(f"{init_checkpoint} has no vocabulary; give its own as --vocab_file.")
     free = {name: getattr(config, name) for name in FREE_FIELDS}
@@ -126,7 +127,7 @@ def merge(
 
 
 def check_heads(
-    checkpoint: Checkpoint, heads: Sequence[str], may_miss: Sequence[str] | None
+    checkpoint: Checkpoint, heads: Sequence[str], allow_missing: Sequence[str] | None
 ) -> None:
     """Raises ValueError with all weights that the checkpoint lacks and that may not be missing.
 
@@ -137,11 +138,11 @@ def check_heads(
     is_pooled = "next_sentence" in heads or checkpoint.config.classifier_pooling == "pooler"
     for head in heads if is_pooled else [head for head in heads if head != "pooler"]:
         names |= set(head_shapes(checkpoint.config, head))
-    free = (*(may_miss or ()), *made_by_tasks(checkpoint.config))
+    free = (*(allow_missing or ()), *made_by_tasks(checkpoint.config))
     missing = unnamed(sorted(names - set(checkpoint.weights)), free)
     if missing and "masked_lm" in heads:
         refuse_discriminator(checkpoint)
-    if missing and may_miss is None:
+    if missing and allow_missing is None:
         raise ValueError(
             f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} give a "
             f"model that has it; the heads of this one are {', '.join(checkpoint.heads) or 'none'}."
@@ -150,7 +151,7 @@ def check_heads(
         starts = sorted({"/".join(name.split("/")[:2]) + "/" for name in missing})
         raise ValueError(
             f"{checkpoint.source} lacks what the model needs:{listed('missing', missing)} to "
-            f"initialize these at random, give --may_miss={','.join(starts)}."
+            f"initialize these at random, give --allow_missing={','.join(starts)}."
         )
 
 

@@ -5,12 +5,12 @@ tensor names one of STEM/data/0, STEM/data/1, ..., where the numbers are. Older 
 pickles in a row (magic number, protocol, facts of the machine, state dict, keys of the storages)
 and then, for each key, the number of elements as int64 and the elements.
 
-Unpickling calls whatever a pickle names. Even if only harmless names are allowed, a pickle can
-crash the standard library's unpickler with a key of deeply nested tuples, or fill the memory with
-one large index. So this module interprets the pickle itself, with only the few instructions that a
-state dict needs. None of them looks up, calls or sets anything.
+Unpickling calls whatever a pickle names, so `_Unpickler` imports nothing: a name that torch writes
+becomes a `_Name`, and any other is refused. It is a subclass of the standard library's unpickler
+in Python, because the one in C crashes the process at a key of deeply nested tuples, and fills the
+memory at one large index.
 
-Reference: torch/serialization.py, torch/_utils.py, Lib/pickletools.py.
+Reference: torch/serialization.py, torch/_utils.py, Lib/pickle.py.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ import dataclasses
 import io
 import os
 import pathlib
-import pickletools
+import pickle
 import zipfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -44,12 +44,20 @@ TENSOR_V1 = "torch._utils._rebuild_tensor"  # before torch 0.4
 PARAMETER = "torch._utils._rebuild_parameter"
 KNOWN_NAMES = {ORDERED_DICT, TENSOR, TENSOR_V1, PARAMETER, *DTYPES}
 
-# Instructions of a pickle, by their names in pickletools.
-SILENT = {"PROTO", "FRAME", "STOP"}
-LITERALS = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
-LITERALS |= {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-TUPLE_SIZES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+# Opcodes that torch writes; see Lib/pickle.py.
+OPCODES = b"".join(
+    (
+        *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK),
+        *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
+        *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1, pickle.BINFLOAT),
+        *(pickle.BINUNICODE, pickle.SHORT_BINUNICODE, pickle.BINUNICODE8),
+        *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+        *(pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS),
+        *(pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS),
+        *(pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE, pickle.BINGET, pickle.LONG_BINGET),
+        *(pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.BINPERSID, pickle.BUILD),
+    )
+)
 
 # BERT-large needs 60 KB. Each byte may take a microsecond and become a container of 100 bytes.
 MAX_PICKLE_BYTES = 4 << 20
@@ -130,10 +138,11 @@ def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
 def _explained(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    # The bytes decide which error of zipfile, pickletools or NumPy a damaged file leads to.
+    # The bytes decide which error of zipfile, pickle or NumPy a damaged file leads to.
     except Exception as error:
         kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        reason = f"{kind}{error}"[:MAX_REASON_LENGTH].rstrip(".")
+        # EOFError has no text.
+        reason = f"{kind}{str(error) or 'its pickle is cut short'}"[:MAX_REASON_LENGTH].rstrip(".")
         raise ValueError(f"{path} cannot be read: {reason}. {HOW_TO_CONVERT}") from error
 
 
@@ -224,7 +233,7 @@ class _Archive(_TensorFile):
                 raise ValueError(f"its byte order is {order!r}, expected b'little'")
 
     def read_state_dict(self) -> Any:
-        return _follow(io.BytesIO(self._read("data.pkl", MAX_PICKLE_BYTES))).result()
+        return _Unpickler(io.BytesIO(self._read("data.pkl", MAX_PICKLE_BYTES))).load()
 
     def read_storage(self, storage: _Storage) -> bytes:
         return self._read(f"data/{storage.key}")
@@ -244,19 +253,19 @@ class _OldFile(_TensorFile):
         super().__init__()
         self._file = file
         pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
-        magic_number = _follow(pickles).result()
-        protocol = _follow(pickles).result()
-        machine = _follow(pickles).result()
+        magic_number = _Unpickler(pickles).load()
+        protocol = _Unpickler(pickles).load()
+        machine = _Unpickler(pickles).load()
         if (magic_number, protocol) != (OLD_MAGIC_NUMBER, OLD_PROTOCOL):
             raise ValueError(f"its protocol is {protocol!r}, expected {OLD_PROTOCOL}")
         if not isinstance(machine, dict) or machine.get("little_endian") is not True:
             raise ValueError("it was written on a machine with another byte order")
-        pickled = _follow(pickles)
-        self._state_dict = pickled.result()
-        keys = _follow(pickles).result()
+        unpickler = _Unpickler(pickles)
+        self._state_dict = unpickler.load()
+        keys = _Unpickler(pickles).load()
         if not isinstance(keys, list):
             raise ValueError(f"its list of storages is {_kind(type(keys))}, expected list")
-        self._starts = self._find_storages(keys, pickled.storages, pickles.tell())
+        self._starts = self._find_storages(keys, unpickler.storages, pickles.tell())
 
     def read_state_dict(self) -> Any:
         return self._state_dict
@@ -324,125 +333,72 @@ def _kind(kind: type) -> str:
     return kind.__name__.strip("_").lower()
 
 
-def _follow(file: io.BytesIO) -> "_Pickled":
-    """Follows the instructions of the next pickle in a file, up to its end."""
-    pickled = _Pickled()
-    for instruction, argument, _ in pickletools.genops(file):
-        pickled.follow(instruction.name, argument)
-    return pickled
+class _Dict(dict):
+    """A dict with names of tensors as keys; it ignores the attributes that torch adds to it."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        # Computing the hash of deeply nested tuples would overflow the stack of the process.
+        if type(key) is not str:
+            raise ValueError(f"a dict in it has a key of type {_kind(type(key))}, expected str")
+        super().__setitem__(key, value)
 
 
-class _Pickled:
-    """The stack and the memo of an unpickler, and what each instruction does to them.
+class _Opcodes(dict):
+    """The methods of an unpickler by opcode."""
+
+    def __missing__(self, code: int) -> NoReturn:
+        raise ValueError(f"its pickle has the opcode {bytes([code])!r}, which torch does not write")
+
+
+class _Unpickler(pickle._Unpickler):
+    """Reads the next pickle of a file; names, storages and tensors become descriptions.
 
     Attributes:
-      stack: what was described since the last open mark.
+      stack: the values since the last mark; an attribute of the base class.
       storages: those that tensors use, by key.
     """
 
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
+    stack: list[Any]
+    dispatch = _Opcodes({code: pickle._Unpickler.dispatch[code] for code in OPCODES})
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
         self.storages: dict[str, _Storage] = {}
-        self._below_marks: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
 
-    def result(self) -> Any:
-        """Returns the described value: containers, numbers, strings, and the classes above."""
-        return self.stack.pop()
-
-    def follow(self, instruction: str, argument: Any) -> None:
-        """Follows one instruction.
-
-        Raises:
-          ValueError, IndexError, KeyError: if no state dict has it there.
-        """
-        if instruction in LITERALS:
-            self.stack.append(argument)
-        elif instruction in CONSTANTS:
-            self.stack.append(CONSTANTS[instruction])
-        elif instruction in ("BINPUT", "LONG_BINPUT"):
-            self._memo[argument] = self.stack[-1]
-        elif instruction == "MEMOIZE":
-            self._memo[len(self._memo)] = self.stack[-1]
-        elif instruction in ("BINGET", "LONG_BINGET"):
-            self.stack.append(self._memo[argument])
-        elif instruction in ("GLOBAL", "STACK_GLOBAL", "REDUCE", "BINPERSID", "BUILD"):
-            self._follow_object(instruction, argument)
-        elif instruction not in SILENT:
-            self._follow_container(instruction)
-
-    def _follow_container(self, instruction: str) -> None:
-        if instruction == "MARK":
-            self._below_marks.append(self.stack)
-            self.stack = []
-        elif instruction == "EMPTY_DICT":
-            self.stack.append({})
-        elif instruction == "EMPTY_LIST":
-            self.stack.append([])
-        elif instruction == "TUPLE":
-            items = self._pop_mark()
-            self.stack.append(tuple(items))
-        elif instruction in TUPLE_SIZES:
-            items = self._pop(TUPLE_SIZES[instruction])
-            self.stack.append(tuple(items))
-        elif instruction in ("SETITEM", "SETITEMS"):
-            items = self._pop(2) if instruction == "SETITEM" else self._pop_mark()
-            self._set_items(items)
-        elif instruction in ("APPEND", "APPENDS"):
-            items = self._pop(1) if instruction == "APPEND" else self._pop_mark()
-            self._expect(self.stack[-1], list).extend(items)
-        else:
+    def find_class(self, module: str, name: str) -> _Name:
+        if f"{module}.{name}" not in KNOWN_NAMES:
             raise ValueError(
-                f"its pickle has the instruction {instruction}, which torch does not write"
+                f"it asks for '{module}.{name}', expected nothing but tensors of common types"
             )
+        return _Name(f"{module}.{name}")
 
-    def _follow_object(self, instruction: str, argument: Any) -> None:
-        if instruction == "GLOBAL":
-            self.stack.append(_known_name(argument.replace(" ", ".", 1)))
-        elif instruction == "STACK_GLOBAL":
-            module, name = (self._expect(part, str) for part in self._pop(2))
-            self.stack.append(_known_name(f"{module}.{name}"))
-        elif instruction == "BINPERSID":
-            (description,) = self._pop(1)
-            storage = _storage_of(description)
-            self.storages[storage.key] = storage
-            self.stack.append(storage)
-        elif instruction == "REDUCE":
-            callee, arguments = self._pop(2)
-            self.stack.append(_made_by(self._expect(callee, _Name).name, arguments))
-        else:  # BUILD, with the versions of the layers, which torch hangs on the dict
-            self._pop(1)
-            self._expect(self.stack[-1], dict)
+    def persistent_load(self, pid: Any) -> _Storage:
+        storage = _storage_of(pid)
+        self.storages[storage.key] = storage
+        return storage
 
-    def _set_items(self, items: list[Any]) -> None:
-        target = self._expect(self.stack[-1], dict)
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            # Not every key may be hashed: deeply nested tuples overflow the stack.
-            if type(key) is not str:
-                raise ValueError(f"a dict in it has a key of type {_kind(type(key))}, expected str")
-            target[key] = value
+    def load_empty_dictionary(self) -> None:
+        self.stack.append(_Dict())
 
-    def _pop(self, count: int) -> list[Any]:
-        if len(self.stack) < count:
-            raise ValueError("its pickle uses more values than it has described")
-        items = self.stack[-count:]
-        del self.stack[-count:]
-        return items
+    dispatch[pickle.EMPTY_DICT[0]] = load_empty_dictionary
 
-    def _pop_mark(self) -> list[Any]:
-        items, self.stack = self.stack, self._below_marks.pop()
-        return items
+    def load_reduce(self) -> None:
+        arguments = self.stack.pop()
+        callee = self.stack.pop()
+        if not isinstance(callee, _Name):
+            raise ValueError(f"its pickle calls {_kind(type(callee))}, expected a name")
+        self.stack.append(_made_by(callee.name, arguments))
 
-    def _expect(self, value: Any, kind: type) -> Any:
-        if type(value) is not kind:
-            raise ValueError(f"its pickle has {_kind(type(value))}, expected {_kind(kind)}")
-        return value
+    dispatch[pickle.REDUCE[0]] = load_reduce
 
+    def load_build(self) -> None:
+        """Drops the versions of the layers, which torch writes as attributes of the state dict."""
+        self.stack.pop()
+        if not isinstance(self.stack[-1], _Dict):
+            kind = _kind(type(self.stack[-1]))
+            raise ValueError(f"its pickle sets attributes of {kind}, expected dict")
 
-def _known_name(name: str) -> _Name:
-    if name not in KNOWN_NAMES:
-        raise ValueError(f"it asks for {name!r}, expected nothing but tensors of common types")
-    return _Name(name)
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def _storage_of(description: Any) -> _Storage:
@@ -461,7 +417,7 @@ def _made_by(callee: str, arguments: Any) -> Any:
     """Returns what a call stands for."""
     match arguments:
         case () if callee == ORDERED_DICT:
-            return {}
+            return _Dict()
         case (_Tensor() as tensor, _, _) if callee == PARAMETER:
             return tensor
         # A seventh argument would say that the numbers are to be negated or conjugated.

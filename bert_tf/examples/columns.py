@@ -7,7 +7,7 @@ reported with their index.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,20 @@ from bert_tf.examples.labels import SEPARATOR, LabelNames
 
 # How columns of other libraries give their values as Python's: NumPy, pandas, Arrow, Polars.
 TO_LIST = ("tolist", "to_pylist", "to_list")
+PAIR_KEYS = ("text", "text_b")
 WITH_IDS = (
     "Pass ids as a dict of input_word_ids, input_mask and input_type_ids, or make the model with "
     "preprocessor=None."
 )
 
 
-def read_column(values: Any, name: str) -> list[Any]:
+def read_column(values: Any, name: str, may_be_empty: bool = False) -> list[Any]:
     """Returns the values of a column as Python objects, texts as str.
 
     Args:
       values: the column.
       name: name of the argument, for messages.
+      may_be_empty: whether a column without values is accepted.
 
     Raises:
       ValueError: if it is not a column, is empty, or holds bytes that are not UTF-8.
@@ -46,61 +48,158 @@ def read_column(values: Any, name: str) -> list[Any]:
     if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         raise ValueError(f"{name} is {_shown(values)}, expected a list.")
     column = list(values)
-    if not column:
+    if not column and not may_be_empty:
         raise ValueError(f"{name} is empty, expected one or more.")
     return [_as_text(value, f"{name}[{index}]") for index, value in enumerate(column)]
 
 
-def read_texts(values: Any, name: str = "texts") -> list[str]:
+def read_texts(values: Any, name: str = "texts", may_be_empty: bool = False) -> list[str]:
     """Returns a column of texts.
 
     Raises:
-      ValueError: as `read_column`; also if a value is missing or not a text.
+      ValueError: as `read_column`; also if a value is missing, is not a text, or has no UTF-8.
     """
-    column = read_column(values, name)
+    column = read_column(values, name, may_be_empty)
     others = [index for index, value in enumerate(column) if not isinstance(value, str)]
     if not others:
-        return column
+        return [check_text(text, f"{name}[{index}]") for index, text in enumerate(column)]
     value, where = column[others[0]], f"{name}[{others[0]}]"
     share = f"{len(others):,} of {len(column):,}"
     if is_missing(value):
         raise ValueError(
-            f"{where} is {value!r}, expected a text; {share} are missing or no text. Leave these "
+            f"{where} is {value!r}, expected a text; {share} are missing or not text. Leave these "
             'rows out, or put "" in their place.'
         )
     if _holds_numbers(value):
         raise ValueError(f"{where} is {_shown(value)}, expected a text. {WITH_IDS}")
     raise ValueError(
-        f"{where} is {_shown(value)}, expected a text; {share} are none. Pairs are a tuple of two "
-        "lists: (first texts, second texts)."
+        f"{where} is {_shown(value)}, expected a text; {share} are not text. For a model of pairs, "
+        "give a list of pairs or a tuple of two lists: (first texts, second texts)."
     )
+
+
+def check_text(text: str, where: str) -> str:
+    """Returns the text; raises ValueError if it has a lone surrogate, which has no UTF-8."""
+    try:
+        text.encode("utf8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}: character {error.start} is a lone surrogate.") from None
+    return text
 
 
 def read_pairs(values: Any) -> tuple[list[str], list[str] | None]:
     """Returns texts and, for pairs, the second texts.
 
     Args:
-      values: a column of texts; or a tuple of two of them; or a list of pairs.
+      values: a column of texts; or pairs as for `read_pair_columns`, of which a list begins with a
+        tuple or a dict.
 
     Raises:
-      ValueError: as `read_texts`; also if there are not as many second texts as first.
+      ValueError: as `read_texts` and `read_pair_columns`.
     """
-    if isinstance(values, list) and values and all(_is_pair(value) for value in values):
-        values = tuple(zip(*values, strict=True))
-    is_tuple = isinstance(values, tuple) and not all(isinstance(v, str | bytes) for v in values)
-    if not is_tuple:
-        return read_texts(values), None
-    if len(values) != 2:
+    is_columns = isinstance(values, tuple) and not all(isinstance(v, str | bytes) for v in values)
+    if is_columns or isinstance(values, list) and values and _begins_pairs(values[0]):
+        return read_pair_columns(values)
+    return read_texts(values), None
+
+
+def read_pair_columns(
+    values: Any,
+    keys: Sequence[str] = PAIR_KEYS,
+    name: str = "texts",
+    may_be_empty: bool = False,
+) -> tuple[list[str], list[str]]:
+    """Returns the first and the second texts of pairs.
+
+    Args:
+      values: a tuple of two columns; or a list of pairs, each a tuple, a list, or a dict.
+      keys: of the two texts in a dict.
+      name: name of the argument, for messages.
+      may_be_empty: whether there may be no pairs.
+
+    Raises:
+      ValueError: naming the first row that is not a pair of texts; if there are not as many second
+        texts as first, or two columns cannot be told from two pairs.
+    """
+    is_two = isinstance(values, tuple) and len(values) == 2
+    if is_two and not any(isinstance(value, str | bytes | Mapping) for value in values):
+        return _read_two_columns(values[0], values[1], name, may_be_empty)
+    firsts: list[str] = []
+    seconds: list[str] = []
+    for index, row in enumerate(read_column(values, name, may_be_empty)):
+        where = f"{name}[{index}]"
+        parts: list[Any] = []
+        if isinstance(row, Mapping) and all(key in row for key in keys):
+            parts = [row[key] for key in keys]
+        elif isinstance(row, Iterable) and not isinstance(row, str | Mapping | Set):
+            parts = list(row)
+        if len(parts) != 2:
+            raise ValueError(
+                f"{where} is {_shown(row)}, expected a pair such as ('A text.', 'Another.')."
+            )
+        texts = [_as_text(part, where) for part in parts]
+        for text in texts:
+            if not isinstance(text, str):
+                raise ValueError(f"{where} is {_shown(row)}, expected a pair of two texts.")
+            check_text(text, where)
+        firsts.append(texts[0])
+        seconds.append(texts[1])
+    return firsts, seconds
+
+
+def _read_two_columns(
+    firsts: Any, seconds: Any, name: str, may_be_empty: bool
+) -> tuple[list[str], list[str]]:
+    """Reads a tuple of two columns; the arguments and errors are those of `read_pair_columns`."""
+    if _is_pair(firsts) and _is_pair(seconds):
         raise ValueError(
-            f"texts are a tuple of {len(values)}, expected two columns: (first texts, second "
-            "texts). Pass single texts as a list."
+            f"{name} is {_shown((firsts, seconds))}: are these two pairs, or the first and the "
+            "second texts? Give a list of pairs, or a tuple of two lists."
         )
-    first, second = read_texts(values[0], "first texts"), read_texts(values[1], "second texts")
+    first = read_texts(firsts, f"first {name}", may_be_empty)
+    second = read_texts(seconds, f"second {name}", may_be_empty)
     if len(first) != len(second):
         raise ValueError(
-            f"{len(first):,} first texts and {len(second):,} second texts; expected equal numbers."
+            f"{len(first):,} first {name} and {len(second):,} second {name}; expected equal "
+            "numbers."
         )
     return first, second
+
+
+def read_tuples(x: Any) -> list[list[Any]]:
+    """Returns the columns of examples of several texts, each of the same length.
+
+    Args:
+      x: a tuple of columns; or a list of tuples, an example each; or a single column of texts.
+
+    Raises:
+      ValueError: if there are no examples, or the columns or tuples have different lengths.
+    """
+    if isinstance(x, list) and x and isinstance(x[0], tuple):
+        sizes = {len(row) if isinstance(row, tuple) else 0 for row in x}
+        if len(sizes) > 1 or min(sizes) < 2:
+            raise ValueError(
+                f"x is a list of tuples with {', '.join(map(str, sorted(sizes)))} values; expected "
+                "tuples of the same length, of two values or more."
+            )
+        return [list(column) for column in zip(*x, strict=True)]
+    is_columns = isinstance(x, tuple) and not all(isinstance(value, str | bytes) for value in x)
+    given = x if is_columns else (x,)
+    columns = [read_column(column, f"x[{number}]") for number, column in enumerate(given)]
+    sizes = {len(column) for column in columns}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"x has columns of {min(sizes):,} and of {max(sizes):,} values; expected the same "
+            "length."
+        )
+    return columns
+
+
+def as_cell(value: Any) -> Any:
+    """Returns a value of a column as tables have it: several values are a list."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def read_label_ids(values: Any, labels: Sequence[str], count: int, name: str = "y") -> np.ndarray:
@@ -283,6 +382,13 @@ def _as_text(value: Any, where: str) -> Any:
 def _is_row_of_bits(value: Any, count: int) -> bool:
     is_row = isinstance(value, list | tuple | np.ndarray) and len(value) == count
     return is_row and all(not isinstance(bit, str) and bit in (0, 1) for bit in value)
+
+
+def _begins_pairs(row: Any) -> bool:
+    """Returns whether the first row of a list is a pair; a list there may be one of ids."""
+    if isinstance(row, Mapping):
+        return True
+    return isinstance(row, tuple) and any(isinstance(text, str) for text in row)
 
 
 def _is_pair(value: Any) -> bool:

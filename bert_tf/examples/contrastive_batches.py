@@ -13,13 +13,13 @@ each epoch, are left out.
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.example_order import place_examples
-from bert_tf.corpus.input_shard import InputShard
+from bert_tf.corpus.input_shard import ALL, InputShard
 from bert_tf.corpus.mapping import map_in_numpy
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.text.packing import INPUTS
@@ -107,23 +107,51 @@ class ContrastiveDataset:
         documents = np.concatenate([self.positives[examples][:, None], negatives], axis=1)
         return documents, chosen
 
-    def choose(self, step: int, batch_size: int, seed: int) -> tuple[np.ndarray, int]:
-        """Returns the examples of a batch, int64 [n], n <= B, and the epoch."""
-        epoch, index = divmod(step, max(1, len(self) // batch_size))
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text, int32 [R]."""
+        return self.rows.lengths
+
+    def batches_per_epoch(self, batch_size: int) -> int:
+        """Returns the number of batches of an epoch."""
+        return max(1, len(self) // batch_size)
+
+    def choose(self, step: int, batch_size: int, seed: int | None) -> tuple[np.ndarray, int]:
+        """Returns the examples of a batch, int64 [n], n <= B, and the epoch.
+
+        Args:
+          step: number of the batch.
+          batch_size: B.
+          seed: seed of the order; None keeps the order of the examples.
+        """
+        epoch, index = divmod(step, self.batches_per_epoch(batch_size))
         return self._plan(epoch, batch_size, seed)[index], epoch
 
-    def _make_plan(self, epoch: int, batch_size: int, seed: int) -> list[np.ndarray]:
+    def _make_plan(self, epoch: int, batch_size: int, seed: int | None) -> list[np.ndarray]:
         """Returns the examples of each batch of an epoch."""
         size = len(self)
-        count = max(1, size // batch_size)
-        order, _ = place_examples(epoch * size + np.arange(size), size, seed)
+        order = np.arange(size)
+        if seed is not None:
+            order, _ = place_examples(epoch * size + order, size, seed)
+        batches = self._batches(order, epoch, batch_size)
+        return list(itertools.islice(batches, self.batches_per_epoch(batch_size)))
+
+    def evaluation_plan(self, batch_size: int) -> list[np.ndarray]:
+        """Returns the examples of each batch, with every example in one of the batches."""
+        return list(self._batches(np.arange(len(self)), 0, batch_size))
+
+    def _batches(self, order: np.ndarray, epoch: int, batch_size: int) -> Iterator[np.ndarray]:
+        """Yields the examples of batches until all examples are used."""
         if not self.no_duplicates:
-            return [order[i * batch_size : (i + 1) * batch_size] for i in range(count)]
+            for start in range(0, len(order), batch_size):
+                yield order[start : start + batch_size]
+            return
         documents, _ = self.documents(order, epoch)
         rows = np.concatenate([self.queries[order][:, None], documents], axis=1)
         texts = np.where(rows == NO_TEXT, NO_TEXT, self.texts[rows])
         groups = [frozenset(group) - {NO_TEXT} for group in texts.tolist()]
-        return [order[batch] for batch in _deal(groups, count, batch_size)]
+        for batch in _deal(groups, batch_size):
+            yield order[batch]
 
     def batch(
         self, examples: np.ndarray, epoch: int, num_rows: int, lengths: tuple[int, int]
@@ -184,8 +212,8 @@ class ContrastiveDataset:
         return int(longest_query), int(longest_document)
 
 
-def _deal(groups: Sequence[frozenset], count: int, batch_size: int) -> Iterator[np.ndarray]:
-    """Distributes groups to `count` batches in which no two groups share a member.
+def _deal(groups: Sequence[frozenset], batch_size: int) -> Iterator[np.ndarray]:
+    """Distributes groups to batches in which no two groups share a member.
 
     Groups that do not fit into a batch wait, and have precedence in the next one.
 
@@ -194,7 +222,7 @@ def _deal(groups: Sequence[frozenset], count: int, batch_size: int) -> Iterator[
     """
     waiting: list[int] = []
     next_index = 0
-    for _ in range(count):
+    while waiting or next_index < len(groups):
         members: set = set()
         batch: list[int] = []
         still_waiting: list[int] = []
@@ -221,11 +249,37 @@ def contrastive_batches(
     dataset: ContrastiveDataset,
     batch_size: int,
     start_step: int,
-    seed: int,
+    seed: int | None,
     buckets: Sequence[int],
     shard: InputShard,
 ) -> tf.data.Dataset:
     """Returns an endless `tf.data` dataset of batches; see `row_batches.training_batches`."""
+    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
+
+    def choose(step: int) -> tuple[np.ndarray, int]:
+        return dataset.choose(step, batch_size, seed)
+
+    return _make_batches(dataset, steps, choose, batch_size, buckets, shard)
+
+
+def evaluation_contrastive_batches(
+    dataset: ContrastiveDataset, batch_size: int, buckets: Sequence[int]
+) -> tf.data.Dataset:
+    """Returns a `tf.data` dataset of batches with every example once, in order if possible."""
+    plan = dataset.evaluation_plan(batch_size)
+    steps = tf.data.Dataset.range(len(plan))
+    return _make_batches(dataset, steps, lambda step: (plan[step], 0), batch_size, buckets, ALL)
+
+
+def _make_batches(
+    dataset: ContrastiveDataset,
+    steps: tf.data.Dataset,
+    choose: Callable[[int], tuple[np.ndarray, int]],
+    batch_size: int,
+    buckets: Sequence[int],
+    shard: InputShard,
+) -> tf.data.Dataset:
+    """Returns the shard's part of the batches whose examples and epoch `choose` returns."""
     shard_rows = shard.rows(batch_size)
     longest = (buckets[-1], buckets[-1])
     sample = dataset.batch(np.zeros([0], np.int64), 0, len(shard_rows), longest)
@@ -234,7 +288,7 @@ def contrastive_batches(
         return next((length for length in buckets if length >= longest), buckets[-1])
 
     def make(step: np.ndarray) -> list[np.ndarray]:
-        examples, epoch = dataset.choose(int(step), batch_size, seed)
+        examples, epoch = choose(int(step))
         # The lengths are those of the whole batch, so that all workers have the same.
         longest_query, longest_document = dataset.longest(examples, epoch)
         lengths = (bucket(longest_query), bucket(longest_document))
@@ -247,5 +301,4 @@ def contrastive_batches(
         if name.endswith(INPUTS) and len(buckets) > 1:
             shape[-1] = None  # The length differs between batches.
         signature[name] = (values.dtype, shape)
-    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
     return map_in_numpy(steps, make, signature)

@@ -65,8 +65,8 @@ def load_initial_state(configs: Configs, program: Program) -> InitialState:
         layers=training.keep_layers,
         tower="generator" if program.head == "masked_lm" else "discriminator",
         new_head=configs.tuning.new_head,
-        may_miss=starts_of_names(training.may_miss),
-        may_ignore=starts_of_names(training.may_ignore),
+        allow_missing=starts_of_names(training.allow_missing),
+        allow_unexpected=starts_of_names(training.allow_unexpected),
     )
     vocab = typing.cast(AnyVocab, start.vocab)
     start = dataclasses.replace(start, config=with_vocabulary(start.config, vocab))

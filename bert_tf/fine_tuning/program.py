@@ -122,17 +122,17 @@ class Program(abc.ABC):
           ValueError: if they require another setting.
         """
 
-    def load_initial_weights(self, model: Any, start: Any, may_miss: Sequence[str]) -> None:
+    def load_initial_weights(self, model: Any, start: Any, allow_missing: Sequence[str]) -> None:
         """Assigns the initial weights to the model.
 
-        Args:
-          model: the model of `make_task`.
-          start: a `Checkpoint`.
-          may_miss: prefixes of the names of weights that may be missing.
+              Args:
+                model: the model of `make_task`.
+                start: a `Checkpoint`.
+        allow_missing: prefixes of the names of weights that may be missing.
         """
         from bert_tf.network.pretrained import assign_checkpoint
 
-        assign_checkpoint(model, start, may_miss)
+        assign_checkpoint(model, start, allow_missing)
 
     def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Writes files of the model besides configuration and labels into a run directory."""
@@ -162,11 +162,10 @@ class Program(abc.ABC):
     def report(self, task: Any, examples: Any, outputs: "Outputs") -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""
 
-    @abc.abstractmethod
-    def write_predictions(
+    def write_predictions(  # noqa: B027
         self, folder: pathlib.Path, task: Any, name: str, examples: Any, outputs: "Outputs"
     ) -> None:
-        """Writes the predictions."""
+        """Writes the predictions of a program that has --do_predict."""
 
 
 def define_flags(task_config: type[Config]) -> None:

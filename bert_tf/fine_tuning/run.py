@@ -205,15 +205,15 @@ class Run:
                     f"as --init_checkpoint."
                 )
             return
-        may_miss = starts_of_names(training.may_miss)
+        allow_missing = starts_of_names(training.allow_missing)
         if not self.start.num_labels:
             if not training.do_train and self.program.needs_head:
                 raise ValueError(
                     f"{training.init_checkpoint} has no {self.program.head} head: train first, or "
                     f"give the --output_dir of a run."
                 )
-            may_miss += ("cls/",)
-        self.program.load_initial_weights(trainer.task.model, self.start.weights, may_miss)
+            allow_missing += ("cls/",)
+        self.program.load_initial_weights(trainer.task.model, self.start.weights, allow_missing)
         # The arrays are as large as the model, so they are freed before training.
         without_arrays = dataclasses.replace(self.start.weights, weights={})
         self.start = self.start._replace(weights=without_arrays)

@@ -107,7 +107,7 @@ def teacher_outputs(
 
 def scores_tokens(model: Any) -> bool:
     """Returns whether a model scores every token of a text."""
-    return getattr(model, "has_pieces", False)
+    return getattr(model, "scores_tokens", False)
 
 
 def check_finite(outputs: np.ndarray, source: str) -> None:

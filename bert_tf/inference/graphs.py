@@ -7,9 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.model import Serving
 from bert_tf.serving.saved_models import call_signature, load_signatures, read_card
-from bert_tf.tasks.masked_words.serving import FillMaskServing
 
 Row = dict[str, Any]
 
@@ -27,14 +25,6 @@ class GraphModel:
         self, card: Row, functions: dict[str, Callable[..., dict[str, tf.Tensor]]], device: str
     ) -> None:
         self.card, self._functions, self._device = card, functions, device
-
-    @classmethod
-    def of_served(cls, served: Serving, device: str = "") -> "GraphModel":
-        """Makes it of a model that was served."""
-        card = served.card()
-        if isinstance(served, FillMaskServing):
-            card["top_k"] = served.top_k
-        return cls(card, served.text_signatures(), device)
 
     @classmethod
     def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":
@@ -60,7 +50,7 @@ class GraphModel:
         }
         return cls(card, functions, device)
 
-    def rows(self, *columns: Sequence[str]) -> list[Row]:
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
         return self._call("serving_default", [tf.constant(list(column)) for column in columns])
 
@@ -88,7 +78,7 @@ def find_device(name: str) -> str:
       name: "cpu", "gpu", "gpu:1" or TensorFlow's own; "": its own choice.
 
     Raises:
-      ValueError: if there is none with this name.
+      ValueError: if there is no device with this name.
     """
     if not name:
         return ""

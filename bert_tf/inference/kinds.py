@@ -4,6 +4,7 @@ from bert_tf.serving.kind import Kind
 from bert_tf.tasks.classification.kinds import CLASSIFIER, MULTI_LABEL, REGRESSION
 from bert_tf.tasks.embedding.kinds import EMBEDDINGS, ENCODER
 from bert_tf.tasks.masked_words.kinds import FILL_MASK, NEXT_SENTENCE
+from bert_tf.tasks.multiple_choice.kinds import MULTIPLE_CHOICE
 from bert_tf.tasks.question_answering.kinds import QUESTION_ANSWERING
 from bert_tf.tasks.reranking.kinds import RERANKER
 from bert_tf.tasks.tagging.kinds import TAGGER
@@ -17,7 +18,8 @@ SEARCH = Kind(
     serving="bert_tf.search.serving.SearchServing",
     options=("index", "store", "rerank", "rerank_k"),
 )
-# A cross-encoder is also a model of one number; every encoder embeds, so that comes last.
+# The kinds of checkpoints and exports. A cross-encoder is also a model of one number; every encoder
+# embeds, so that comes last.
 KINDS = {
     kind.name: kind
     for kind in (
@@ -36,3 +38,9 @@ KINDS = {
 }
 # The kinds that `bert_tf.load` returns a `Predictor` for.
 ANSWERING = {name: kind for name, kind in KINDS.items() if kind.methods}
+ANSWERING[MULTIPLE_CHOICE.name] = MULTIPLE_CHOICE
+
+
+def find(name: str) -> Kind:
+    """Returns the kind with a name, of `KINDS` or `ANSWERING`."""
+    return KINDS.get(name) or ANSWERING[name]

@@ -13,12 +13,10 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.hub import local_path
-from bert_tf.inference.kinds import ANSWERING, KINDS
+from bert_tf.inference.kinds import ANSWERING, KINDS, find
 from bert_tf.inference.output_answers import OutputAnswers
 from bert_tf.inference.predictor import Predictor
 from bert_tf.serving.saved_models import find_saved_model
-
-MOST_PIECES = 100  # that `fill_mask` can show
 
 
 def load(
@@ -39,9 +37,9 @@ def load(
     Args:
       path: run directory, checkpoint, name on a hub, .keras file, SavedModel or LiteRT file.
       kind: the purpose, if the model has several: classifier, multi_label, regression, tagger,
-        question_answering, fill_mask, next_sentence, embeddings. "": the one that it was trained
-        for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run embeds by
-        its discriminator; with "fill_mask" its generator fills masks.
+        question_answering, fill_mask, next_sentence, embeddings, reranker. "": the one that it was
+        trained for; a pre-trained model fills masks, a model without heads embeds. An ELECTRA run
+        embeds by its discriminator; with "fill_mask" its generator fills masks.
       max_seq_length: maximum length of a row; 0: as in training, or all positions.
       pair: whether rows hold two texts; None: as in training.
       batch_size: maximum number of rows per batch.
@@ -103,35 +101,21 @@ def _load_trained(
 ) -> Predictor:
     """Loads a checkpoint or a .keras file."""
     from bert_tf.inference import graphs
-    from bert_tf.inference.keras_models import KERAS_KINDS, make_keras_model
+    from bert_tf.inference.keras_models import make_keras_model
     from bert_tf.inference.serving_models import read_model
 
     def scope() -> contextlib.AbstractContextManager[Any]:
         return graphs.on_device(device)
 
-    trained = read_model(str(path), given["kind"])
-    if given["pair"] is not None and not KINDS[trained.kind].takes_pairs:
+    # The head of multiple choice is one of scores of pairs.
+    asked = given["kind"]
+    trained = read_model(str(path), "regression" if asked == "multiple_choice" else asked)
+    is_choice = trained.checkpoint.is_multiple_choice and not asked and given["pair"] is None
+    if is_choice or asked == "multiple_choice":
+        trained = trained._replace(kind="multiple_choice")
+    if given["pair"] is not None and not find(trained.kind).takes_pairs:
         kinds = [kind.name for kind in KINDS.values() if kind.takes_pairs]
         raise ValueError(f"pair is for {', '.join(kinds)}; this model is a {trained.kind}.")
     with scope():
-        # A model of multiple choice answers by its scores of pairs.
-        if trained.kind in KERAS_KINDS and not trained.checkpoint.is_multiple_choice:
-            model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
-            return Predictor(model, metadata, batch_size, scope)
-        graph = graphs.GraphModel.of_served(_serve(path, given), device)
-    return Predictor(OutputAnswers(graph), graph.card, batch_size)
-
-
-def _serve(path: pathlib.Path, given: dict[str, Any]) -> Any:
-    """Makes the served model of a checkpoint or of a .keras file."""
-    from bert_tf.inference.serving_models import load as load_served
-    from bert_tf.serving.kind import PAIR, SINGLE
-
-    kind, length = given["kind"], given["max_seq_length"]
-    options: dict[str, Any] = {}
-    if given["pair"] is not None:
-        options["texts"] = PAIR if given["pair"] else SINGLE
-    served: Any = load_served(str(path), kind, length, **options)
-    if served.kind == "fill_mask":
-        served.top_k = min(MOST_PIECES, len(served.vocab))  # The likeliest are cut off later.
-    return served
+        model, metadata = make_keras_model(trained, given["max_seq_length"], given["pair"])
+    return Predictor(model, metadata, batch_size, scope)

@@ -1,13 +1,23 @@
 """Plain Python answers from the outputs of a model that reads texts in its graph."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from bert_tf.examples.columns import is_empty
 from bert_tf.examples.text_columns import as_list, text_column, text_columns, word_lists
-from bert_tf.metrics.classification import check_threshold, labels_above, softmax
+from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.masked_words.answers import (
+    check_masks_are_read,
+    check_top_k,
+    count_masks,
+    token_answer,
+)
+from bert_tf.tasks.question_answering.columns import read_asked
+from bert_tf.tasks.reranking.answers import ranked, read_candidates, read_query_pairs
+from bert_tf.tasks.tagging.answers import as_text, words_of_outputs
 from bert_tf.text.packing import by_length
 from bert_tf.text.vocab import MASK
 
@@ -25,8 +35,12 @@ class TextModel(Protocol):
 
     card: Row
 
-    def rows(self, *columns: Sequence[str]) -> list[Row]:
-        """Returns the outputs by name for each row of texts; strings are bytes."""
+    def rows(self, *columns: Sequence[Any]) -> list[Row]:
+        """Returns the outputs by name for each row of texts; strings are bytes.
+
+        Args:
+          columns: texts; of a reranker's documents lists of texts.
+        """
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Returns the outputs by name for each list of words, of a tagger."""
@@ -53,55 +67,25 @@ class OutputAnswers:
         if self.kind == "multi_label":
             return [labels_above(row, least) for row in self.probabilities(texts, batch_size)]
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
-        return [{"label": _text(r["label"]), "score": float(r["score"])} for r in rows]
+        return [{"label": as_text(r["label"]), "score": float(r["score"])} for r in rows]
 
     def probabilities(self, texts: Any, batch_size: int = 32) -> list[dict[str, float]]:
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [dict(zip(self.labels, r["probabilities"].tolist(), strict=True)) for r in rows]
 
     def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+        if self.kind == "reranker":
+            return self._score_pairs(*read_query_pairs(texts), batch_size)
         rows = self._rows(text_columns(texts, self.inputs), batch_size)
         return [float(row[NUMBERS[self.kind]]) for row in rows]
-
-    def choose(self, contexts: Any, choices: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        if len(self.inputs) != 2:
-            raise ValueError("choose needs a model of pairs, but this one takes single texts.")
-        contexts, lists = text_column(contexts, "contexts"), as_list(choices, "choices")
-        if len(contexts) != len(lists):
-            raise ValueError(
-                f"{len(contexts)} contexts, but {len(lists)} lists of choices; expected equal "
-                f"numbers."
-            )
-        lists = [text_column(texts, f"choices[{i}]") for i, texts in enumerate(lists)]
-        if [] in lists:
-            raise ValueError(f"choices[{lists.index([])}] is empty; expected two or more texts.")
-        pairs = [(c, text) for c, texts in zip(contexts, lists, strict=True) for text in texts]
-        scores = iter(self.score(pairs, batch_size))
-        found = []
-        for texts in lists:
-            values = np.array([next(scores) for _ in texts])
-            best, score = int(values.argmax()), float(softmax(values).max())
-            found.append({"choice": texts[best], "index": best, "score": score})
-        return found
 
     def tag(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         texts = as_list(texts, "texts")
         if texts and not isinstance(texts[0], str):
             return self._tag_words(word_lists(texts, "texts"), batch_size)
         texts = text_column(texts)
-        return [
-            [
-                {
-                    "word": text[start:end],
-                    "label": _text(tag),
-                    "score": float(score),
-                    "start": int(start),
-                    "end": int(end),
-                }
-                for tag, score, start, end in _words(row)
-            ]
-            for text, row in zip(texts, self._rows([texts], batch_size), strict=True)
-        ]
+        rows = self._rows([texts], batch_size)
+        return [words_of_outputs(text, row) for text, row in zip(texts, rows, strict=True)]
 
     def find_entities(self, texts: Any, batch_size: int = 32) -> list[list[dict[str, Any]]]:
         texts = text_column(texts)
@@ -116,22 +100,23 @@ class OutputAnswers:
         )
         return [
             [
-                {"word": word, "label": _text(tag), "score": float(score)}
+                {"word": word, "label": as_text(tag), "score": float(score)}
                 for word, tag, score in zip(words, row["tags"], row["scores"], strict=False)
             ]
             for words, row in zip(sentences, rows, strict=True)
         ]
 
-    def answer(self, questions: Any, contexts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
-        columns = [text_column(questions, "questions"), text_column(contexts, "contexts")]
-        if len(columns[0]) != len(columns[1]):
-            raise ValueError(
-                f"{len(columns[0])} questions, but {len(columns[1])} contexts; expected equal "
-                f"numbers."
-            )
+    def answer(
+        self, questions: Any, contexts: Any = None, batch_size: int = 32
+    ) -> list[dict[str, Any]]:
+        asked = questions if contexts is None else (questions, contexts)
+        if is_empty(asked):
+            return []
+        read = read_asked(asked)
+        columns = [[one.question for one in read], [one.context for one in read]]
         return [
             {
-                "answer": _text(row["answer"]),
+                "answer": as_text(row["answer"]),
                 "start": int(row["start"]),
                 "end": int(row["end"]),
                 "score": float(row["score"]),
@@ -143,34 +128,24 @@ class OutputAnswers:
     def fill_mask(
         self, texts: Any, batch_size: int = 32, top_k: int = 5
     ) -> list[list[list[dict[str, Any]]]]:
-        most = self._model.card.get("top_k", 0)
-        if top_k < 1 or (most and top_k > most):
-            raise ValueError(f"top_k is {top_k}, expected 1 .. {most or 'what was exported'}.")
+        check_top_k(top_k, self._model.card.get("top_k", 0))
         texts = text_column(texts)
-        names = {MASK, self._model.card.get("mask", MASK)}  # Byte-level BPE has a name of its own.
+        mask = self._model.card.get("mask", MASK)
         found = []
         for index, (text, row) in enumerate(
             zip(texts, self._rows([texts], batch_size), strict=True)
         ):
-            count = sum(map(text.count, names))
             masks = [
                 [
-                    {"piece": _text(piece), "score": float(score)}
+                    token_answer(as_text(piece), score)
                     for piece, score in zip(pieces[:top_k], scores[:top_k], strict=True)
                 ]
                 for pieces, scores in zip(row["pieces"], row["probabilities"], strict=True)
-                if scores[0] > 0  # Of other texts of the batch with more masks.
+                if scores[0] > 0  # Padding, where another text of the batch has more masks.
             ]
             if len(row["pieces"]) and len(row["pieces"][0]) < top_k:
-                raise ValueError(
-                    f"top_k is {top_k}; this model was exported with {len(row['pieces'][0])}."
-                )
-            if not masks or len(masks) < count:
-                raise ValueError(
-                    f"texts[{index}] has {count} {MASK}, {len(masks)} of them among the "
-                    f"{self.max_seq_length} pieces that are read; write {MASK} where a word should "
-                    f"be filled in."
-                )
+                check_top_k(top_k, len(row["pieces"][0]))
+            check_masks_are_read(index, count_masks(text, mask), len(masks), self.max_seq_length)
             found.append(masks)
         return found
 
@@ -178,6 +153,51 @@ class OutputAnswers:
         columns = text_columns(texts, self.inputs)
         rows = self._rows(columns if columns[0] else [[""]], batch_size)
         return np.stack([row["embedding"] for row in rows])[: len(columns[0])]
+
+    def encode_query(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+        return self._encode_side("query", texts, batch_size)
+
+    def encode_document(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+        return self._encode_side("document", texts, batch_size)
+
+    def _encode_side(self, side: str, texts: Any, batch_size: int) -> np.ndarray:
+        """Embeds the texts of a side.
+
+        Raises:
+          ValueError: if the model was exported with another prompt, or does not record the side's.
+        """
+        prompt = self._model.card.get(f"{side}_prompt")
+        exported = self._model.card.get("prompt", "")
+        if prompt is None:
+            raise ValueError(
+                f"The exported model does not record the prompt of a {side}; export it again, or "
+                f"use encode, which has the prompt {exported!r}."
+            )
+        if prompt != exported:
+            raise ValueError(
+                f"The model was exported with the prompt {exported!r}, but a {side} needs "
+                f"{prompt!r}: export it with --side={side}, or load the original model."
+            )
+        return self.encode(texts, batch_size)
+
+    def rank(self, query: str, documents: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+        texts = read_candidates(query, documents)
+        if not texts:
+            return []
+        (row,) = self._model.rows([query], [_as_documents(texts)])
+        return ranked(texts, row["order"], row["scores"])
+
+    def _score_pairs(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
+    ) -> list[float]:
+        """Scores pairs, each as a query with a single document."""
+        sizes = [len(query) + len(text) for query, text in zip(queries, documents, strict=True)]
+
+        def compute(chosen: list[int]) -> list[Row]:
+            lists = [_as_documents([documents[i]]) for i in chosen]
+            return self._model.rows([queries[i] for i in chosen], lists)
+
+        return [float(row["scores"][0]) for row in by_length(sizes, batch_size, compute)]
 
     def _rows(self, columns: Sequence[Sequence[str]], batch_size: int) -> list[Row]:
         if not columns[0]:
@@ -189,11 +209,6 @@ class OutputAnswers:
         )
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf8") if isinstance(value, bytes) else str(value)
-
-
-def _words(row: Row) -> Iterator[tuple[Any, ...]]:
-    """Yields tag, score, start and end of each word; rows are padded with ""."""
-    columns = (row[name] for name in ("tags", "scores", "starts", "ends"))
-    return (word for word in zip(*columns, strict=True) if word[0])
+def _as_documents(texts: Sequence[str]) -> list[str]:
+    """Returns documents for a graph, in which "" stands for none."""
+    return [text or " " for text in texts]

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.examples.text_columns import text_columns
 from bert_tf.inference.kinds import ANSWERING
+from bert_tf.tasks.multiple_choice.answers import choose_by_scores
 
 # Methods of Keras' models that are looked for here.
 OF_TRAINING = ("fit", "compile", "evaluate", "predict", "train_on_batch", "save", "save_pretrained")
@@ -31,11 +32,11 @@ class Predictor:
       scope: makes a context in which the answers are computed, such as one of a device.
 
     Attributes:
-      kind: classifier, multi_label, regression, next_sentence, tagger, question_answering,
-        fill_mask or embeddings.
+      kind: classifier, multi_label, regression, multiple_choice, next_sentence, tagger,
+        question_answering, fill_mask, embeddings or reranker.
       labels: names of classes or tags, () without.
       inputs: names of the texts of a row: ("text",) or ("text", "text_b"), of questions
-        ("question", "context").
+        ("question", "context"), of rerankers ("query", "documents").
       max_seq_length: maximum length of a row.
     """
 
@@ -55,11 +56,6 @@ class Predictor:
         self.labels = tuple(metadata["labels"])
         self.inputs = tuple(metadata["inputs"])
         self.max_seq_length = int(metadata["max_seq_length"])
-        if self.kind == "reranker":
-            raise ValueError(
-                "A reranker has no predictor; load it with "
-                "bert_tf.search.reranker.Reranker.from_pretrained."
-            )
         if self.kind not in ANSWERING:
             raise ValueError(
                 f"A model of kind {self.kind} has no predictor; expected one of "
@@ -109,19 +105,29 @@ class Predictor:
         return self._ask("probabilities", self._columns(texts))
 
     def score(self, texts: Any) -> list[float]:
-        """Scores texts: a regression's number, or the probability that the second text follows.
+        """Scores texts.
+
+        Args:
+          texts: texts; of a reranker pairs (query, document).
+
+        Returns:
+          For each text the number that a regression predicts; the probability that the second text
+          follows the first; the unnormalised score of a choice after
+          its context; or a reranker's score, the probability that the document is relevant,
+          or its unnormalised score if it was trained with another loss than bce.
 
         Raises:
-          ValueError: if the model does not, or one of the texts is no string.
+          ValueError: if the model does not score texts, or one of the texts is not a string.
         """
         return self._ask("score", self._columns(texts))
 
-    def choose(self, contexts: Any, choices: Any) -> list[dict[str, Any]]:
+    def choose(self, contexts: Any, choices: Any = None) -> list[dict[str, Any]]:
         """Chooses the continuation or answer for each context.
 
         Args:
-          contexts: B texts.
-          choices: B lists of texts.
+          contexts: B texts; or, without choices, a list of pairs (context, list of choices), or a
+            tuple of the two columns.
+          choices: B lists of texts, which may have different lengths.
 
         Returns:
           For each context {"choice": "He sat down.", "index": 2, "score": 0.7}, the score being a
@@ -131,6 +137,10 @@ class Predictor:
           ValueError: if the model does not score pairs, there are no choices, or one is not a
             string.
         """
+        if self.kind == "regression":  # Its numbers for pairs are scores of choices.
+            if len(self.inputs) != 2:
+                raise ValueError("choose needs a model of pairs, but this one takes single texts.")
+            return choose_by_scores(contexts, choices, self.score)
         return self._ask("choose", contexts, choices)
 
     def tag(self, texts: Any) -> list[list[dict[str, Any]]]:
@@ -163,18 +173,21 @@ class Predictor:
         """
         return self._ask("find_entities", texts)
 
-    def answer(self, questions: Any, contexts: Any) -> list[dict[str, Any]]:
+    def answer(self, questions: Any, contexts: Any = None) -> list[dict[str, Any]]:
         """Answers questions with parts of their contexts, which may be of any length.
 
         Args:
-          questions: B texts.
+          questions: B texts; or, without contexts, a list of pairs (question, context), or a tuple
+            of the two columns.
           contexts: B texts.
 
         Returns:
           For each question {"answer": "in London", "start": 9, "end": 18, "score": 11.3,
-          "null_odds": -8.2}: context[start:end] is the answer, score is the sum of its
-          logits, and null_odds is the score of no answer minus that; of a joint head, the sum of
-          log-probabilities and the score of its class for no answer. Without one, "" and -1.
+          "null_odds": -8.2, "probability": 0.97}: context[start:end] is the answer, or "" and -1.
+          The score is the sum of the logits of the best span, and null_odds is the score of no
+          answer minus that; for a joint head, the sum of log-probabilities, and the score of no
+          answer alone. The probability is that of the answer among the best ones; a SavedModel does
+          not compute it.
 
         Raises:
           ValueError: if the model does not answer questions, or one of the texts is not a string.
@@ -186,28 +199,56 @@ class Predictor:
 
         Args:
           texts: texts, each with at least one [MASK]; byte-level BPE's own, <mask> say, is one.
-          top_k: pieces per mask.
+          top_k: tokens per mask.
 
         Returns:
-          For each text and each of its masks the likeliest pieces: {"piece": "paris", "score":
+          For each text and each of its masks the likeliest tokens: {"piece": "paris", "score":
           0.4}.
 
         Raises:
-          ValueError: if the model does not fill masks, or fewer pieces per mask, or a text has no
-            mask among the pieces that are read.
+          ValueError: if the model does not fill masks, or fewer tokens per mask, or a text has no
+            mask among the tokens that are read.
         """
         return self._ask("fill_mask", texts, top_k=top_k)
 
     def encode(self, texts: Any) -> np.ndarray:
-        """Embeds texts.
+        """Embeds texts, with the model's default prompt; an exported model has that of its export.
 
         Returns:
           float32 [B, D].
 
         Raises:
-          ValueError: if the model does not, or one of the texts is no string.
+          ValueError: if the model does not embed, or one of the texts is not a string.
         """
         return self._ask("encode", texts)
+
+    def encode_query(self, texts: Any) -> np.ndarray:
+        """Embeds queries, with the prompt of queries if the model has one; see `encode`.
+
+        Raises:
+          ValueError: as `encode`; also if the model was exported with another prompt.
+        """
+        return self._ask("encode_query", texts)
+
+    def encode_document(self, texts: Any) -> np.ndarray:
+        """Embeds documents, with the prompt of documents if there is one; see `encode_query`."""
+        return self._ask("encode_document", texts)
+
+    def rank(self, query: str, documents: Any) -> list[dict[str, Any]]:
+        """Ranks documents for a query.
+
+        Args:
+          query: a text.
+          documents: texts.
+
+        Returns:
+          A dict for each document, the best first: {"index": 2, "score": 0.98, "document": "..."},
+          the index being that in `documents`, and the score that of `score`.
+
+        Raises:
+          ValueError: if the model is not a reranker, or one of the texts is not a string.
+        """
+        return self._ask("rank", query, documents)
 
     def embed(self, texts: Any) -> np.ndarray:
         """Returns `encode(texts)`; the earlier name."""

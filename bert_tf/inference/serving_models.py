@@ -11,17 +11,17 @@ from bert_tf.checkpoints.cross_encoder import stated_length
 from bert_tf.checkpoints.electra_towers import refuse_discriminator
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.hub import local_path, record_of
+from bert_tf.inference import kinds
 from bert_tf.inference.kinds import KINDS
 from bert_tf.search.embedding import embedding_of, fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.search.serving import SearchServing, VectorStore
 from bert_tf.serving.model import Serving
-from bert_tf.tasks.embedding.model import BertEmbedder, prompt_pieces
+from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.packing import prompt_pieces
 from bert_tf.tasks.embedding.serving import EmbeddingServing
-from bert_tf.tasks.models import (
-    BertJointSpanLabeler,
-)
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.serving import (
     JointQuestionAnsweringServing,
 )
@@ -42,18 +42,18 @@ def load(
 ) -> Serving:
     """Makes the served model of a run or of a checkpoint in any form.
 
-    What a run records of its inputs (length, pairs, windows, what is cut) is kept.
+    The settings that a run recorded for its inputs are kept: length, pairs, long texts, windows.
 
     Args:
       model_dir: a run directory, whose best checkpoint is taken if it was evaluated while training,
         else its newest; or see `bert_tf.checkpoints.formats`.
       kind: of `inference.kinds.KINDS`; "": the kind that `find_kind` returns.
-      max_seq_length: most pieces of a row; 0: what the run was trained with, or all positions.
-      unpad: whether the layers work on the pieces alone: faster, but not in every runtime.
+      max_seq_length: maximum number of tokens of a row; 0: as in training, or all positions.
+      unpad: whether the layers skip the padding: faster, but not possible in every runtime.
       precision: float32, or bfloat16: weights of half the size and products in bfloat16, faster on
         machines with units for it, slower on others; sums, LayerNorm and softmax are float32.
-      options: of the class that serves the kind, instead of what the run records; of embeddings
-        also `pooling`, `normalize` and `side`, whose prompt stands before a text.
+      options: of the class that serves the kind, which replace those of the run; for embeddings
+        also `pooling`, `normalize` and `side`, whose prompt precedes a text.
 
     Raises:
       ValueError: if it cannot be read, is not finished, lacks a vocabulary or the head of the kind,
@@ -102,7 +102,9 @@ def read_model(model_dir: str, kind: str = "") -> TrainedModel:
         refuse_discriminator(checkpoint)
     checkpoint.check()
     if checkpoint.vocab is None:
-        raise ValueError(f"{model_dir} has no vocabulary; put its vocab.txt beside the weights.")
+        raise ValueError(
+            f"{model_dir} has no vocabulary; put its vocab.txt into the folder of the weights."
+        )
     kind = kind or find_kind(checkpoint, folder)
     check_kind(checkpoint, kind)
     return TrainedModel(checkpoint, kind, folder)
@@ -139,8 +141,8 @@ def load_search(
     """Makes the served search of an index.
 
     Args:
-      model_dir: the model that the index was made with; "": where it lay then.
-      max_seq_length, unpad: see `load`; 0: what the model's folder says.
+      model_dir: the model that the index was made with; "": its folder at that time.
+      max_seq_length, unpad: see `load`; 0: as the model's folder states.
       index: directory of `bert_tf.build_index`.
       store: form of the vectors, of `VectorStore`; "": that of the index.
       rerank: a cross-encoder; "": none.
@@ -232,14 +234,14 @@ def make_model(
       precision: float32 or bfloat16.
       embedding: fields of `EmbeddingConfig` that replace those of an embedder.
     """
-    options = {"unpad": unpad, "dtype": precision, **KINDS[kind].model_options, **embedding}
+    options = {"unpad": unpad, "dtype": precision, **kinds.find(kind).model_options, **embedding}
     if kind == "embeddings":
         options["embedding"] = embedding_of(checkpoint)
-    return KINDS[kind].import_model().from_checkpoint(checkpoint, **options)
+    return kinds.find(kind).import_model().from_checkpoint(checkpoint, **options)
 
 
 def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
-    """Returns what is done to a text first, as options of `EmbeddingServing`.
+    """Returns how texts are prepared, as options of `EmbeddingServing`.
 
     Args:
       model: the model.
@@ -249,11 +251,12 @@ def prompt_options(model: BertEmbedder, side: str) -> dict[str, Any]:
     prompt = embedding.side_prompt(side) if side else embedding.prompt(None)
     skipped = prompt_pieces(model.tokenizer, embedding, prompt)
     lower = embedding.lower_case_texts
-    return {"prompt": prompt, "prompt_pieces": skipped, "lower": lower}
+    prompts = {side: embedding.side_prompt(side) for side in ("query", "document")}
+    return {"prompt": prompt, "prompt_pieces": skipped, "lower": lower, "prompts": prompts}
 
 
 def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: str = "") -> int:
-    """Returns the most pieces of a row.
+    """Returns the maximum number of tokens of a row.
 
     Raises:
       ValueError: if the model has fewer positions.
@@ -276,4 +279,4 @@ def find_length(checkpoint: Checkpoint, folder: str, max_seq_length: int, kind: 
 
 def recorded_options(checkpoint: Checkpoint, kind: str, folder: str) -> dict[str, Any]:
     """Returns the options of requests that a run recorded, for the class that serves the kind."""
-    return KINDS[kind].recorded(checkpoint, folder)
+    return kinds.find(kind).recorded(checkpoint, folder)

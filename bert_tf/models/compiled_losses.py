@@ -36,7 +36,7 @@ def takes_probabilities(loss: Any) -> bool:
 
 
 def takes_one_hot(loss: Any) -> bool:
-    """Returns whether a loss expects one-hot labels, not places of classes."""
+    """Returns whether a loss expects one-hot labels, not indices of classes."""
     is_sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
     others = (*_CROSS_ENTROPIES, keras.losses.CategoricalHinge, keras.losses.KLDivergence)
     return isinstance(loss, others) and not is_sparse

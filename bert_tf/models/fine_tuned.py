@@ -10,13 +10,14 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning_defaults import MOST_LENGTH
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
 from bert_tf.models.text_fit import TextFitMixin
-from bert_tf.models.with_preprocessor import Preprocessing
+from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import HeadTransform, label_head
 from bert_tf.network.pooling import pool_tokens
+from bert_tf.renamed import accepts_earlier_names
+from bert_tf.text.packing import INPUTS
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ def head_dropout(model: Any) -> Dropout:
     return Dropout(config.hidden_dropout_prob, salt, dtype=model.dtype_policy)
 
 
-class FineTunedModel(TextFitMixin, keras.Model):
+class FineTunedModel(TextFitMixin, WithPreprocessor, keras.Model):
     """The encoder, dropout and one head; subclasses define its purpose.
 
     Args:
@@ -99,20 +100,25 @@ class FineTunedModel(TextFitMixin, keras.Model):
         pooled = pool_tokens(sequence, inputs["input_mask"], pooling)
         return self._score(ops.cast(pooled, sequence.dtype), seed)
 
+    def score_choices(self, inputs: dict[str, Any], training: bool, seed: Any) -> Any:
+        """Returns the head's score of each of C texts per row, float32 [B, C].
+
+        Args:
+          inputs: the encoder's inputs, int32 [B, C, T].
+          training, seed: see `BertEncoder`.
+        """
+        _, num_choices, length = ops.shape(inputs["input_word_ids"])
+        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
+        if "packed_places" in inputs:  # The texts are packed already.
+            starts = ops.reshape(inputs["packed_starts"], (-1,))
+            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
+        scores = self.score_texts(rows, training, seed)  # [B * C, 1]
+        return ops.reshape(scores, (-1, num_choices))
+
     def _score(self, encoded: Any, seed: Any) -> Any:
         if self.config.head_transform:
             encoded = self.transform(encoded)
         return self.head(self.dropout(encoded, seed))
-
-    def summary(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own, with the shapes of the outputs."""
-        start: Shape = (None, None) if self.has_pieces else (None,)
-        shapes = {**encoder_shapes(self.bert), self.dropout: (*start, self.config.hidden_size)}
-        if self.config.head_transform:
-            shapes[self.transform] = (*start, self.config.hidden_size)
-        shapes[self.head] = (*start, self.num_labels)
-        with shown_shapes(shapes):
-            super().summary(*arguments, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -122,10 +128,11 @@ class FineTunedModel(TextFitMixin, keras.Model):
         }
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",
-        may_miss: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
@@ -133,7 +140,7 @@ class FineTunedModel(TextFitMixin, keras.Model):
 
         Args:
           checkpoint: as read, and adapted.
-          may_miss: see `from_pretrained`.
+          allow_missing: see `from_pretrained`.
           new_head: whether to start with a new head even if the checkpoint has one.
           arguments: arguments of the constructor.
 
@@ -143,15 +150,15 @@ class FineTunedModel(TextFitMixin, keras.Model):
         from bert_tf.checkpoints.checkpoint import HEADS, without_task_heads
 
         if new_head:
-            checkpoint, may_miss = without_task_heads(checkpoint), (*may_miss, "cls/")
+            checkpoint, allow_missing = without_task_heads(checkpoint), (*allow_missing, "cls/")
         try:
-            return super().from_checkpoint(checkpoint, may_miss, **arguments)
+            return super().from_checkpoint(checkpoint, allow_missing, **arguments)
         except ValueError as error:
             remedies = []
             if not new_head and cls.head_name not in checkpoint.heads:
                 remedies.append("new_head=True to start with a new head")
             if "pooler" not in checkpoint.heads and HEADS["pooler"] in str(error):
-                remedies.append(f'may_miss=["{HEADS["pooler"]}"] to start with a new pooler')
+                remedies.append(f'allow_missing=["{HEADS["pooler"]}"] to start with a new pooler')
             if not remedies or "missing" not in str(error):
                 raise
             raise ValueError(f"{error} Give {', and '.join(remedies)}.") from None
@@ -203,10 +210,11 @@ class LabelledModel(FineTunedModel):
         return {**super().get_config(), "labels": self._names and list(self._names)}
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
         cls,
         checkpoint: "Checkpoint",
-        may_miss: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
@@ -228,7 +236,7 @@ class LabelledModel(FineTunedModel):
                 arguments["labels"] = checkpoint.labels
         elif not has_head and arguments.get("num_labels"):
             new_head = True
-        return super().from_checkpoint(checkpoint, may_miss, new_head, **arguments)
+        return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A Keras layer from raw strings to the encoder's inputs, tokenizer inside.
 
   texts [B] (and second texts [B])
-    -> tokenizer: pieces, ragged [B, (pieces)]
+    -> tokenizer: token ids, ragged [B, (tokens)]
     -> cut, the longer text first: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]
     -> padded: input_word_ids, input_mask, input_type_ids, int32 [B, T]
 
@@ -44,9 +44,9 @@ class BertPreprocessor(keras.layers.Layer):
     A model saved with it contains the vocabulary, so no other file is needed to load it.
 
     Args:
-      vocab: the pieces, or the path of a vocab.txt or tokenizer.json.
+      vocab: the vocabulary, or the path of a vocab.txt or tokenizer.json.
       do_lower_case: lower-case the text and strip accents (uncased models of WordPiece).
-      max_seq_length: maximum length of a row, including special pieces. A single text is cut at its
+      max_seq_length: maximum length of a row, including special tokens. A single text is cut at its
         end; of a pair, the longer text is, as in google-research/bert's `_truncate_seq_pair`.
       pad_to_max_length: whether T is always `max_seq_length`; else the longest row of the batch.
 
@@ -55,11 +55,11 @@ class BertPreprocessor(keras.layers.Layer):
       second_texts: the second texts of pairs, strings [B]; an empty one counts as none.
 
     Returns:
-      dict of int32 [B, T]: `input_word_ids`, `input_mask` (1 at pieces) and `input_type_ids` (the
+      dict of int32 [B, T]: `input_word_ids`, `input_mask` (1 at tokens) and `input_type_ids` (the
       vocabulary's second_type at the second text and its [SEP]).
 
     Raises:
-      ValueError: if it is called with other inputs, or no piece of a text fits in a row.
+      ValueError: if it is called with other inputs, or no token of a text fits in a row.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class BertPreprocessor(keras.layers.Layer):
         return super().__call__(texts, second_texts, **kwargs)
 
     def call(self, texts: Any, second_texts: Any = None) -> dict[str, Any]:
-        first = self._tokenizer.tokenize(texts).merge_dims(1, 2)  # [B, (pieces)]
+        first = self._tokenizer.tokenize(texts).merge_dims(1, 2)  # [B, (tokens)]
         length = self.max_seq_length if self.pad_to_max_length else None
         if second_texts is None:
             kept = tf.minimum(first.row_lengths(), self.max_seq_length - 2)
@@ -138,8 +138,8 @@ class BertPreprocessor(keras.layers.Layer):
     def _check_room(self, num_special: int) -> None:
         if self.max_seq_length <= num_special:
             raise ValueError(
-                f"max_seq_length is {self.max_seq_length}; {num_special} pieces are special "
-                f"tokens, so expected at least {num_special + 1}."
+                f"max_seq_length is {self.max_seq_length}; {num_special} tokens are special, "
+                f"so expected at least {num_special + 1}."
             )
 
     def get_config(self) -> dict[str, Any]:

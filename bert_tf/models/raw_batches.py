@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.examples.columns import TO_LIST
 
 Pack = Callable[[Any], Any]
 
@@ -96,3 +100,48 @@ def inputs_in(data: Any, steps: int | None) -> Iterator[Any]:
         batches = (data[index] for index in range(count))
     for batch in itertools.islice(batches, steps):
         yield parts_of(batch)[0]
+
+
+def is_symbolic(column: Any) -> bool:
+    """Returns whether a column of texts is a tensor of a graph, without values."""
+    is_tensor = tf.is_tensor(column) and not hasattr(column, "numpy")
+    return is_tensor or isinstance(column, keras.KerasTensor)
+
+
+def holds_texts(x: Any) -> bool:
+    """Returns whether the first value of some input is a text."""
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    if isinstance(x, str | bytes):
+        return True
+    kind = getattr(getattr(x, "dtype", None), "kind", "")
+    if kind == "O" and len(x):
+        return holds_texts(list(x))
+    return kind in ("U", "S") or getattr(x, "dtype", None) == tf.string
+
+
+def is_text_column(values: Any) -> bool:
+    """Returns whether a value is a column of texts, in any form, or of lists of them."""
+    if isinstance(values, str | bytes | tf.data.Dataset) or values is None:
+        return False
+    if isinstance(values, list | tuple | np.ndarray):
+        return holds_texts(values)
+    method = next((name for name in TO_LIST if hasattr(values, name)), "")
+    return bool(method) and holds_texts(getattr(values, method)())
+
+
+def unpack_text_columns(data: Any) -> tuple[Any, Any, Any]:
+    """Returns x, y and weights of validation data whose x may be a tuple of columns without y.
+
+    Args:
+      data: x, (x, y) or (x, y, weights).
+    """
+    if isinstance(data, list):
+        return data, None, None
+    if not isinstance(data, tuple) or not is_text_column(data[0]):
+        return keras.utils.unpack_x_y_sample_weight(data)
+    if len(data) == 3 and data[2] is None:
+        return data
+    if len(data) == 2 and not is_text_column(data[1]):
+        return *data, None
+    return data, None, None

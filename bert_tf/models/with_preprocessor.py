@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_tf.models.preprocessor import BertPreprocessor
 from bert_tf.network.pretrained import FromPretrained
+from bert_tf.renamed import accepts_earlier_names
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 if typing.TYPE_CHECKING:
@@ -48,8 +49,7 @@ class Preprocessing:
     def tokenizer(self) -> Tokenizer:
         """The preprocessor's tokenizer in plain Python, which caches words."""
         if self._tokenizer is None:
-            own = self.needed
-            self._tokenizer = make_tokenizer(own.vocab, own.do_lower_case)
+            self._tokenizer = make_tokenizer(self.needed.vocab, self.needed.do_lower_case)
         return self._tokenizer
 
 
@@ -61,7 +61,7 @@ class WithPreprocessor(FromPretrained):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "preprocessor":  # Keras would count it as a layer, one that XLA cannot compile.
-            object.__setattr__(self, name, value)
+            WithPreprocessor.preprocessor.__set__(self, value)  # type: ignore[attr-defined]
         else:
             super().__setattr__(name, value)
 
@@ -92,8 +92,10 @@ class WithPreprocessor(FromPretrained):
         return self._texts.preprocessor.max_seq_length if self._texts.preprocessor else 0
 
     def get_config(self) -> dict[str, Any]:
-        own = self.preprocessor
-        saved = None if own is None else keras.saving.serialize_keras_object(own)
+        preprocessor = self.preprocessor
+        saved = None
+        if preprocessor is not None:
+            saved = keras.saving.serialize_keras_object(preprocessor)
         return {**super().get_config(), "preprocessor": saved}
 
     @classmethod
@@ -104,11 +106,12 @@ class WithPreprocessor(FromPretrained):
         return super().from_config(config)
 
     @classmethod
+    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
-        may_miss: Sequence[str] = (),
-        may_ignore: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
         *,
         preprocessor: BertPreprocessor | str | None = FROM_CHECKPOINT,
         max_seq_length: int = 0,
@@ -118,10 +121,10 @@ class WithPreprocessor(FromPretrained):
 
         Args:
           path: folder, file or checkpoint prefix; see `bert_tf.checkpoints.formats`.
-          may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
-            weights keep their random initial values.
-          may_ignore: prefixes of names in the files that may be left out. Heads that this class
-            does not have are always left out and logged.
+          allow_missing: prefixes of weight names that the checkpoint may lack, for example `cls/`;
+            these weights keep their random initial values.
+          allow_unexpected: prefixes of names in the files that may be left out. Heads that this
+            class does not have are always left out and logged.
           preprocessor: your own; None for a model that only takes ids. By default it is made
             from the checkpoint's vocabulary, if there is one.
           max_seq_length: maximum length of the new preprocessor's rows; 0: as in the run's
@@ -133,7 +136,7 @@ class WithPreprocessor(FromPretrained):
           ValueError: if the checkpoint cannot be read, or with the names of weights that are
             missing, unknown or of the wrong shape; also if the preprocessor does not fit the model.
         """
-        checkpoint = cls.read(path, may_miss, may_ignore)
+        checkpoint = cls.read(path, allow_missing, allow_unexpected)
         if preprocessor == FROM_CHECKPOINT:
             preprocessor = make_preprocessor(checkpoint, max_seq_length, cls.default_length)
         elif max_seq_length:
@@ -142,7 +145,7 @@ class WithPreprocessor(FromPretrained):
                 f"passed one; set its length, or leave preprocessor out."
             )
         arguments["preprocessor"] = preprocessor
-        return cls.from_checkpoint(checkpoint, may_miss, **arguments)
+        return cls.from_checkpoint(checkpoint, allow_missing, **arguments)
 
 
 def make_preprocessor(
@@ -182,10 +185,11 @@ def check_fits(preprocessor: Any, config: Any) -> None:
             f"preprocessor is {preprocessor!r:.80}, expected a BertPreprocessor, or None for a "
             "model that takes ids."
         )
-    pieces, length = len(preprocessor.vocab), preprocessor.max_seq_length
-    if pieces != config.vocab_size:
+    num_tokens = len(preprocessor.vocab)
+    length = preprocessor.max_seq_length
+    if num_tokens != config.vocab_size:
         raise ValueError(
-            f"The preprocessor's vocabulary has {pieces} pieces, but the model's vocab_size is "
+            f"The preprocessor's vocabulary has {num_tokens} tokens, but the model's vocab_size is "
             f"{config.vocab_size}; they do not belong together."
         )
     if length > config.longest_row:

@@ -1,7 +1,7 @@
 """Models from checkpoints: google-research/bert's, Hugging Face's, keras-hub's, our own.
 
     model = BertClassifier.from_pretrained(
-        "hf://google-bert/bert-base-uncased", num_labels=3, may_miss=["cls/"]
+        "hf://google-bert/bert-base-uncased", num_labels=3, allow_missing=["cls/"]
     )
 
 Nothing is silently missing or left over: a weight that the checkpoint lacks stops the load unless
@@ -15,9 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.nested_layers import nested_layers
+from bert_tf.renamed import accepts_earlier_names
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -36,8 +39,6 @@ class FromPretrained:
     config: ModelConfig
     tower = ""
     reads_pooler = True  # Otherwise a checkpoint may lack the pooler, which then stays random.
-    _flatten_layers: Any
-    _aggregate_additional_loss: Any
 
     def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(inputs, Mapping):
@@ -57,7 +58,7 @@ class FromPretrained:
         )
 
     def get_config(self) -> dict[str, Any]:
-        layers = self._flatten_layers(include_self=False)
+        layers = nested_layers(self)
         frozen = [layer.path for layer in layers if layer.path and not layer.trainable]
         encoder: Any = getattr(self, "bert", self)
         return {
@@ -74,7 +75,7 @@ class FromPretrained:
         frozen = arguments.pop("frozen", ())  # Files of earlier versions do not have it.
         model = cls(**arguments)
         if frozen:  # From the outside in: a layer decides on those in it.
-            for layer in model._flatten_layers(include_self=False):
+            for layer in nested_layers(model):
                 layer.trainable = layer.path not in frozen
         return model
 
@@ -94,8 +95,9 @@ class FromPretrained:
         loss = self.own_loss(x, y, y_pred, sample_weight, training)
         if loss is None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)  # type: ignore[misc]
-        # Keras' own step for extra losses: divides by the replicas, whose gradients are added.
-        return self._aggregate_additional_loss(loss)
+        # Gradients of replicas are added, so each has its share of the loss.
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return loss * (1.0 / num_replicas) if num_replicas > 1 else loss
 
     @classmethod
     def arguments_for(cls, checkpoint: "Checkpoint") -> dict[str, Any]:
@@ -103,21 +105,22 @@ class FromPretrained:
         return {}
 
     @classmethod
+    @accepts_earlier_names
     def from_pretrained(
         cls,
         path: str | pathlib.Path,
-        may_miss: Sequence[str] = (),
-        may_ignore: Sequence[str] = (),
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
         **arguments: Any,
     ) -> Self:
         """Makes the model from a checkpoint in any format; see `bert_tf.checkpoints.formats`.
 
         Args:
           path: folder, file or checkpoint prefix.
-          may_miss: prefixes of weight names that the checkpoint may lack, for example `cls/`; these
-            weights keep their random initial values.
-          may_ignore: prefixes of names in the files that may be left out. Heads that this class
-            does not have are always left out and logged.
+          allow_missing: prefixes of weight names that the checkpoint may lack, for example `cls/`;
+            these weights keep their random initial values.
+          allow_unexpected: prefixes of names in the files that may be left out. Heads that this
+            class does not have are always left out and logged.
           arguments: arguments of the constructor, except the configuration, which comes with
             the weights.
 
@@ -125,32 +128,35 @@ class FromPretrained:
           ValueError: if the checkpoint cannot be read, or with the names of weights that are
             missing, unknown or of the wrong shape.
         """
-        return cls.from_checkpoint(cls.read(path, may_miss, may_ignore), may_miss, **arguments)
+        return cls.from_checkpoint(
+            cls.read(path, allow_missing, allow_unexpected), allow_missing, **arguments
+        )
 
     @classmethod
     def read(
-        cls, path: str | pathlib.Path, may_miss: Sequence[str], may_ignore: Sequence[str]
+        cls, path: str | pathlib.Path, allow_missing: Sequence[str], allow_unexpected: Sequence[str]
     ) -> "Checkpoint":
         """Reads and checks a checkpoint; see `from_pretrained`."""
         from bert_tf.checkpoints.electra_towers import refuse_discriminator
         from bert_tf.checkpoints.formats import read_checkpoint
 
         checkpoint = read_checkpoint(path, tower=cls.tower)
-        if cls.tower == "generator" and not may_miss:
+        if cls.tower == "generator" and not allow_missing:
             refuse_discriminator(checkpoint)
-        checkpoint.check(may_ignore, may_miss)
+        checkpoint.check(allow_unexpected, allow_missing)
         for note in checkpoint.notes:
             logging.info("%s: %s", path, note)
         return checkpoint
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
-        cls, checkpoint: "Checkpoint", may_miss: Sequence[str] = (), **arguments: Any
+        cls, checkpoint: "Checkpoint", allow_missing: Sequence[str] = (), **arguments: Any
     ) -> Self:
         """Makes the model from a checkpoint that was read (and adapted); see `from_pretrained`."""
         arguments = {**cls.arguments_for(checkpoint), **arguments}
         model = cls(checkpoint.config, **arguments)  # type: ignore[call-arg]
-        assign_checkpoint(model, checkpoint, may_miss)
+        assign_checkpoint(model, checkpoint, allow_missing)
         return model
 
     def save_pretrained(self, folder: str | os.PathLike, form: str = "") -> None:
@@ -253,7 +259,9 @@ def checkpoint_variables(model: Any) -> dict[str, Any]:
     }
 
 
-def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[str] = ()) -> None:
+def assign_checkpoint(
+    model: Any, checkpoint: "Checkpoint", allow_missing: Sequence[str] = ()
+) -> None:
     """Assigns the weights of a checkpoint to a model; see `FromPretrained.from_pretrained`.
 
     Raises:
@@ -271,7 +279,7 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
     variables = checkpoint_variables(model)
     weights = with_transform(checkpoint.weights, checkpoint.config)
     random = [name for name in variables if name not in weights]
-    free = [*may_miss, *made_by_tasks(checkpoint.config)]
+    free = [*allow_missing, *made_by_tasks(checkpoint.config)]
     if not model.reads_pooler:
         free.append(HEADS["pooler"])
     missing = unnamed(random, free)
@@ -281,7 +289,7 @@ def assign_checkpoint(model: Any, checkpoint: "Checkpoint", may_miss: Sequence[s
         raise ValueError(
             f"{checkpoint.source} does not fit the model:{listed('missing', missing)}"
             f"{listed('of another shape', mismatched)} list weights that may be missing in "
-            f"may_miss (--may_miss); they are then initialized at random."
+            f"allow_missing (--allow_missing); they are then initialized at random."
         )
     left_out = sorted({name.rpartition("/")[0] for name in weights if name not in variables})
     for title, names in (("Initialized at random", random), ("Not used by the model", left_out)):

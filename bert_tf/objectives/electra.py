@@ -1,10 +1,10 @@
-"""ELECTRA: a small masked language model makes fakes, the encoder tells which pieces they are.
+"""ELECTRA: a small masked language model replaces tokens, and the encoder finds which ones.
 
-    masked ids -> generator -> scores of the masked pieces -> a piece drawn from each
-      -> ids with fakes [B, T] -> encoder (discriminator) -> one score a piece: replaced or not
+    masked ids -> generator -> logits of the masked tokens -> a token drawn from each
+      -> ids with replacements [B, T] -> encoder (discriminator) -> one logit per token: replaced?
 
-Both towers read the same embeddings, LayerNorm included; each has a projection of its own to its
-width. No gradient passes through what was drawn.
+Generator and discriminator share the embeddings, LayerNorm included, and each projects them to its
+width. No gradient passes through the drawn tokens.
 
 Reference: Clark et al. 2020; google-research/electra, pretrain_model.
 """
@@ -28,16 +28,16 @@ from bert_tf.objectives.pretrainer import WithObjectives
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
 
 HEAD_SIZE = 64  # of generators; configure_pretraining.py
-OTHER_TOWER = 0x2545F491  # Lets the generator's dropout differ from the discriminator's.
+GENERATOR_SEED = 0x2545F491  # Lets the generator's dropout differ from the discriminator's.
 
 
 def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.0) -> ModelConfig:
     """Returns the shape of a generator: narrower, with heads of 64 and the same tables.
 
     Args:
-      config: the discriminator's.
-      size: its width as part of the discriminator's.
-      layers: its layers as part of the discriminator's.
+      config: shape of the discriminator.
+      size: width of the generator as a share of the discriminator's.
+      layers: layers of the generator as a share of the discriminator's.
 
     Raises:
       ValueError: if that leaves nothing, or heads that do not divide the width.
@@ -64,7 +64,7 @@ def generator_config(config: ModelConfig, size: float = 0.25, layers: float = 1.
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ElectraDiscriminator(HeadOnEncoder):
-    """The encoder with a score a piece: was it replaced?
+    """The encoder with a logit per token: was it replaced?
 
     Args:
       config: shape of the network.
@@ -75,7 +75,7 @@ class ElectraDiscriminator(HeadOnEncoder):
       training, dropout_seed: see `BertEncoder`.
 
     Returns:
-      dict: `replaced_logits` float32 [B, T], above 0 where a piece was likely replaced.
+      dict: `replaced_logits` float32 [B, T], above 0 where a token was likely replaced.
     """
 
     default_name = "electra_discriminator"
@@ -100,7 +100,7 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
     Args:
       config: shape of the discriminator.
       generator: shape of the generator; None: `generator_config(config)`.
-      discriminator_weight: of its loss beside the generator's.
+      discriminator_weight: weight of its loss; that of the generator has weight 1.
       recompute, unpad: see `BertEncoder`.
       reference_sampling: whether positions may be drawn more than once; see `ReplacedTokens`.
 
@@ -114,9 +114,9 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
       `is_replaced` float32 [B, T], 1 where the input differs from the text.
 
     Differs from the original: without `reference_sampling` positions are drawn without replacement
-    (there about 1.4 of 128 are drawn twice, and an unrelated piece stands in the input where two
-    fakes meet); a fake is drawn by one number a position, not one a piece of the vocabulary: the
-    distribution is the same.
+    (there about 1.4 of 128 are drawn twice, and where two replacements meet, the input has an
+    unrelated token); a replacement is drawn by one number per position, not one per token of the
+    vocabulary: the distribution is the same.
     """
 
     default_name = "electra_pretrainer"
@@ -143,9 +143,13 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
             )
         self.objectives = (MaskedLM(), ReplacedTokens(discriminator_weight, reference_sampling))
         self.reference_sampling = reference_sampling
-        self.generator_config, self.discriminator_weight = generator, discriminator_weight
+        self.generator_config = generator
+        self.discriminator_weight = discriminator_weight
         self.generator = BertEncoder(
-            *(generator, recompute, False, unpad),
+            generator,
+            recompute,
+            use_pooler=False,
+            unpad=unpad,
             name="generator",
             dtype=self.dtype_policy,
             embeddings=self.bert.embeddings,
@@ -158,19 +162,19 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None
     ) -> dict[str, Any]:
         seed = self.bert.draw_dropout_seed(training, dropout_seed)
-        other = None if seed is None else ops.bitwise_xor(seed, OTHER_TOWER)
-        encoded = self.generator(inputs, training=training, dropout_seed=other)
+        generator_seed = None if seed is None else ops.bitwise_xor(seed, GENERATOR_SEED)
+        encoded = self.generator(inputs, training=training, dropout_seed=generator_seed)
         table = self.bert.embeddings.word_embeddings
         positions = inputs["masked_lm_positions"]
         logits = self.predictions(encoded["sequence_output"], positions, table)
         draws = positions
-        if self.reference_sampling:  # One position may have several fakes, each its own number.
+        if self.reference_sampling:  # A position that is drawn again gets another number.
             slots = ops.arange(ops.shape(positions)[1], dtype="int32")
             draws += slots * ops.shape(inputs["input_word_ids"])[1]
-        fakes = draw_pieces(logits, uniforms(inputs["input_word_ids"], draws))
-        replaced, labels = put_in(inputs, fakes)
-        found = super().call({**inputs, "input_word_ids": replaced}, training, seed)
-        return {"masked_lm_logits": logits, "is_replaced": labels, **found}
+        drawn = draw_tokens(logits, uniforms(inputs["input_word_ids"], draws))
+        replaced, labels = put_replacements(inputs, drawn)
+        detected = super().call({**inputs, "input_word_ids": replaced}, training, seed)
+        return {"masked_lm_logits": logits, "is_replaced": labels, **detected}
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -181,41 +185,43 @@ class ElectraPretrainer(WithObjectives, ElectraDiscriminator):
         }
 
     def to_checkpoint(self, tower: str = "") -> Checkpoint:
-        """Returns one tower as a checkpoint.
+        """Returns the generator or the discriminator as a checkpoint.
 
         Args:
-          tower: of `TOWERS`; "both": the discriminator, with the generator beside it; "": the
-            discriminator.
+          tower: "generator" or "discriminator"; "both": the discriminator with the generator as its
+            attribute; "": the discriminator.
         """
         whole = super().to_checkpoint()
         configs = {"discriminator": self.config, "generator": self.generator_config}
-        towers = {}
+        checkpoints = {}
         for name, config in configs.items():
             weights = one_tower(whole.weights, name, whole.source)
-            towers[name] = dataclasses.replace(
+            checkpoints[name] = dataclasses.replace(
                 whole, weights=weights, config=config, family=ELECTRA.title
             )
         if tower == "both":
-            generator = towers["generator"]
-            return dataclasses.replace(towers["discriminator"], generator=generator)
-        return towers[tower or "discriminator"]
+            generator = checkpoints["generator"]
+            return dataclasses.replace(checkpoints["discriminator"], generator=generator)
+        return checkpoints[tower or "discriminator"]
 
 
 def uniforms(input_word_ids: Any, positions: Any) -> Any:
     """Returns a number in [0, 1) for each masked position: float32 [B, P].
 
-    A pure function of the masked row and the position, so that a fake does not depend on the batch
-    that an example is in, on devices or restarts, and two epochs, whose masks differ, have others.
+    A pure function of the masked row and the position, so that a replacement does not depend on
+    the batch that an example is in, on devices or on restarts. Epochs, whose masks differ, get
+    different numbers.
     """
-    places = tf.range(tf.shape(input_word_ids)[1])[None]
-    row = tf.reduce_sum(random_bits(0, input_word_ids, places), axis=1, keepdims=True)  # [B, 1]
+    all_positions = tf.range(tf.shape(input_word_ids)[1])[None]  # [1, T]
+    token_bits = random_bits(0, input_word_ids, all_positions)  # [B, T]
+    row = tf.reduce_sum(token_bits, axis=1, keepdims=True)  # [B, 1]
     bits = mix64(row + tf.cast(positions, tf.uint64))
     upper = tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64))  # 24 bits are exact.
     return tf.cast(tf.cast(upper, tf.int32), tf.float32) * 2.0**-24
 
 
-def draw_pieces(logits: Any, numbers: Any) -> Any:
-    """Draws a piece from each softmax: the one at which the running sum passes the number.
+def draw_tokens(logits: Any, numbers: Any) -> Any:
+    """Draws a token from each softmax: the one at which the running sum passes the number.
 
     Args:
       logits: float32 [B, P, V].
@@ -230,15 +236,15 @@ def draw_pieces(logits: Any, numbers: Any) -> Any:
     return tf.minimum(passed, tf.shape(logits)[-1] - 1)
 
 
-def put_in(inputs: dict[str, Any], fakes: Any) -> tuple[Any, Any]:
-    """Puts fakes where pieces were masked, whether [MASK] or the piece itself stands there.
+def put_replacements(inputs: dict[str, Any], drawn: Any) -> tuple[Any, Any]:
+    """Puts drawn tokens at the masked positions, whether the input has [MASK] there or not.
 
-    Of several fakes of one position the mean of their numbers is put there, rounded down: the
+    If a position is drawn several times, it gets the mean of the token ids, rounded down, as by the
     original's scatter_update (pretrain/pretrain_helpers.py).
 
     Args:
       inputs: see `ElectraPretrainer`.
-      fakes: int32 [B, P].
+      drawn: int32 [B, P].
 
     Returns:
       The discriminator's ids, int32 [B, T], and 1 where they differ from the text, float32 [B, T].
@@ -254,6 +260,7 @@ def put_in(inputs: dict[str, Any], fakes: Any) -> tuple[Any, Any]:
 
     counts = ops.cast(ops.sum(chosen, axis=1), "int32")  # [B, T]
     is_chosen = counts > 0
-    fake, original = at_positions(fakes), at_positions(inputs["masked_lm_ids"])
-    labels = ops.logical_and(is_chosen, ops.not_equal(fake, original))
-    return ops.where(is_chosen, fake, ids), ops.cast(labels, "float32")
+    replacement = at_positions(drawn)
+    original = at_positions(inputs["masked_lm_ids"])
+    labels = ops.logical_and(is_chosen, ops.not_equal(replacement, original))
+    return ops.where(is_chosen, replacement, ids), ops.cast(labels, "float32")

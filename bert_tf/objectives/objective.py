@@ -1,6 +1,6 @@
 """Base class of the objectives of pre-training; `masked_lm.py` has the first one.
 
-    batch -> encoder -> Objective.outputs -> Objective.sums -> losses and metrics
+    batch -> encoder -> Objective.outputs -> loss_and_metric_sums -> losses and metrics
 
 A run may have several objectives; its loss is the sum of their losses.
 """

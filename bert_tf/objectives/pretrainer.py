@@ -6,46 +6,53 @@ from typing import Any
 import keras
 
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import is_empty, read_texts
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.models.summaries import encoder_shapes, shown_shapes
 from bert_tf.models.with_preprocessor import Preprocessing, WithPreprocessor
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import WeightedSum
 from bert_tf.objectives import Objective, make_objectives
-from bert_tf.objectives.mask_filling import fill_mask
+from bert_tf.objectives.objective import Batch
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 
 class WithObjectives:
-    """Lets a Keras model be trained on its `objectives`, here and by Keras' own `fit`."""
+    """Trains a Keras model on its `objectives`: by `pretraining.task`, or by Keras' own `fit`."""
 
     objectives: tuple[Objective, ...]
 
-    def objective_losses(
-        self, batch: dict[str, Any], outputs: dict[str, Any]
-    ) -> dict[str, WeightedSum]:
-        """Returns the losses of all objectives by name; their means add up to the loss."""
-        return {
-            name: sums[name]
-            for objective in self.objectives
-            for sums in [objective.loss_and_metric_sums(batch, outputs)]
-            for name in objective.loss_names
-        }
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """Names of the losses, whose means add up to the training loss."""
+        names: list[str] = []
+        for objective in self.objectives:
+            names += objective.loss_names
+        return tuple(names)
 
-    def own_loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        """Adds the means of the batch's losses."""
+    def loss_and_metric_sums(self, batch: Batch, outputs: Batch) -> dict[str, WeightedSum]:
+        """Returns the losses and metrics of all objectives by name, as sums over the batch."""
+        sums: dict[str, WeightedSum] = {}
+        for objective in self.objectives:
+            sums |= objective.loss_and_metric_sums(batch, outputs)
+        return sums
+
+    def objective_losses(self, batch: Batch, outputs: Batch) -> dict[str, WeightedSum]:
+        """Returns the losses of all objectives by name."""
+        sums = self.loss_and_metric_sums(batch, outputs)
+        return {name: sums[name] for name in self.loss_names}
+
+    def own_loss(self, x: Batch, y: Any, outputs: Batch, weights: Any, training: bool) -> Any:
+        """Returns the sum of the means of the batch's losses."""
         return sum(loss.mean() for loss in self.objective_losses(x, outputs).values())
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
+class PretrainingModel(WithObjectives, WithPreprocessor, keras.Model):
     """The encoder with a head for each objective: MLM and, unless switched off, NSP.
 
     Works with Keras' own loop: `compile(optimizer=...)` and `fit` on a dataset of complete
-    pre-training batches; the loss is computed from the batch, so `compile` gets none.
+    pre-training batches; the loss is computed from the batch, so `compile` gets none. The class to
+    use is `BertPretrainer`, which adds the methods that answer.
 
     Args:
       config: shape of the network.
@@ -55,7 +62,7 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
       unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
-      objective: what is learned of masked pieces, `masked_lm` or `masked_diffusion`.
+      objective: the loss of masked tokens, `masked_lm` or `masked_diffusion`.
 
     Call arguments:
       inputs: dict with the encoder's inputs and `masked_lm_positions` int32 [B, P]; other keys are
@@ -111,40 +118,6 @@ class BertPretrainer(WithObjectives, WithPreprocessor, keras.Model):
         for objective in self.objectives:
             outputs |= objective.outputs(self, encoded, inputs)
         return outputs
-
-    def fill_mask(self, texts: Any, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
-        """Returns the likeliest pieces for each [MASK] of each text, best first.
-
-        Args:
-          texts: a list of texts, each with `[MASK]` in it.
-          top_k: pieces per mask.
-
-        Returns:
-          For each text and each of its masks, dicts of `piece` and `score`, its probability.
-
-        Raises:
-          ValueError: if a text has no [MASK] or is longer than the model's positions.
-        """
-        if is_empty(texts):
-            return []
-        return [
-            [
-                [{"piece": found.piece, "score": found.probability} for found in mask]
-                for mask in fill_mask(self, self.tokenizer, text, top_k)
-            ]
-            for text in read_texts(texts)
-        ]
-
-    def summary(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own, with the shapes of the outputs."""
-        shapes = {
-            **encoder_shapes(self.bert),
-            self.predictions: (None, None, self.config.vocab_size),
-        }
-        if self.use_next_sentence:
-            shapes[self.seq_relationship] = (None, 2)
-        with shown_shapes(shapes):
-            super().summary(*arguments, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -1,1 +1,1 @@
-"""A pre-training run: what it prepares, builds and reports."""
+"""A pre-training run: prepare, build, train and report."""

@@ -5,13 +5,11 @@ import pathlib
 from typing import Any
 
 from bert_tf.files import atomic_write
-from bert_tf.tasks.masked_words.reading import fill_mask
-from bert_tf.tasks.models import BertPretrainer
-from bert_tf.text.tokenization import Tokenizer
+from bert_tf.tasks.masked_words.answers import FillMaskAnswers
 from bert_tf.training.metrics_log import read_metrics
 
 FILE = "filled_masks.jsonl"
-SHOWN = 3  # Pieces a mask.
+SHOWN = 3  # Tokens for each mask.
 
 
 class MaskSamples:
@@ -19,26 +17,25 @@ class MaskSamples:
 
     Args:
       folder: the run directory.
-      model: with the MLM head.
-      tokenizer: of its vocabulary.
+      model: fills masks.
       texts: sentences with [MASK].
 
     Raises:
-      ValueError: if one of them has none, or is too long.
+      ValueError: if one of them has none, or loses one because it is too long.
     """
 
-    def __init__(
-        self, folder: pathlib.Path, model: BertPretrainer, tokenizer: Tokenizer, texts: list[str]
-    ) -> None:
-        self.path, self.model, self.tokenizer, self.texts = folder / FILE, model, tokenizer, texts
+    def __init__(self, folder: pathlib.Path, model: FillMaskAnswers, texts: list[str]) -> None:
+        self.path = folder / FILE
+        self.model = model
+        self.texts = texts
         self._fill()
 
     def _fill(self) -> list[str]:
-        answers = []
-        for text in self.texts:
-            masks = fill_mask(self.model, self.tokenizer, text, SHOWN)
-            answers.append(" / ".join(", ".join(c.piece for c in pieces) for pieces in masks))
-        return answers
+        filled = []
+        for masks in self.model.fill_mask(self.texts, SHOWN):
+            lists = [", ".join(answer["piece"] for answer in answers) for answers in masks]
+            filled.append(" / ".join(lists))
+        return filled
 
     def note(self, step: int) -> None:
         """Adds the answers of a step; those of later ones were a stopped run's and go."""

@@ -16,7 +16,7 @@ from bert_tf.training.task import Batch
 
 
 class PretrainingTask:
-    """A `BertPretrainer` with its records, as the trainer wants a task (`training/task.py`).
+    """A `BertPretrainer` or `ElectraPretrainer` with its records: a task of `training/task.py`.
 
     Args:
       model: the network with its heads.
@@ -24,7 +24,7 @@ class PretrainingTask:
         if it is not used.
       vocab: the vocabulary of the records.
       data, masking: how examples are read and masked.
-      num_train_steps: of the run, for a share of masks that moves.
+      num_train_steps: number of steps of the run, for a share of masks that changes in it.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PretrainingTask:
         self.eval_records = eval_records
         self._last_step = num_train_steps - 1
         self.objectives = model.objectives
-        self.loss_names = tuple(name for o in self.objectives for name in o.loss_names)
+        self.loss_names = model.loss_names
         self.sum_names = tuple(name for o in self.objectives for name in o.plot_titles)
         self._dataset_options: dict[str, Any] = {
             "vocab": vocab,
@@ -56,7 +56,7 @@ class PretrainingTask:
     def train_dataset(
         self, batch_size: int, start_step: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """Batches of `PretrainingBatch`; see `training.task.Task`."""
+        """Returns the training batches; see `training.task.Task`."""
         return pretraining_dataset(
             cast(RecordFiles, self.train_records),
             batch_size=batch_size,
@@ -70,7 +70,7 @@ class PretrainingTask:
     def eval_dataset(
         self, batch_size: int, max_steps: int, worker_index: int, num_workers: int
     ) -> tf.data.Dataset:
-        """The first `max_steps` batches in file order, with the same masks every time."""
+        """Returns the first `max_steps` batches in file order, with the same masks every time."""
         return evaluation_dataset(
             cast(RecordFiles, self.eval_records),
             batch_size=batch_size,
@@ -85,24 +85,22 @@ class PretrainingTask:
         return union(objective.loss_weights(batch) for objective in self.objectives)
 
     def score(self, results: dict[str, float]) -> float:
-        """The lower the loss, the better; one that is not finite is the worst."""
+        """Returns the negative loss, so that higher is better; -inf if it is not finite."""
         return -results["loss"] if math.isfinite(results["loss"]) else -math.inf
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns summed losses and correct predictions, with their numbers."""
-        return union(
-            objective.loss_and_metric_sums(batch, outputs) for objective in self.objectives
-        )
+        return self.model.loss_and_metric_sums(batch, outputs)
 
     @property
     def plot_titles(self) -> dict[str, str]:
-        """The title of each sum in plots."""
+        """Titles of the sums in plots."""
         return union(objective.plot_titles for objective in self.objectives)
 
     def baseline(
         self, eval_batch_size: int, max_eval_steps: int, train_steps: int = 200
     ) -> dict[str, float]:
-        """Returns what a model that looks at nothing reaches on the evaluation batches.
+        """Returns the evaluation results of a guess that does not see the inputs.
 
         It knows `train_steps` training batches of 64; see `Objective.baseline`.
         """
@@ -112,5 +110,5 @@ class PretrainingTask:
 
 
 def union(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Returns one dict of all."""
+    """Returns the items of all dicts as one dict."""
     return {name: value for part in parts for name, value in part.items()}

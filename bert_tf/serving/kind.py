@@ -43,6 +43,7 @@ class Kind:
       options: names of options of the serving class that callers may give for this kind.
       model_options: arguments of the Keras class that leave out parts not used by the kind.
       has_one_label: whether the head must have exactly one label.
+      inputs: names of the texts of a request, unless `recorded` gives them as `texts`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Kind:
     options: tuple[str, ...] = ()
     model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_one_label: bool = False
+    inputs: tuple[str, ...] = SINGLE
 
     @property
     def model_name(self) -> str:

@@ -8,8 +8,8 @@ BertJointSpanLabeler  the same, the end given the start (ELECTRA)
 BertMultipleChoice    which of some endings follows a text (section 4.4)
 """
 
-from bert_tf.objectives.pretrainer import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler

@@ -29,6 +29,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.nested_layers import nested_layers
 from bert_tf.network import layout
 from bert_tf.network.activations import without_slope
 from bert_tf.network.attention import AttentionPattern
@@ -145,7 +146,7 @@ def _operations_of_litert(model: Any, padding_bias: float) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(layout, "PADDING_BIAS", padding_bias))
         stack.enter_context(mock.patch.object(AttentionPattern, "cut_in_chunks", False))
-        for layer in model._flatten_layers():
+        for layer in (model, *nested_layers(model)):
             if act := getattr(layer, "activation", None):
                 stack.enter_context(mock.patch.object(layer, "activation", without_slope(act)))
         stack.enter_context(mock.patch.object(embedder, "pool_tokens", _pool))

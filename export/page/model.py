@@ -21,7 +21,7 @@ from bert_tf.search.words import word_spans
 from bert_tf.serving.model import Serving
 from bert_tf.tasks.masked_words.gap_filling import GAP, MaskedModel, fill_text
 from bert_tf.tasks.masked_words.scores import rewrite, score_words
-from bert_tf.tasks.tagging.entity_serving import find_entities
+from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
 from bert_tf.text.tokenization import make_tokenizer
 from export.page.attention_view import find_clear_head, find_encoder, view_attention
@@ -179,7 +179,7 @@ class DemoModel:
     def _for_page(self, outputs: dict[str, Any], texts: list[str]) -> dict[str, Any]:
         """Returns what the page shows beside the outputs, or instead of them."""
         if self.kind == "tagger":
-            return {"entities": find_entities(self._served.labels, outputs, texts)}
+            return {"entities": entities_of_outputs(self._served.labels, outputs, texts)}
         if self.kind == "embeddings":
             return {"similarity": cosines(outputs["embedding"])}
         if self.kind == "fill_mask":

@@ -196,7 +196,11 @@ def test_newer_configurations_say_the_same(tmp_path):
         ("positions/roformer_masked_lm", {"num_attention_heads": 16}, "make it even"),
         ("positions/roformer_masked_lm", {"max_position_embeddings": 9}, "embed_positions.weight"),
         ("modernbert/masked_lm", {"layer_types": ["full_attention"] * 6}, "layer_types is .*n = 3"),
-        ("modernbert/masked_lm", {"local_attention": 500}, "local_attention 500 exceeds the longest"),
+        (
+            "modernbert/masked_lm",
+            {"local_attention": 500},
+            "attention 500 exceeds the longest",
+        ),
         ("modernbert/masked_lm", {"global_attn_every_n_layers": 0}, "_layers is 0, expected at le"),
         ("modernbert/masked_lm", {"rope_scaling": {"factor": 2}}, "rope_scaling"),
         ("modernbert/masked_lm", {"classifier_activation": "silu"}, "classifier_activation"),
@@ -384,7 +388,7 @@ def test_an_encoder_without_types_takes_the_usual_inputs():
 
 def test_what_each_task_makes_anew_may_be_missing(tmp_path):
     classifier = BertClassifier.from_pretrained(
-        golden_folder("roberta/masked_lm"), may_miss=["cls/"], num_labels=3
+        golden_folder("roberta/masked_lm"), allow_missing=["cls/"], num_labels=3
     )
     assert "bert/pooler/dense/kernel" in checkpoint_variables(classifier)
     start = read_start(str(golden_folder("roberta/masked_lm")), {}, ("pooler",))
@@ -392,12 +396,12 @@ def test_what_each_task_makes_anew_may_be_missing(tmp_path):
     bert = make_checkpoint("masked_lm", 1)
     write_checkpoint(bert, tmp_path / "bert", "huggingface")
     with pytest.raises(ValueError, match="missing.*bert/pooler/dense"):
-        BertClassifier.from_pretrained(tmp_path / "bert", may_miss=["cls/"], num_labels=3)
+        BertClassifier.from_pretrained(tmp_path / "bert", allow_missing=["cls/"], num_labels=3)
 
 
 def test_heads_of_tasks_begin_from_the_transformation_of_the_masked_lm():
     folder = golden_folder("modernbert/masked_lm")
-    model = BertTokenClassifier.from_pretrained(folder, may_miss=["cls/tagger/"], num_labels=3)
+    model = BertTokenClassifier.from_pretrained(folder, allow_missing=["cls/tagger/"], num_labels=3)
     variables = checkpoint_variables(model)
     head = safetensors.numpy.load_file(folder / "model.safetensors")
     kernel, gamma = (variables[f"cls/transform/{n}"] for n in ("dense/kernel", "LayerNorm/gamma"))

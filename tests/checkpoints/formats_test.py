@@ -270,16 +270,18 @@ def test_wrong_shapes_missing_and_unknown_weights_are_named():
     assert f"cls/predictions/output_bias [3] instead of [{size}]" in str(error.value)
     assert "not understood (1): bert/adapter/kernel" in str(error.value)
     unknown = dataclasses.replace(made, unused=("bert/adapter/kernel",))
-    unknown.check(may_ignore=["bert/adapter/"])
-    with pytest.raises(ValueError, match=r"in may_ignore \(--may_ignore\)\.$"):
-        unknown.check(may_ignore=())
+    unknown.check(allow_unexpected=["bert/adapter/"])
+    with pytest.raises(ValueError, match=r"in allow_unexpected \(--allow_unexpected\)\.$"):
+        unknown.check(allow_unexpected=())
     # Of who has no such option.
-    with pytest.raises(ValueError, match=r"convert the model: convert_checkpoint --may_ignore\.$"):
+    with pytest.raises(
+        ValueError, match=r"convert the model: convert_checkpoint --allow_unexpected\.$"
+    ):
         unknown.check()
     del weights["cls/predictions/output_bias"]
     lacking = dataclasses.replace(made, weights=weights)
-    with pytest.raises(ValueError, match=r"in may_miss \(--may_miss\)\.$"):
-        lacking.check(may_miss=())
+    with pytest.raises(ValueError, match=r"in allow_missing \(--allow_missing\)\.$"):
+        lacking.check(allow_missing=())
     with pytest.raises(ValueError, match=r"missing \(2\): .*them\.$"):
         lacking.check()
 

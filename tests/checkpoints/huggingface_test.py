@@ -293,11 +293,13 @@ def test_an_untied_decoder_is_refused(tmp_path):
 def test_unknown_weights_stop_the_load(tmp_path):
     _, folder = write(tmp_path)
     rewrite(folder, lambda weights: {**weights, "bert.adapter.weight": np.zeros(3, np.float32)})
-    for may_ignore in ((), ["bert.other"], "bert.other"):
-        with pytest.raises(ValueError, match=r"not understood \(1\): bert.adapter.*--may_ignore"):
-            BertEncoder.from_pretrained(folder, may_ignore=may_ignore)
-    BertEncoder.from_pretrained(folder, may_ignore=["bert.adapter"])
-    BertEncoder.from_pretrained(folder, may_ignore="bert.adapter")
+    for allow_unexpected in ((), ["bert.other"], "bert.other"):
+        with pytest.raises(
+            ValueError, match=r"not understood \(1\): bert.adapter.*--allow_unexpected"
+        ):
+            BertEncoder.from_pretrained(folder, allow_unexpected=allow_unexpected)
+    BertEncoder.from_pretrained(folder, allow_unexpected=["bert.adapter"])
+    BertEncoder.from_pretrained(folder, allow_unexpected="bert.adapter")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from bert_tf.config import (
 )
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import assign_checkpoint, checkpoint_variables
-from bert_tf.pretraining.run import make_model
+from bert_tf.pretraining.build import make_model
 from bert_tf.tasks.models import BertClassifier, BertPretrainer, BertTokenClassifier
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.checkpointing import RunDirectory
@@ -71,7 +71,7 @@ def test_what_a_new_classifier_reads_is_free(tmp_path):
     write_checkpoint(make_checkpoint("encoder", 5), tmp_path / "encoder", "bert_tf")
     start = read_start(str(tmp_path / "encoder"), chosen, ("pooler",))
     assert start.config.classifier_pooling == "cls"
-    with pytest.raises(ValueError, match="--may_miss=bert/pooler/"):
+    with pytest.raises(ValueError, match="--allow_missing=bert/pooler/"):
         read_start(str(tmp_path / "encoder"), {}, ("pooler",))
     path = str(tmp_path / "classifier")
     write_checkpoint(make_checkpoint("classifier", 6), path, "bert_tf")
@@ -99,9 +99,9 @@ def test_missing_heads_must_be_named(tmp_path):
     path = str(tmp_path / "model")
     with pytest.raises(ValueError) as error:
         read_start(path, {}, PRETRAINING)
-    named = "--may_miss=bert/pooler/,cls/predictions/,cls/seq_relationship/."
+    named = "--allow_missing=bert/pooler/,cls/predictions/,cls/seq_relationship/."
     assert named in str(error.value) and "missing (9): bert/pooler/dense/bias," in str(error.value)
-    start = read_start(path, {}, PRETRAINING, may_miss=starts_of_names("bert/pooler/, cls/"))
+    start = read_start(path, {}, PRETRAINING, allow_missing=starts_of_names("bert/pooler/, cls/"))
     assert_same(start, made)
     assert not has_pooler(str(tmp_path / "run"), start) and has_pooler(str(tmp_path), None)
 
@@ -171,10 +171,10 @@ def test_weights_of_the_encoder_may_be_missing_too(path, tmp_path):
     made = make_checkpoint("encoder", 9)
     weights = {key: value for key, value in made.weights.items() if key != name}
     broken = dataclasses.replace(made, weights=weights)
-    with pytest.raises(ValueError, match=r"missing \(1\): .*position_embeddings.*--may_miss"):
-        broken.check(may_miss=())
-    broken.check(may_miss=name)
-    model = BertEncoder.from_checkpoint(broken, may_miss=[name])
+    with pytest.raises(ValueError, match=r"missing \(1\): .*position_embeddings.*--allow_missing"):
+        broken.check(allow_missing=())
+    broken.check(allow_missing=name)
+    model = BertEncoder.from_checkpoint(broken, allow_missing=[name])
     assert np.abs(model.embeddings.position_embeddings.numpy()).max() < 1
 
 

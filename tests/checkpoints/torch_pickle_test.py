@@ -199,47 +199,53 @@ def test_hostile_pickle_is_named_and_not_run(tmp_path, protocol):
 
 
 ODD = {
-    "key of int": (b"}K\x01Nsss.", "key of type int"),
-    "deep tuples as a key": (b"})" + b"\x85" * 200_000 + b"Ns.", "key of type tuple"),
-    "deep tuples as a name": (b")" + b"\x85" * 200_000 + b"\x8c\x01a\x93.", "has tuple, expec"),
-    "wide tuples as a name": (b")" + b"q\0h\0\x86" * 200 + b"\x8c\x01a\x93.", "has tuple, expec"),
-    "call of a dict": (b"})R.", "has dict, expected name"),
-    "call of a storage class": (call("torch.FloatStorage", number(9)) + b".", "other arguments"),
-    "dict of a list": (call("collections.OrderedDict", b"]") + b".", "other arguments"),
-    "tensor of nothing": (call(REBUILD) + b".", "other arguments"),
+    "key of int": b"}K\x01Nsss.",
+    "deep tuples as a key": b"})" + b"\x85" * 200_000 + b"Ns.",
+    "deep tuples as a name": b")" + b"\x85" * 200_000 + b"\x8c\x01a\x93.",
+    "wide tuples as a name": b")" + b"q\0h\0\x86" * 200 + b"\x8c\x01a\x93.",
+    "call of a dict": b"})R.",
+    "call of a storage class": call("torch.FloatStorage", number(9)) + b".",
+    "dict of a list": call("collections.OrderedDict", b"]") + b".",
+    "tensor of nothing": call(REBUILD) + b".",
     "dict of a tensor": (
-        call("collections.OrderedDict", tensor(storage(6), (6,), (1,)), b"NN") + b".",
-        "other arguments",
+        call("collections.OrderedDict", tensor(storage(6), (6,), (1,)), b"NN") + b"."
     ),
     "parameter of a storage": (
-        call("torch._utils._rebuild_parameter", storage(6), b"K\0))NN") + b".",
-        "other arguments",
+        call("torch._utils._rebuild_parameter", storage(6), b"K\0))NN") + b"."
     ),
-    "state of a name": (name(REBUILD) + b"}b.", "has name, expected dict"),
-    "state of a tensor": (tensor(storage(6), (6,), (1,)) + b"}b.", "has tensor, expected dict"),
-    "item of a name": (name(REBUILD) + text("a") + b"Ns.", "has name, expected dict"),
-    "append to a dict": (b"}Na.", "has dict, expected list"),
-    "new object": (name("collections.OrderedDict") + b")\x81.", "instruction NEWOBJ"),
-    "instance": (b"(icollections\nOrderedDict\n.", "instruction INST"),
-    "extension": (b"\x82\x01.", "instruction EXT1"),
-    "no dict": (b"].", "dict of tensors in it, received list"),
-    "inner state dict": (state_dict({"model": SIX[2:-1]}), "'model' in it is a dict"),
-    "number": (state_dict({"epoch": number(3)}), "'epoch' in it is int"),
-    "more than there is": (b"\x86.", "more values than it has"),
-    "no mark": (b"t.", "IndexError"),
-    "odd items": (b"}(" + text("a") + b"u.", "zip"),
-    "nothing remembered": (b"h\x00.", "KeyError"),
-    "empty": (b"", "exhausted"),
-    "no instruction": (b"\xff.", "opcode b'.xff' unknown"),
-    "bad escape": (b"S'\\z'\n.", "Warning|instruction STRING"),
-    "large": (b"N" * MAX_PICKLE_BYTES + b".", "data.pkl in it has 4194305 bytes"),
+    "state of a name": name(REBUILD) + b"}b.",
+    "state of a tensor": state_dict(
+        {"a": tensor(storage(6), (3,), (1,)) + b"}" + text("offset") + b"K\x02sb"}
+    ),
+    "slots of a tensor": state_dict(
+        {"a": tensor(storage(6), (3,), (1,)) + b"N}" + text("offset") + b"K\x02s\x86b"}
+    ),
+    "item of a name": name(REBUILD) + text("a") + b"Ns.",
+    "append to a dict": b"}Na.",
+    "new object": name("collections.OrderedDict") + b")\x81.",
+    "new object with keywords": b"\x80\x04" + name("collections.OrderedDict") + b")}\x92.",
+    "instance": b"(icollections\nOrderedDict\n.",
+    "object": b"(" + name("collections.OrderedDict") + b"o.",
+    "dict of deep tuples": b"()" + b"\x85" * 200_000 + b"Nd.",
+    "set of deep tuples": b"\x80\x04\x8f()" + b"\x85" * 200_000 + b"\x90.",
+    "extension": b"\x82\x01.",
+    "no dict": b"].",
+    "inner state dict": state_dict({"model": SIX[2:-1]}),
+    "number": state_dict({"epoch": number(3)}),
+    "more than there is": b"\x86.",
+    "no mark": b"t.",
+    "odd items": b"}(" + text("a") + b"u.",
+    "nothing remembered": b"h\x00.",
+    "empty": b"",
+    "no opcode": b"\xff.",
+    "bad escape": b"S'\\z'\n.",
+    "large": b"N" * MAX_PICKLE_BYTES + b".",
 }
 
 
 @pytest.mark.parametrize("case", ODD)
 def test_other_pickles_are_refused(tmp_path, case):
-    pickled, message = ODD[case]
-    assert_refused(write(tmp_path / "f", pickled), message)
+    assert_refused(write(tmp_path / "f", ODD[case]), "f cannot be read: ")
 
 
 def test_large_memo_index_takes_no_memory(tmp_path):

@@ -103,9 +103,11 @@ def test_a_pooler_that_the_head_does_not_read_may_be_missing(tmp_path, caplog):
     write_checkpoint(made, tmp_path / "model", "huggingface")
     for make in (
         lambda path, **options: BertTokenClassifier.from_pretrained(
-            path, labels=["a", "b"], may_miss=["cls/"], **options
+            path, labels=["a", "b"], allow_missing=["cls/"], **options
         ),
-        lambda path, **options: BertSpanLabeler.from_pretrained(path, may_miss=["cls/"], **options),
+        lambda path, **options: BertSpanLabeler.from_pretrained(
+            path, allow_missing=["cls/"], **options
+        ),
         BertEmbedder.from_pretrained,
         lambda path, **options: BertPretrainer.from_pretrained(
             path, use_next_sentence=False, **options
@@ -118,5 +120,5 @@ def test_a_pooler_that_the_head_does_not_read_may_be_missing(tmp_path, caplog):
         assert "bert/pooler/dense/kernel" in caplog.text
     with pytest.raises(ValueError, match="bert/pooler/"):
         BertPretrainer.from_pretrained(
-            tmp_path / "model", use_next_sentence=True, use_pooler=True, may_miss=["cls/"]
+            tmp_path / "model", use_next_sentence=True, use_pooler=True, allow_missing=["cls/"]
         )

@@ -116,13 +116,22 @@ def test_what_is_no_column_of_texts_is_refused(values, message):
 def test_pairs_are_two_columns_or_a_list_of_pairs():
     assert read_pairs((["a", "b"], np.array(["c", "d"]))) == (["a", "b"], ["c", "d"])
     assert read_pairs([("a", "c"), ("b", "d")]) == (["a", "b"], ["c", "d"])
+    assert read_pairs([{"text_b": "c", "text": "a"}]) == (["a"], ["c"])
+    assert read_pairs([(b"a", np.str_("c"))]) == (["a"], ["c"])
     assert read_pairs(("a", "b")) == (["a", "b"], None)
     assert read_pairs(["a", "b"]) == (["a", "b"], None)
     for values, message in (
-        ((["a", "b"], ["c"]), "2 first texts and 1 second texts"),
-        ((["a"], ["b"], ["c"]), "a tuple of 3"),
-        ((["a", "b"], ["c", None]), r"second texts\[1\] is None"),
-        ([("a", "c"), ("b",)], r"texts\[0\] is \('a', 'c'\)"),
+        ((["a", "b"], ["c"]), "2 .* 1 "),
+        ((["a"], ["b"], ["c"]), r"texts\[0\]"),
+        ((["a", "b"], ["c", None]), r"second texts\[1\]"),
+        ([("a", "c"), ("b",)], r"texts\[1\].*\('b',\)"),
+        ([("a", "c"), "b"], r"texts\[1\].*'b'"),
+        ([("a", "c"), ("b", None)], r"texts\[1\].*None"),
+        ([{"text": "a", "label": "c"}], r"texts\[0\]"),
+        # Two pairs, or two columns: no caller can tell what the others would read.
+        ((("a", "b"), ("c", "d")), "texts"),
+        (["a", "\ud800"], r"texts\[1\]"),
+        ([("a", "\ud800")], r"texts\[0\]"),
     ):
         with pytest.raises(ValueError, match=message):
             read_pairs(values)

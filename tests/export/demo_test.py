@@ -15,7 +15,7 @@ from bert_tf.search.index import Batch, build_index
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
 from bert_tf.tasks.masked_words.scores import rewrite, score_words
 from bert_tf.tasks.models import BertPretrainer
-from bert_tf.tasks.tagging.entity_serving import find_entities
+from bert_tf.tasks.tagging.answers import entities_of_outputs
 from bert_tf.text.wordpiece import WordPiece
 from export.page.model import (
     SAMPLE_WORDS,
@@ -170,7 +170,7 @@ def test_tags_are_joined_to_entities_in_characters(labels, expected) -> None:
         "scores": np.array([[0.75, 0.5, 0.9, 0.25, 0.0]]),
     }
     text = "\U0001f600 Ada Lovelace, Paris"
-    (found,) = find_entities(labels, outputs, [text])
+    (found,) = entities_of_outputs(labels, outputs, [text])
     assert [(e["type"], e["start"], e["end"], e["score"]) for e in found] == expected
     assert [e["text"] for e in found] == [text[e["start"] : e["end"]] for e in found]
 

@@ -13,7 +13,6 @@ from bert_tf.inference.serving_models import load
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.serving.model import IDS
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, fill_text
-from bert_tf.tasks.masked_words.reading import fill_mask
 from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, score_words
 from bert_tf.tasks.models import (
     BertClassifier,
@@ -24,7 +23,8 @@ from bert_tf.tasks.models import (
 from bert_tf.tasks.question_answering.answers import make_predictions
 from bert_tf.tasks.question_answering.features import SquadQuestion
 from bert_tf.tasks.question_answering.task import make_examples
-from bert_tf.tasks.tagging.features import gather_tags, make_tag_rows
+from bert_tf.tasks.tagging.answers import gather_words
+from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.files import TaggedSentence
 from bert_tf.text.kinds import MASK, with_trimmed_offsets, with_vocabulary
 from bert_tf.text.packing import pack, pad_batch
@@ -149,7 +149,7 @@ def tags_of_words(folder, served, lists):
     rows = make_tag_rows(sentences, WordPiece(served.vocab, True), LENGTH)
     batch = pad_batch([row.text for row in rows])
     guesses = BertTokenClassifier.from_pretrained(folder)(batch).numpy().argmax(-1)
-    tags = gather_tags(rows, list(guesses), sentences)
+    tags = gather_words(rows, list(guesses), sentences)
     return [[served.labels[index] for index in row] for row in tags]
 
 
@@ -234,13 +234,13 @@ def test_masks(tmp_path) -> None:
     found = answers(served, texts)
     assert found["pieces"].shape == (6, 2, 3)
     model = BertPretrainer.from_pretrained(folder, use_next_sentence=False, use_pooler=False)
-    tokenizer = WordPiece(served.vocab, True)
+    masked = MaskedModel(model, WordPiece(served.vocab, True))
     for text, pieces, values in zip(texts, found["pieces"], found["probabilities"], strict=True):
         has_mask = "[MASK]" in text
-        masks = fill_mask(model, tokenizer, text, 3) if has_mask else []
+        masks = masked.fill_mask([text], 3)[0] if has_mask else []
         for index, candidates in enumerate(masks):
-            assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
-            expected = [candidate.probability for candidate in candidates]
+            assert [piece.decode() for piece in pieces[index]] == [c["piece"] for c in candidates]
+            expected = [candidate["score"] for candidate in candidates]
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
         assert (pieces[len(masks) :] == b"").all() and (values[len(masks) :] == 0).all()
 
@@ -400,15 +400,15 @@ def test_masks_of_byte_level_bpe(tmp_path) -> None:
     model = BertPretrainer.from_pretrained(
         tmp_path / "m", use_next_sentence=False, use_pooler=False
     )
-    tokenizer = make_tokenizer(vocab, False)
+    masked = MaskedModel(model, make_tokenizer(vocab, False))
     for text, pieces, values in zip(
         texts[:3], found["pieces"], found["probabilities"], strict=False
     ):
-        masks = fill_mask(model, tokenizer, text, 3)
+        (masks,) = masked.fill_mask([text], 3)
         assert len(masks) == text.count("[MASK]") + text.count("<mask>")
         for index, candidates in enumerate(masks):
-            assert [piece.decode() for piece in pieces[index]] == [c.piece for c in candidates]
-            expected = [candidate.probability for candidate in candidates]
+            assert [piece.decode() for piece in pieces[index]] == [c["piece"] for c in candidates]
+            expected = [candidate["score"] for candidate in candidates]
             np.testing.assert_allclose(values[index], expected, rtol=1e-4)
     assert (found["pieces"][3:] == b"").all()
     masked = ("The [MASK]  [MASK] stood on[MASK]", "[MASK] [MASK]", "no mask", "")

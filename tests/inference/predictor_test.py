@@ -145,7 +145,7 @@ def test_answers():
     assert predictor.answer(["Wie?", "Was?"], ["x " * 3, "y"]) == 2 * [
         {"answer": "über", "start": 2, "end": 6, "score": 1.5, "null_odds": -2.0}
     ]
-    with pytest.raises(ValueError, match="1 questions, but 2 contexts"):
+    with pytest.raises(ValueError, match="1 questions and 2 contexts"):
         predictor.answer(["Wie?"], ["x", "y"])
 
 
@@ -161,7 +161,7 @@ def test_masks():
     assert found == [[{"piece": "cat", "score": 0.5}]] * 2
     with pytest.raises(ValueError, match=r"texts\[1\] has 0 \[MASK\]"):
         predictor.fill_mask(["A [MASK].", "None."], top_k=1)
-    with pytest.raises(ValueError, match="exported with 2"):
+    with pytest.raises(ValueError, match=r"top_k is 5, expected 1 \.\. 2"):
         predictor.fill_mask(["A [MASK]."])
     with pytest.raises(ValueError, match=r"top_k is 3, expected 1 \.\. 2"):
         predictor_of(MadeUpModel("fill_mask", fill, top_k=2)).fill_mask(["A [MASK]."], top_k=3)
@@ -171,7 +171,7 @@ def test_masks_by_the_vocabularys_own_name_count_too():
     row = {"pieces": np.array([[b"cat"]] * 2), "probabilities": np.array([[0.5]] * 2)}
     predictor = predictor_of(MadeUpModel("fill_mask", lambda text: row, mask="<mask>"))
     assert len(predictor.fill_mask(["A <mask> and a [MASK]."], top_k=1)[0]) == 2
-    with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 of them among the 9 pieces"):
+    with pytest.raises(ValueError, match=r"has 3 \[MASK\], 2 .* 9 "):
         predictor.fill_mask(["A <mask> and a [MASK], so long that a <mask> is cut off."], top_k=1)
 
 
@@ -187,14 +187,14 @@ def test_embeddings_are_one_array():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("A film.", r"texts is 'A film.'; expected a list"),
-        (None, r"texts is None; expected a list"),
-        (["a", None], r"texts\[1\] is None, expected a string"),
-        ([float("nan")], r"texts\[0\] is nan"),
-        ([("a", "b")], r"texts\[0\] is \('a', 'b'\), expected a string; .* single texts"),
-        (["a", "\ud800"], r"texts\[1\]: character 0 is a lone surrogate"),
-        ([b"a"], r"texts\[0\] is b'a'"),
-        ({"text": ["a"], "label": ["b"]}, r"texts is a table; pass one of its columns"),
+        ("A film.", r"texts .*'A film.'"),
+        (None, r"texts .*None"),
+        (["a", None], r"texts\[1\].*None"),
+        ([float("nan")], r"texts\[0\].*nan"),
+        ([("a", "b")], r"texts\[0\].*\('a', 'b'\)"),
+        (["a", "\ud800"], r"texts\[1\]"),
+        ([b"a", b"\xff"], r"texts\[1\].*b'.xff'"),
+        ({"text": ["a"], "label": ["b"]}, r"texts .*dict"),
     ],
 )
 def test_what_is_no_text_is_named(texts, message):
@@ -206,7 +206,10 @@ def test_two_columns_are_pairs():
     predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
     expected = predictor.score([("aaa", "c"), ("b", "dd")])
     assert predictor.score((["aaa", "b"], ["c", "dd"])) == expected == [-7.0, -19.0]
-    with pytest.raises(ValueError, match="texts has 2 first and 1 second"):
+    rows = [{"text": "aaa", "text_b": "c"}, {"text_b": "dd", "text": "b"}]
+    assert predictor.score(rows) == expected
+    assert predictor.score(([], [])) == predictor.score([]) == []
+    with pytest.raises(ValueError, match="2 .* 1 "):
         predictor.score((["a", "b"], ["c"]))
 
 
@@ -232,8 +235,6 @@ def test_methods_of_other_kinds_name_the_right_one():
         regression.choose(["a"], [["b"]])
     with pytest.raises(ValueError, match="kind encoder has no predictor"):
         predictor_of(MadeUpModel("encoder", length))
-    with pytest.raises(ValueError, match=r"with bert_tf\.search\.reranker\.Reranker\.from_pre"):
-        predictor_of(MadeUpModel("reranker", length))
     with pytest.raises(ValueError, match="batch_size is 0"):
         predictor_of(MadeUpModel("regression", length), batch_size=0)
     with pytest.raises(ValueError, match=r"texts\[0\]\[1\] is empty"):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.models.preprocessor import BertPreprocessor
-from bert_tf.tasks.models import BertClassifier
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.packing import pack, pad_batch
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
@@ -172,7 +172,7 @@ def text_model() -> keras.Model:
 IN_A_FRESH_PROCESS = """
 import sys
 import keras, numpy as np, tensorflow as tf
-import bert_tf.tasks.models, bert_tf.models.preprocessor
+import bert_tf.tasks.classification.model, bert_tf.models.preprocessor
 model = keras.models.load_model(sys.argv[1])
 texts = [tf.constant(["a é x", "", "ab"]), tf.constant(["E", "c", ""])]
 np.save(sys.argv[2], model.predict(texts, verbose=0))

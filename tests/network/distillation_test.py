@@ -18,6 +18,7 @@ from bert_tf.objectives.attention_relations import attention_vectors, relation_l
 from bert_tf.objectives.distillation import Distillation
 from bert_tf.objectives.masked_lm import MaskedLM
 from bert_tf.objectives.next_sentence import NextSentence
+from bert_tf.objectives.pretrainer import WithObjectives
 from bert_tf.optimization.optimizers import build_optimizer
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.tasks.models import BertPretrainer
@@ -252,7 +253,8 @@ def test_what_does_not_go_together(config, width, message):
 
 
 def test_what_is_not_learned_is_reported_all_the_same():
-    model = types.SimpleNamespace(objectives=(MaskedLM(), NextSentence()))
+    model = WithObjectives()
+    model.objectives = (MaskedLM(), NextSentence())
     model.objectives[0].is_learned = False
     task = PretrainingTask(model, None, None, None, DataConfig(), MaskingConfig())
     assert task.loss_names == ("next_sentence_loss",)

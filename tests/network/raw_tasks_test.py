@@ -142,7 +142,7 @@ def test_entities_are_words_joined(tmp_path, monkeypatch):
         start = text.index(word)
         end = start + len(word)
         row.append({"word": word, "label": label, "score": score, "start": start, "end": end})
-    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, size: [row])
+    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, batch_size: [row])
     monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "B-LOC"))
     assert model.find_entities([text]) == [
         [
@@ -177,7 +177,9 @@ def test_answer(tmp_path, version_2):
     assert [answer["answer"].encode() for answer in found] == [*expected["answer"]]
     assert [answer["start"] for answer in found] == [*expected["start"]]
     assert [answer["end"] for answer in found] == [*expected["end"]]
-    assert all(0 <= answer["score"] <= 1 for answer in found)
+    for name in ("score", "null_odds"):
+        np.testing.assert_allclose([row[name] for row in found], expected[name], atol=1e-5)
+    assert all(0 <= answer["probability"] <= 1 for answer in found)
     keras_file = tmp_path / "answers.keras"
     model.save(keras_file)
     assert keras.models.load_model(keras_file).answer(questions, contexts) == found
@@ -324,11 +326,11 @@ def test_a_missing_head_is_named_with_the_remedy(tmp_path):
 
 def test_a_missing_pooler_is_named_with_the_remedy(tmp_path):
     folder = write_model(tmp_path / "m", "embeddings")  # An encoder alone.
-    pooler = r'may_miss=\["bert/pooler/"\] to start with a new pooler\.$'
+    pooler = r'allow_missing=\["bert/pooler/"\] to start with a new pooler\.$'
     for given in ({"labels": ["a", "b"]}, {"num_labels": 2, "new_head": True}):
         with pytest.raises(ValueError, match=f"at random. Give {pooler}"):
             BertClassifier.from_pretrained(folder, **given)
-        BertClassifier.from_pretrained(folder, may_miss=["bert/pooler/"], **given)
+        BertClassifier.from_pretrained(folder, allow_missing=["bert/pooler/"], **given)
     with pytest.raises(ValueError, match=f"Give new_head=True .* head, and {pooler}"):
         BertMultipleChoice.from_pretrained(folder)
 

@@ -13,7 +13,12 @@ from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.weight_names import to_theirs
 from bert_tf.config import ModelConfig
 from bert_tf.objectives import electra
-from bert_tf.objectives.electra import ElectraPretrainer, draw_pieces, generator_config, put_in
+from bert_tf.objectives.electra import (
+    ElectraPretrainer,
+    draw_tokens,
+    generator_config,
+    put_replacements,
+)
 from bert_tf.objectives.replaced_tokens import ReplacedTokens
 from tests.shared_data import golden_file
 
@@ -62,7 +67,7 @@ def close(ours, theirs, limit):
 
 def test_losses_and_gradients_are_the_golden_ones(joint, monkeypatch):
     model, names = two_towers()
-    monkeypatch.setattr(electra, "draw_pieces", lambda *_: tf.constant(joint["in_sampled_ids"]))
+    monkeypatch.setattr(electra, "draw_tokens", lambda *_: tf.constant(joint["in_sampled_ids"]))
     batch = inputs_of(joint)
     variables = {v.path: v.value for v in model.trainable_variables}
     with tf.GradientTape() as tape:
@@ -103,7 +108,7 @@ def test_losses_and_gradients_are_the_golden_ones(joint, monkeypatch):
 
 
 def test_fakes_stand_where_pieces_were_chosen(joint):
-    ids, labels = put_in(inputs_of(joint), tf.constant(joint["in_sampled_ids"]))
+    ids, labels = put_replacements(inputs_of(joint), tf.constant(joint["in_sampled_ids"]))
     np.testing.assert_array_equal(ids, joint["out_discriminator_input_ids"])
     np.testing.assert_array_equal(labels, joint["out_is_replaced"])
 
@@ -116,7 +121,7 @@ def test_fakes_are_drawn_from_the_generators_distribution():
     positions = np.tile(np.arange(10, dtype="int32"), (len(ids), 1))
     numbers = electra.uniforms(tf.constant(ids), tf.constant(positions)).numpy()
     assert 0 <= numbers.min() and numbers.max() < 1 and len(np.unique(numbers)) > 0.99 * count
-    drawn = draw_pieces(tf.constant(np.tile(logits, (*numbers.shape, 1))), numbers).numpy()
+    drawn = draw_tokens(tf.constant(np.tile(logits, (*numbers.shape, 1))), numbers).numpy()
     expected = count * np.exp(logits) / np.exp(logits).sum()
     counts = np.bincount(drawn.ravel(), minlength=8)
     assert ((counts - expected) ** 2 / expected).sum() < 40.5
@@ -218,9 +223,9 @@ def test_draws_of_one_position_differ_with_reference_sampling(reference, monkeyp
 
     def kept(logits, drawn):
         numbers.append(np.asarray(drawn))
-        return draw_pieces(logits, drawn)
+        return draw_tokens(logits, drawn)
 
-    monkeypatch.setattr(electra, "draw_pieces", kept)
+    monkeypatch.setattr(electra, "draw_tokens", kept)
     model = ElectraPretrainer(TINY, TINY, reference_sampling=reference)
     ids = np.random.default_rng(3).integers(5, 50, [2, 12]).astype("int32")
     inputs = {"input_word_ids": ids, "input_mask": 1 + 0 * ids, "input_type_ids": 0 * ids}

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
-from bert_tf.objectives.electra import put_in
+from bert_tf.objectives.electra import put_replacements
 from bert_tf.objectives.replaced_tokens import mask_with_duplicates
 from tests.corpus.masking_test import SEED, VOCAB, make_batch
 
@@ -96,7 +96,7 @@ def test_fakes_of_one_position_are_averaged(many):
     inputs = {name: tf.constant(values[:200]) for name, values in masked.items()}
     fakes = np.random.default_rng(3).integers(0, len(VOCAB), (200, LIMIT)).astype(np.int32)
     fakes[::3] = masked["masked_lm_ids"][:200][::3]  # Right ones count as no fakes.
-    ids, labels = put_in(inputs, tf.constant(fakes))
+    ids, labels = put_replacements(inputs, tf.constant(fakes))
     duplicates = 0
     for row in range(200):
         found: dict[int, list[int]] = {}

@@ -2,23 +2,24 @@
 
 import pytest
 
-from bert_tf.objectives.mask_filling import Candidate
-from bert_tf.pretraining import mask_samples
 from bert_tf.pretraining.mask_samples import MaskSamples
 from bert_tf.training.metrics_log import read_metrics
 
 
 @pytest.fixture
-def samples(tmp_path, monkeypatch):
+def samples(tmp_path):
     """Each call of the model fills in the next number."""
     numbers = iter(range(100))
 
-    def fill(model, tokenizer, text, top_k):
-        assert top_k == 3
-        return [[Candidate(str(next(numbers)), 0.5)] for _ in range(text.count("[MASK]"))]
+    class Numbers:
+        def fill_mask(self, texts, top_k):
+            assert top_k == 3
+            return [
+                [[{"piece": str(next(numbers)), "score": 0.5}] for _ in range(text.count("[MASK]"))]
+                for text in texts
+            ]
 
-    monkeypatch.setattr(mask_samples, "fill_mask", fill)
-    return MaskSamples(tmp_path, None, None, ["A [MASK].", "[MASK] and [MASK]."])
+    return MaskSamples(tmp_path, Numbers(), ["A [MASK].", "[MASK] and [MASK]."])
 
 
 def test_first_answers_stand_beside_the_last(samples):

@@ -1,6 +1,7 @@
 """Classifiers give the same answers by every road, for each kind of label and of long text."""
 
 import csv
+import itertools
 import pathlib
 
 import pytest
@@ -8,7 +9,14 @@ import pytest
 import bert_tf
 from tests.export.made_models import TEXTS, write_model
 from tests.fine_tune import fine_tune, write_table
-from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
+from tests.roads.roads import (
+    LITE_TOLERANCE,
+    TOLERANCE,
+    check_roads,
+    largest_difference,
+    load_all,
+    rest_rows,
+)
 
 LENGTH = 24
 KIND_OF_LABEL = {"classifier": "class", "multi_label": "several", "regression": "number"}
@@ -21,6 +29,11 @@ CASES = [
     ("multi_label", "tail", True),
     ("regression", "head", False),
     ("classifier", "tail", False),
+]
+OTHER_CASES = [
+    case
+    for case in itertools.product(KIND_OF_LABEL, ("head", "tail", "windows"), (False, True))
+    if case not in CASES
 ]
 SECONDS = ["the river", "w40 " * 60, "b", "", "a b c", "w41", "the " * 30]
 
@@ -36,7 +49,10 @@ def make_run(folder: pathlib.Path, kind: str, long_texts: str, is_pair: bool) ->
     return write_model(folder, kind, run, num_hidden_layers=1)
 
 
-@pytest.mark.parametrize("kind,long_texts,is_pair", CASES)
+@pytest.mark.parametrize(
+    "kind,long_texts,is_pair",
+    CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in OTHER_CASES],
+)
 def test_answers_are_the_same(tmp_path, record_property, kind, long_texts, is_pair):
     folder = make_run(tmp_path / "run", kind, long_texts, is_pair)
     model = bert_tf.BertClassifier.from_pretrained(folder)
@@ -44,28 +60,37 @@ def test_answers_are_the_same(tmp_path, record_property, kind, long_texts, is_pa
     texts = list(zip(TEXTS, SECONDS, strict=True)) if is_pair else list(TEXTS)
     predictors = load_all(folder, model, tmp_path)
 
-    def ask(answers):
+    def ask(answers, given=texts):
         if kind == "regression":
-            return answers.score(texts)
-        return [answers.classify(texts), answers.probabilities(texts)]
+            return answers.score(given)
+        found = [answers.classify(given), answers.probabilities(given)]
+        if kind == "multi_label":
+            found.append(answers.classify(given, threshold=0.3))
+        return found
 
     expected = ask(model)
     check_roads(expected, predictors, ask, record_property)
 
-    # Pairs are accepted as columns by all of them.
-    if is_pair and kind != "regression":
-        for predictor in predictors.values():
-            columns = predictor.classify((list(TEXTS), SECONDS))
-            assert largest_difference(expected[0], columns) < 1e-4
+    # Pairs are accepted as two columns and as dicts by all of them.
+    if is_pair:
+        dicts = [{"text": text, "text_b": second} for text, second in texts]
+        for given in ((list(TEXTS), SECONDS), dicts):
+            assert largest_difference(expected, ask(model, given)) <= TOLERANCE
+            for predictor in predictors.values():
+                assert largest_difference(expected, ask(predictor, given)) <= LITE_TOLERANCE
 
     # The REST form has the same labels and scores under the names of the signature's outputs.
     columns = {"text": list(TEXTS)} | ({"text_b": SECONDS} if is_pair else {})
     rows = rest_rows(tmp_path / "saved" / "1", columns)
     if kind == "regression":
-        assert largest_difference(expected, [row["value"] for row in rows]) <= 1e-5
+        difference = largest_difference(expected, [row["value"] for row in rows])
+        record_property("REST", difference)
+        assert difference <= TOLERANCE
         return
     probabilities = [list(row.values()) for row in expected[1]]
-    assert largest_difference(probabilities, [row["probabilities"] for row in rows]) <= 1e-5
+    difference = largest_difference(probabilities, [row["probabilities"] for row in rows])
+    record_property("REST", difference)
+    assert difference <= TOLERANCE
     for answer, row in zip(expected[0], rows, strict=True):
         if kind == "classifier":
             assert row["label"] == answer["label"]
@@ -74,7 +99,7 @@ def test_answers_are_the_same(tmp_path, record_property, kind, long_texts, is_pa
 
 
 @pytest.mark.parametrize("kind,long_texts,is_pair", CASES[:4])
-def test_the_program_predicts_the_same(tmp_path, kind, long_texts, is_pair):
+def test_the_program_predicts_the_same(tmp_path, record_property, kind, long_texts, is_pair):
     folder = make_run(tmp_path / "model", kind, long_texts, is_pair)
     texts = [text for text in TEXTS if text and "\t" not in text]
     seconds = SECONDS[: len(texts)]
@@ -103,7 +128,9 @@ def test_the_program_predicts_the_same(tmp_path, kind, long_texts, is_pair):
         expected = [[score] for score in model.score(given)]
     else:
         expected = [list(row.values()) for row in model.probabilities(given)]
-    assert largest_difference(expected, found) <= 1e-5
+    difference = largest_difference(expected, found)
+    record_property("program", difference)
+    assert difference <= TOLERANCE
 
 
 def test_windows_are_more_than_the_beginning(tmp_path):

@@ -79,7 +79,7 @@ def test_a_program_counts_them_before_it_trains(folder, tmp_path, caplog):
 
 def test_fit_logs_them(folder, caplog, monkeypatch):
     monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: None)  # Its loop is not the point.
-    model = BertClassifier.from_pretrained(folder / "model", may_miss=["cls/"], num_labels=2)
+    model = BertClassifier.from_pretrained(folder / "model", allow_missing=["cls/"], num_labels=2)
     model.fit(["a [SEP] b", "c", "d", "e [SEP]"], [0, 1, 0, 1], verbose=0)
     assert counts_in(caplog.text) == {"[SEP]": (2, 4)}
     caplog.clear()
@@ -89,7 +89,7 @@ def test_fit_logs_them(folder, caplog, monkeypatch):
     assert counts_in(caplog.text) == {"[CLS]": (1, 4)}
     caplog.clear()
     tagger = BertTokenClassifier.from_pretrained(
-        folder / "model", may_miss=["cls/"], labels=["O", "B-X"]
+        folder / "model", allow_missing=["cls/"], labels=["O", "B-X"]
     )
     tagger.fit([["a", "[SEP]"], ["b"]], [["O", "O"], ["B-X"]], verbose=0)
     assert counts_in(caplog.text) == {"[SEP]": (1, 3)}

@@ -31,10 +31,10 @@ class TextExample(NamedTuple):
     """One row of a table.
 
     Attributes:
-      text_a, text_b: as they stand in the file; `text_b` is "" if there is no second text.
+      text_a, text_b: as in the file; `text_b` is "" if there is no second text.
       label: the label's text; several are separated by "|", none of them is ""; None: unlabelled.
       id: GLUE's index, or the number of the row, from 0.
-      source: where it stands, for messages: "dev.tsv line 7".
+      source: file and line, for messages: "dev.tsv line 7".
     """
 
     text_a: str
@@ -462,7 +462,7 @@ def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
     A pair counts as empty if one of its texts is blank.
 
     Args:
-      examples: what is described.
+      examples: the examples to describe.
       labels: those counted, the first 20 of them; () for regression.
     """
     known = LabelNames(labels)

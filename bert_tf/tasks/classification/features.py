@@ -1,4 +1,4 @@
-"""Makes the encoder's rows for texts and pairs of texts, with their labels."""
+"""Tokenized rows of texts and pairs of texts, with their labels."""
 
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ class TextExamples(NamedTuple):
     rows: TokenizedDataset
     owners: np.ndarray  # int [N], which example a row is of
     labels: np.ndarray  # int32 [E], float32 [E] or float32 [E, C]; see `label_array`
-    num_cut: int  # examples that lost pieces
+    num_cut: int  # examples that lost tokens
     is_labelled: bool = True
-    longest: int = 0  # pieces of the longest example before it was cut, special ones included
+    longest: int = 0  # tokens of the longest example before it was cut, special ones included
 
 
 def make_examples(
@@ -41,14 +41,19 @@ def make_examples(
       labels: see `label_array`.
       kind: `class`, `number` or `several`.
       tokenizer: of the model.
-      max_seq_length: most pieces of a row.
+      max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.
       weights: float32 [C], weight of each class in the loss; None: 1.
-      is_labelled: whether the labels mean something.
+      is_labelled: whether the labels are known.
     """
-    texts, owners, num_cut, longest, vocab = [], [], 0, 0, tokenizer.vocab
+    texts = []
+    owners = []
+    num_cut = 0
+    longest = 0
+    vocab = tokenizer.vocab
     for index, example in enumerate(examples):
-        first, second = tokenizer.encode(example.text_a), tokenizer.encode(example.text_b)
+        first = tokenizer.encode(example.text_a)
+        second = tokenizer.encode(example.text_b)
         num_special = num_special_tokens(bool(second), vocab.num_separators)
         size = len(first) + len(second) + num_special
         longest = max(longest, size)

@@ -4,14 +4,14 @@ Files are read as they are downloaded; quotes are characters like any other in a
 
   CoLA             train and dev have no header: source, label, mark, sentence.
   MRPC             train.tsv, dev.tsv, test.tsv or, where these are missing, Microsoft's own files
-                   msr_paraphrase_train.txt and _test.txt. With GLUE's dev_ids.tsv beside them
+                   msr_paraphrase_train.txt and _test.txt. With GLUE's dev_ids.tsv in the folder
                    GLUE's train and dev are made; without it train is the whole first file and dev
                    the second, which is GLUE's test set: a warning says so.
   STS-B            train.tsv, dev.tsv, test.tsv or, where these are missing, the STS benchmark's
                    sts-train.csv, sts-dev.csv, sts-test.csv: separated by tabs, without a header.
   MNLI             dev is dev_matched.tsv and test is test_matched.tsv; the splits dev_mismatched
-                   and test_mismatched are there, too.
-  AX               diagnostic.tsv or AX.tsv, which only has a test set; also beside MNLI's files.
+                   and test_mismatched are also there.
+  AX               diagnostic.tsv or AX.tsv, which only has a test set; also in MNLI's folder.
 
 In GLUE's QQP some questions hold a line break, which leaves two rows with too few columns. They are
 skipped and counted in train and dev, up to `MAX_BROKEN_ROWS`; in the test set, where every row
@@ -113,7 +113,7 @@ def glue_task(name: str) -> GlueTask:
     """Returns the task of a name, in small or large letters, with a hyphen or without: SST-2, sst2.
 
     Raises:
-      ValueError: listing the names, if there is none.
+      ValueError: listing the names, if there is no such task.
     """
     plain = {key.replace("-", ""): task for key, task in GLUE.items()}
     task = plain.get(name.strip().lower().replace("-", "").replace("_", ""))
@@ -135,7 +135,7 @@ def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
       The examples; those of a test set without labels have None.
 
     Raises:
-      ValueError: if there is no such split, no file of it (listing what was looked for) or no row
+      ValueError: if there is no such split, no file of it (listing the names tried) or no row
         in it; naming file and line, if a row or a label is not as expected, see above.
     """
     if split not in task.splits:
@@ -265,7 +265,7 @@ def _mrpc_rows(path: pathlib.Path, split: str) -> Iterator[tuple[str, dict[str, 
                 yield where, row
     else:
         _log.warning(
-            "%s: there is no dev_ids.tsv beside it, so train is this whole file and dev is "
+            "%s: there is no dev_ids.tsv in its folder, so train is this whole file and dev is "
             "Microsoft's test set, which is also GLUE's: a score on it is not a GLUE dev score.",
             path,
         )
@@ -315,7 +315,7 @@ def glue_submission_rows(
     Args:
       task: of `GLUE`.
       ids: of the examples.
-      predictions: [n], places in `task.labels`; of STS-B scores, which are cut to GLUE's range,
+      predictions: [n], indices into `task.labels`; of STS-B scores, which are cut to GLUE's range,
         0 to 5, and written with 3 decimals.
 
     Raises:

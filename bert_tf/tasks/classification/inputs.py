@@ -9,6 +9,7 @@ from absl import logging
 
 from bert_tf import config_flags
 from bert_tf.examples.labels import LabelNames
+from bert_tf.fine_tuning.inputs import labels_of_run
 from bert_tf.fine_tuning.label_order import spelled_as
 from bert_tf.fine_tuning.program import Configs
 from bert_tf.fine_tuning_config import ClassifierConfig
@@ -23,7 +24,6 @@ from bert_tf.tasks.classification.examples import (
 )
 from bert_tf.tasks.classification.glue import glue_task, read_glue
 from bert_tf.tasks.classification.sources import SPLITS
-from bert_tf.tasks.inputs import labels_of_run
 
 MOST_OWN_LABELS = 0.75
 FEW_LABELS = 20

@@ -22,12 +22,8 @@ from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import BALANCED, LABEL_KINDS, LONG_TEXTS
 from bert_tf.fine_tuning_defaults import cut_texts_message
 from bert_tf.models.fine_tuned import LabelledModel
-from bert_tf.models.text_fit import (
-    INPUTS,
-    KerasBatch,
-    checked_ids,
-    one_hot_ids,
-)
+from bert_tf.models.label_checks import checked_ids, one_hot_ids
+from bert_tf.models.text_fit import INPUTS, KerasBatch
 from bert_tf.network.losses import LABEL_LOSSES, WeightedSum, weigh
 from bert_tf.objectives.distillation import SOFT_LOSSES
 from bert_tf.tasks.classification.answers import (
@@ -65,10 +61,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
       num_labels: C; 1 to predict a number instead of a class. Not needed with labels.
       labels: names of the classes; None if they have none.
       label_kind: `class`, `number` or `several`; "": a number if num_labels is 1, else a class.
-      long_texts: what is kept of a text longer than the preprocessor's length: `head`, `tail`, or
-        all of it in `windows`, whose scores are averaged. `evaluate` and validation data average
-        the loss and the `weighted_metrics` of a text's windows instead; other metrics of `compile`
-        count every window.
+      long_texts: the part that is kept of a text longer than the preprocessor's length: `head`,
+        `tail`, or all of it in `windows`, whose scores are averaged. `evaluate` and validation data
+        average the loss and the `weighted_metrics` of a text's windows instead; other metrics of
+        `compile` count every window.
       pair: whether the model reads pairs of texts; `fit` sets it by its training data.
       activation: of a cross-encoder, the function from its logit to its score: `sigmoid` or
         `identity`; "" for other models.
@@ -193,7 +189,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
                 y = one_hot_ids(y)
             elif len(y.shape) > 1 and y.shape[-1] != 1:
                 raise ValueError(
-                    f"The labels have shape {tuple(y.shape)}, expected [B]: a place for each text. "
+                    f"The labels have shape {tuple(y.shape)}, expected [B]: one index per text. "
                     "Several labels per text need label_kind='several'."
                 )
             y = checked_ids(ops.reshape(y, (-1,)), weights, self.num_labels)
@@ -209,7 +205,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         weight: float = 1.0,
         learn_labels: bool = True,
     ) -> None:
-        """Lets `fit` learn from what another classifier says of the same texts, too.
+        """Lets `fit` also learn from the scores of another classifier for the same texts.
 
             student.learn_from(teacher)
             student.fit(texts, labels)
@@ -218,10 +214,10 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         `run_classifier --teacher` asks once.
 
         Args:
-          teacher: with the same vocabulary and labels; None: there is none any more.
+          teacher: with the same vocabulary and labels; None removes the teacher.
           temperature: what both models' scores are divided by; without effect on numbers.
-          weight: factor of the teacher's loss beside the labels' 1; see `soft_class_losses`.
-          learn_labels: whether the labels are learned, too; `fit` wants them in any case.
+          weight: factor of the teacher's loss; that of the labels is 1. See `soft_class_losses`.
+          learn_labels: whether the labels are also learned; `fit` needs them in any case.
 
         Raises:
           ValueError: if the two do not go together.
@@ -278,7 +274,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return super().compute_metrics(x, self._compiled_labels(y), y_pred, sample_weight)
 
     def _compiled_labels(self, y: Any) -> Any:
-        """Returns places of classes, [B] or [B, 1], as one-hot rows where the loss expects them."""
+        """Returns class indices, [B] or [B, 1], as one-hot rows where the loss expects them."""
         is_row = y is not None and len(y.shape) == 2 and y.shape[-1] == self.num_labels
         if not self._takes_one_hot or self.label_kind != "class" or y is None or is_row:
             return y
@@ -297,7 +293,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         return ["accuracy"]
 
     def weigh_classes(self, y: Any, class_weight: Any, sample_weight: Any) -> Any:
-        """Returns the weight of each example; classes by name or place."""
+        """Returns the weight of each example; classes by name or index."""
         if class_weight is None:
             return sample_weight
         is_balanced = isinstance(class_weight, str) and class_weight == BALANCED
@@ -315,8 +311,8 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             of_class[found] = len(ids) / (len(found) * counts)
         else:
             names = list(class_weight)
-            places = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
-            of_class[places] = list(class_weight.values())
+            indices = read_label_ids(names, self.labels_to_read, len(names), "class_weight")
+            of_class[indices] = list(class_weight.values())
         if sample_weight is None:
             return of_class[ids]
         return of_class[ids] * read_numbers(sample_weight, len(ids), "sample_weight")
@@ -391,30 +387,30 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
             if is_one_hot:
                 y = one_hot_ids(y)
             elif has_names:
-                y = self._places_of_names(y)
+                y = self._indices_of_names(y)
             elif numbers and y is not None:
-                y = self._places_of(tf.cast(y, tf.float64), numbers)
+                y = self._indices_of(tf.cast(y, tf.float64), numbers)
             return keras.utils.pack_x_y_sample_weight(inputs, y, weights)
 
         return data.map(pack_batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
-    def _places_of_names(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns the places of label names, in any spelling of `data.labels`, in the graph."""
+    def _indices_of_names(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the indices of label names in the graph, in any spelling of `examples.labels`."""
         names = self.labels or ()
         kind = kind_of_spelling(names)
         key = spelling_key(kind)
         keys = list(map(key, names))
         if len(set(keys)) < len(keys):  # An older model tells True from true.
-            return self._places_of(values, names)
+            return self._indices_of(values, names)
         values = tf.strings.strip(values)
         if kind == NUMBERS:
             values = tf.strings.regex_replace(values, WHOLE, r"\1")
         elif kind == BOOLEANS:
             values = tf.strings.lower(values)
-        return self._places_of(values, keys)
+        return self._indices_of(values, keys)
 
-    def _places_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
-        """Returns the places of label names [B] or [B, 1], int32 [B], inside the graph.
+    def _indices_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
+        """Returns the indices of label names [B] or [B, 1], int32 [B], inside the graph.
 
         Args:
           values: the names, or their numbers.
@@ -422,7 +418,7 @@ class BertClassifier(ClassifierAnswers, LabelledModel):
         """
         is_it = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
         are_known = tf.reduce_all(tf.reduce_any(is_it, axis=1))
-        message = f"A label is none of {', '.join(self.labels or ())}:"
+        message = f"A label is not one of {', '.join(self.labels or ())}:"
         with tf.control_dependencies([tf.debugging.Assert(are_known, [message, values])]):
             return tf.argmax(is_it, axis=1, output_type=tf.int32)
 

@@ -17,6 +17,7 @@ from bert_tf.run_record import recorded
 from bert_tf.tasks.classification.examples import describe
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.report import (
     class_report_text,
     several_report_text,
@@ -30,7 +31,6 @@ from bert_tf.tasks.classification.task import (
     label_array,
     make_examples,
 )
-from bert_tf.tasks.models import BertClassifier
 from bert_tf.text.tokenization import Tokenizer
 
 
@@ -230,7 +230,7 @@ def log_lengths(made: TextExamples, max_seq_length: int) -> None:
     """Logs how long the texts are and how many were cut."""
     rows, count = made.rows, len(made.examples)
     logging.info(
-        "  %d rows, %.1f pieces on average, the longest %d; %d examples (%.1f %%) cut to %d.",
+        "  %d rows, %.1f tokens on average, the longest %d; %d examples (%.1f %%) cut to %d.",
         len(rows),
         rows.num_tokens / max(1, len(rows)),
         rows.lengths.max(initial=0),

@@ -17,7 +17,7 @@ MAX_CONFUSIONS = 30
 
 
 def class_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[str]) -> str:
-    """Returns scores of each class and what is taken for what.
+    """Returns scores of each class and the confusions.
 
     Args:
       true: int [E].
@@ -31,7 +31,7 @@ def class_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[
         parts.append(_matrix_text(matrix, labels))
     confused = matrix - np.diag(np.diag(matrix))
     order = np.argsort(-confused, axis=None, kind="stable")[:MAX_CONFUSIONS]
-    pairs = [np.unravel_index(place, matrix.shape) for place in order]
+    pairs = [np.unravel_index(index, matrix.shape) for index in order]
     lines = [
         f"{confused[pair]:7d}  {labels[pair[0]]} taken for {labels[pair[1]]}"
         for pair in pairs

@@ -32,7 +32,7 @@ class TextServing(Serving):
         raise NotImplementedError
 
     def card(self) -> dict[str, Any]:
-        """Also says what is read of long texts, for programs that tokenize outside the graph."""
+        """Adds `long_texts`, for programs that tokenize outside the graph."""
         return {**super().card(), "long_texts": self.long_texts}
 
 

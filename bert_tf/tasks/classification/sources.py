@@ -55,7 +55,7 @@ def find_files(configs: Configs) -> dict[str, str]:
     for name, value in given_table_flags().items():
         if is_glue or task and name == "label_kind":
             raise ValueError(
-                f"--{name}={value} has no effect: --task_name={task} determines what is read; "
+                f"--{name}={value} has no effect: --task_name={task} determines the files; "
                 "leave one of the two out."
             )
     if not is_glue:

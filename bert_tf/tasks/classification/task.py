@@ -56,10 +56,10 @@ def class_weights(text: str, ids: np.ndarray, labels: Sequence[str]) -> np.ndarr
     for part in text.split(","):
         name, _, value = part.rpartition("=")
         try:
-            place = known.find(name)
-            if place is None:
+            index = known.find(name)
+            if index is None:
                 raise ValueError
-            weights[place] = float(value)
+            weights[index] = float(value)
         except ValueError:
             raise ValueError(
                 f"--class_weights: received {part!r}, expected CLASS=WEIGHT with a class of "
@@ -76,7 +76,7 @@ class ClassificationTask(RowsTask):
     Args:
       kind: `class`, `number` or `several`.
       labels: names of the classes; empty for numbers.
-      metric_names: what is reported; the first names the best checkpoint.
+      metric_names: metrics to report; the first names the best checkpoint.
     """
 
     def __init__(
@@ -100,8 +100,9 @@ class ClassificationTask(RowsTask):
         return LABEL_LOSSES[self.kind](logits, batch[LABEL_NAMES[self.kind]])
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
-        """Returns the loss and, with classes, the right answers; with a teacher its loss, too."""
-        weights, losses = batch["example_weights"], self._losses(batch, outputs)
+        """Returns the loss; with classes also the accuracy, and with a teacher its loss."""
+        weights = batch["example_weights"]
+        losses = self._losses(batch, outputs)  # [B]
         soft = functools.partial(SOFT_LOSSES[self.kind], outputs)
         sums = self.losses_with_teacher(batch, losses, soft, weights)
         if self.kind == "class":

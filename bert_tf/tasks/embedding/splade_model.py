@@ -15,6 +15,7 @@ from keras import ops
 
 from bert_tf.network.encoder import HeadOnEncoder
 from bert_tf.objectives.masked_lm import MaskedLM
+from bert_tf.renamed import accepts_earlier_names
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -63,8 +64,9 @@ class BertSplade(HeadOnEncoder):
         return splade_weights(rows, inputs["input_mask"], table, ops.cast(bias, "float32"))
 
     @classmethod
+    @accepts_earlier_names
     def from_checkpoint(
-        cls, checkpoint: "Checkpoint", may_miss: Any = (), **arguments: Any
+        cls, checkpoint: "Checkpoint", allow_missing: Any = (), **arguments: Any
     ) -> typing.Self:
         """See `FromPretrained`.
 
@@ -72,7 +74,7 @@ class BertSplade(HeadOnEncoder):
           ValueError: if there is no MLM head, or something else does not fit.
         """
         check_head(checkpoint)
-        return super().from_checkpoint(checkpoint, may_miss, **arguments)
+        return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 
 
 def check_head(checkpoint: "Checkpoint") -> None:

@@ -12,9 +12,9 @@ from bert_tf.config import ModelConfig
 from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning.program import RowsTaskData
 from bert_tf.network.pretrained import assign_checkpoint
-from bert_tf.tasks.embedding.model import pack_text
+from bert_tf.tasks.embedding.features import TextPacker
+from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.program import Retriever
-from bert_tf.tasks.embedding.task import TextPacker
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
 from bert_tf.tasks.embedding.tsdae_noise import DamagedTexts
 from bert_tf.tasks.embedding.tsdae_task import DenoisingExamples, DenoisingTask
@@ -90,7 +90,9 @@ class DenoisingRetriever(Retriever):
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
         )
 
-    def load_initial_weights(self, model: Any, start: Checkpoint, may_miss: Sequence[str]) -> None:
+    def load_initial_weights(
+        self, model: Any, start: Checkpoint, allow_missing: Sequence[str]
+    ) -> None:
         """Gives the decoder the masked-LM head of the checkpoint, if it has one."""
         head = HEADS["masked_lm"]
         weights = {
@@ -98,4 +100,4 @@ class DenoisingRetriever(Retriever):
             for name, weight in start.weights.items()
         }
         start = dataclasses.replace(start, weights=weights)
-        assign_checkpoint(model, start, (*may_miss, DECODER))
+        assign_checkpoint(model, start, (*allow_missing, DECODER))

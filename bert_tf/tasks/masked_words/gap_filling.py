@@ -1,27 +1,33 @@
 """Fills in several masks together, and gaps of unknown length.
 
-    "The [MASK] sat on the [MASK]."        two pieces
-    "She went [GAP:1-4] and came back."    one to four pieces, whichever fit best
+    "The [MASK] sat on the [MASK]."        two tokens
+    "She went [GAP:1-4] and came back."    one to four tokens, whichever fit best
 
-Three ways, each with one call of the model a step for all texts that are under way:
+There are three ways. Each calls the model once per step, for all texts that are not finished:
 
-  best      the surest mask first, then the rest anew, a beam of the n best; the probability of a
-            filling is the product of those of its pieces, in the order they were filled in
-  predict   mask-predict: all masks at once, then T - 1 times the least sure of them again, of L
-            masks floor(L (T - t) / T) in round t (Ghazvininejad et al. 2019, section 3)
-  sample    the surest mask first, its piece drawn
+  best      fills in the most certain mask first, then computes the others again, with a beam of the
+            n best; the probability of a filling is the product of those of its tokens, in the order
+            in which they were filled in
+  predict   mask-predict: fills in all masks at once, then T - 1 times the least certain of them
+            again: in round t floor(L (T - t) / T) of L masks (Ghazvininejad et al. 2019, section 3)
+  sample    fills in the most certain mask first, by a token that is drawn
 
-Special tokens are never filled in: the probabilities of all other pieces are made to add up to 1.
+Special tokens are never filled in: the probabilities of all other tokens add up to 1.
 """
 
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from bert_tf.tasks.masked_words.answers import (
+    FillMaskAnswers,
+    special_tokens,
+    token_log_probabilities,
+)
+from bert_tf.tasks.masked_words.model import BertPretrainer
 from bert_tf.text.kinds import MASK, encode_with_masks, piece_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.text.vocab import Vocab
@@ -36,9 +42,9 @@ class Filling(NamedTuple):
 
     Attributes:
       text: the whole text.
-      pieces: what stands at each mask, in the order of the text.
-      log_probability: sum of the pieces' natural logarithms.
-      share: of the probability of all that are returned together; they add up to 1.
+      pieces: the token at each mask, in the order of the text.
+      log_probability: sum of the natural logarithms of the tokens' probabilities.
+      share: share of the probability of all fillings that are returned; shares add up to 1.
     """
 
     text: str
@@ -48,12 +54,12 @@ class Filling(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Log-probability a piece: what fillings of different lengths are compared by."""
+        """Log-probability per token, by which fillings of different lengths are compared."""
         return self.log_probability / max(1, len(self.pieces))
 
 
 class Sampling(NamedTuple):
-    """How pieces are drawn: from the `top_k` likeliest (0: all) that together have `top_p`."""
+    """How tokens are drawn: from the `top_k` likeliest (0: all) that together have `top_p`."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -61,40 +67,45 @@ class Sampling(NamedTuple):
     seed: int = 0
 
     def draw(self, log_probabilities: np.ndarray, random: np.random.Generator) -> int:
-        """Draws a piece from log-probabilities, float64 [V]."""
+        """Draws a token from log-probabilities, float64 [V]."""
         scaled = log_probabilities / self.temperature
         order = np.argsort(-scaled, kind="stable")
         if self.top_k:
             order = order[: self.top_k]
         shares = np.exp(scaled[order] - scaled[order[0]])
         shares /= shares.sum()
-        kept = np.cumsum(shares) - shares < self.top_p  # The one that passes the bound is kept.
+        kept = np.cumsum(shares) - shares < self.top_p  # The token that passes the bound is kept.
         kept[0] = True
         shares = np.where(kept, shares, 0.0)
         return int(order[random.choice(len(order), p=shares / shares.sum())])
 
 
-class MaskedModel:
+class MaskedModel(FillMaskAnswers):
     """A masked language model with its tokenizer: log-probabilities of what may be filled in.
 
     Args:
       model: `BertPretrainer`.
-      tokenizer: as the model was trained with.
+      tokenizer: the tokenizer that the model was trained with.
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
-        self.tokenizer, self.vocab = tokenizer, tokenizer.vocab
-        self.longest = model.config.longest_row
-        self.is_special = np.zeros(len(self.vocab), bool)
-        self.is_special[sorted(self.vocab.special_ids)] = True
-        shape = tf.TensorSpec([None, None], tf.int32)
+    def __init__(self, model: BertPretrainer, tokenizer: Tokenizer) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self.vocab = tokenizer.vocab
+        self.is_special = special_tokens(self.vocab)
 
-        @tf.function(input_signature=[shape, shape, shape])
-        def scores(ids: Any, mask: Any, positions: Any) -> Any:
-            inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": 0 * ids}
-            return model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
 
-        self._scores = scores
+    @property
+    def max_seq_length(self) -> int:
+        return self._model.config.longest_row
+
+    def compute_mask_logits(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
+    ) -> list[np.ndarray]:
+        return self._model.compute_mask_logits(rows, positions, batch_size)
 
     def row(self, text: str) -> list[int]:
         """Returns the ids of a text, special tokens included.
@@ -104,9 +115,9 @@ class MaskedModel:
         """
         vocab = self.vocab
         ids = [vocab.cls_id, *encode_with_masks(self.tokenizer, text), vocab.sep_id]
-        if len(ids) > self.longest:
+        if len(ids) > self.max_seq_length:
             raise ValueError(
-                f"The text has {len(ids)} pieces, more than the model's {self.longest}."
+                f"The text has {len(ids)} tokens, more than the model's {self.max_seq_length}."
             )
         return ids
 
@@ -117,31 +128,13 @@ class MaskedModel:
 
         Args:
           rows: ids.
-          positions: of each row, at least one.
+          positions: positions of each row, at least one.
 
         Returns:
-          Of each row float64 [its positions, V], -inf at special tokens.
+          For each row float64 [its positions, V], -inf at special tokens.
         """
-        result: list[np.ndarray] = []
-        for start in range(0, len(rows), MOST_ROWS):
-            some, where = rows[start : start + MOST_ROWS], positions[start : start + MOST_ROWS]
-            ids, mask = _padded(some, self.vocab.pad_id)
-            logits = self._scores(ids, mask, _padded(where, 0)[0]).numpy().astype(np.float64)
-            for scores, places in zip(logits, where, strict=True):
-                scores = np.where(self.is_special, -np.inf, scores[: len(places)])
-                top = scores.max(axis=-1, keepdims=True)
-                result.append(
-                    scores - top - np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))
-                )
-        return result
-
-
-def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.full([len(rows), max(map(len, rows))], pad, np.int32)
-    mask = np.zeros_like(ids)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)], mask[index, : len(row)] = row, 1
-    return ids, mask
+        logits = self.compute_mask_logits(rows, positions, MOST_ROWS)
+        return [token_log_probabilities(values, self.is_special) for values in logits]
 
 
 def fill_text(
@@ -154,36 +147,37 @@ def fill_text(
     """Fills in all masks and gaps of a text.
 
     Args:
-      model: what knows the probabilities.
+      model: computes the probabilities.
       text: with at least one `[MASK]` or `[GAP:a-b]`.
-      count: fillings returned; one with `rounds`.
-      rounds: of mask-predict; 0: the best, or with `sampling` drawn ones.
-      sampling: how pieces are drawn; None: none is.
+      count: number of fillings; 1 with `rounds`.
+      rounds: rounds of mask-predict; 0: the best fillings, or with `sampling` drawn ones.
+      sampling: how tokens are drawn; None: no sampling.
 
     Returns:
-      The best first: by probability, or by its mean a piece where lengths differ: probabilities
-      of longer fillings are smaller, so that of the first may have the smallest share.
+      Fillings, the best first: by probability, or by its mean per token if lengths differ. Longer
+      fillings have lower probabilities, so the first may have the smallest share.
 
     Raises:
       ValueError: if there is nothing to fill in, or a text is too long.
     """
-    found: dict[str, Filling] = {}
+    by_text: dict[str, Filling] = {}
     texts = _with_masks(text)
     key = (lambda one: one.log_probability) if len(texts) == 1 else (lambda one: one.mean)
     for masked in texts:
         ids = model.row(masked)
-        places = [index for index, piece in enumerate(ids) if piece == model.vocab.mask_id]
+        positions = mask_positions(ids, model.vocab.mask_id)
         if sampling:
-            made = _sampled(model, ids, places, count, sampling)
+            rows = _sampled(model, ids, positions, count, sampling)
         elif rounds:
-            made = [mask_predict(model, ids, rounds)]
+            rows = [mask_predict(model, ids, rounds)]
         else:
-            made = _best(model, ids, places, count)
-        for row, value in made:
-            filling = _filling(model, masked, [row[place] for place in places], value)
-            # Other pieces may give the same text.
-            found[filling.text] = max(found.get(filling.text, filling), filling, key=key)
-    best = sorted(found.values(), key=key, reverse=True)[: 1 if rounds else count]
+            rows = _best(model, ids, positions, count)
+        for row, value in rows:
+            tokens = [row[position] for position in positions]
+            filling = _filling(model, masked, tokens, value)
+            # Different tokens may give the same text.
+            by_text[filling.text] = max(by_text.get(filling.text, filling), filling, key=key)
+    best = sorted(by_text.values(), key=key, reverse=True)[: 1 if rounds else count]
     values = np.array([one.log_probability for one in best])
     shares = np.exp(values - values.max())
     return [
@@ -201,7 +195,7 @@ def _with_masks(text: str) -> list[str]:
     gaps = GAP.findall(text)
     if not gaps and MASK not in text:
         raise ValueError(
-            f"Nothing to fill in in {text!r}; write [MASK] for a piece, [GAP:1-5] for one to five."
+            f"Nothing to fill in in {text!r}; write [MASK] for a token, [GAP:1-5] for one to five."
         )
     ranges = []
     for low, high in gaps:
@@ -218,82 +212,88 @@ def _with_masks(text: str) -> list[str]:
     ]
 
 
+def mask_positions(ids: Sequence[int], mask_id: int) -> list[int]:
+    """Returns the positions of masks in a row of ids."""
+    return [position for position, token in enumerate(ids) if token == mask_id]
+
+
 def _best(
-    model: MaskedModel, ids: list[int], places: list[int], count: int
+    model: MaskedModel, ids: list[int], positions: list[int], count: int
 ) -> list[tuple[list[int], float]]:
     """Returns the rows of a beam with their log-probabilities; see the head of this file."""
     beam = {tuple(ids): 0.0}
-    for _ in places:
+    for _ in positions:
         rows = list(beam)
-        open_places = [[p for p in places if row[p] == model.vocab.mask_id] for row in rows]
-        tables = model.log_probabilities(rows, open_places)
+        open_positions = [mask_positions(row, model.vocab.mask_id) for row in rows]
+        tables = model.log_probabilities(rows, open_positions)
         grown: dict[tuple[int, ...], float] = {}
-        for row, where, table in zip(rows, open_places, tables, strict=True):
+        for row, masks, table in zip(rows, open_positions, tables, strict=True):
             surest = int(table.max(axis=1).argmax())
-            pieces = np.argsort(-table[surest], kind="stable")[:count]
-            for piece in pieces[np.isfinite(table[surest, pieces])]:
+            tokens = np.argsort(-table[surest], kind="stable")[:count]
+            for token in tokens[np.isfinite(table[surest, tokens])]:
                 new = list(row)
-                new[where[surest]] = int(piece)
-                value = beam[row] + float(table[surest, piece])
+                new[masks[surest]] = int(token)
+                value = beam[row] + float(table[surest, token])
                 grown[tuple(new)] = max(value, grown.get(tuple(new), -np.inf))
         beam = dict(sorted(grown.items(), key=lambda item: item[1], reverse=True)[:count])
     return [(list(row), value) for row, value in beam.items()]
 
 
 def mask_predict(model: MaskedModel, ids: list[int], rounds: int) -> tuple[list[int], float]:
-    """Fills in all masks of a row at once, and the least sure of them again and again.
+    """Fills in all masks of a row at once, and the least certain of them again in each round.
 
     Returns:
-      The row, and the sum of its pieces' log-probabilities, each of the round that filled it in.
+      The row, and the sum of its tokens' log-probabilities, each from the round that filled it in.
     """
     row = list(ids)
-    places = [index for index, piece in enumerate(ids) if piece == model.vocab.mask_id]
-    values = np.zeros(len(places))
-    chosen = list(range(len(places)))
+    positions = mask_positions(ids, model.vocab.mask_id)
+    values = np.zeros(len(positions))
+    chosen = list(range(len(positions)))
     for done in range(1, rounds + 1):
-        table = model.log_probabilities([row], [[places[index] for index in chosen]])[0]
+        table = model.log_probabilities([row], [[positions[index] for index in chosen]])[0]
         for index, scores in zip(chosen, table, strict=True):
-            row[places[index]], values[index] = int(scores.argmax()), scores.max()
-        left = len(places) * (rounds - done) // rounds
+            row[positions[index]] = int(scores.argmax())
+            values[index] = scores.max()
+        left = len(positions) * (rounds - done) // rounds
         if not left:
             break
         chosen = sorted(np.argsort(values, kind="stable")[:left].tolist())
         for index in chosen:
-            row[places[index]] = model.vocab.mask_id
+            row[positions[index]] = model.vocab.mask_id
     return row, float(values.sum())
 
 
 def _sampled(
-    model: MaskedModel, ids: list[int], places: list[int], count: int, sampling: Sampling
+    model: MaskedModel, ids: list[int], positions: list[int], count: int, sampling: Sampling
 ) -> list[tuple[list[int], float]]:
-    """Draws fillings, each from numbers of its own, so that more of them change none."""
+    """Draws fillings, each with its own generator, so that a larger count keeps the first ones."""
     rows = [list(ids) for _ in range(count)]
     randoms = [np.random.default_rng([sampling.seed, index]) for index in range(count)]
     values = [0.0] * count
-    for _ in places:
-        open_places = [[p for p in places if row[p] == model.vocab.mask_id] for row in rows]
-        tables = model.log_probabilities(rows, open_places)
-        for index, (where, table) in enumerate(zip(open_places, tables, strict=True)):
+    for _ in positions:
+        open_positions = [mask_positions(row, model.vocab.mask_id) for row in rows]
+        tables = model.log_probabilities(rows, open_positions)
+        for index, (masks, table) in enumerate(zip(open_positions, tables, strict=True)):
             surest = int(table.max(axis=1).argmax())
-            piece = sampling.draw(table[surest], randoms[index])
-            rows[index][where[surest]] = piece
-            values[index] += float(table[surest, piece])
+            token = sampling.draw(table[surest], randoms[index])
+            rows[index][masks[surest]] = token
+            values[index] += float(table[surest, token])
     return list(zip(rows, values, strict=True))
 
 
 def _filling(model: MaskedModel, masked: str, ids: list[int], value: float) -> Filling:
-    """Puts pieces in the place of a text's masks; a piece that continues a word joins it."""
+    """Replaces a text's masks by tokens; a token that continues a word is joined to it."""
     names = piece_texts(model.vocab)
     mask = MASK if isinstance(model.vocab, Vocab) else model.vocab.tokens[model.vocab.mask_id]
     first, *others = masked.replace(MASK, mask).split(mask)
     text = first
-    for piece, rest in zip(ids, others, strict=True):
-        text = joined(text, names[piece], isinstance(model.vocab, Vocab)) + rest
-    return Filling(text, tuple(names[piece].strip() for piece in ids), value, 1.0)
+    for token, rest in zip(ids, others, strict=True):
+        text = joined(text, names[token], isinstance(model.vocab, Vocab)) + rest
+    return Filling(text, tuple(names[token].strip() for token in ids), value, 1.0)
 
 
-def joined(text: str, piece: str, is_wordpiece: bool) -> str:
-    """Returns a text with a piece after it, spaced as the piece says."""
+def joined(text: str, token: str, is_wordpiece: bool) -> str:
+    """Returns a text followed by a token, with a space between them if the token begins a word."""
     if is_wordpiece:
-        return text.rstrip() + piece[2:] if piece.startswith("##") else text + piece
-    return text.rstrip(" ") + piece if piece.startswith(" ") else text.removesuffix(" ") + piece
+        return text.rstrip() + token[2:] if token.startswith("##") else text + token
+    return text.rstrip(" ") + token if token.startswith(" ") else text.removesuffix(" ") + token

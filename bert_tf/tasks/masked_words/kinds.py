@@ -8,7 +8,7 @@ from bert_tf.serving.kind import PAIR, Kind
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
-MODEL = "bert_tf.objectives.pretrainer.BertPretrainer"
+MODEL = "bert_tf.tasks.masked_words.model.BertPretrainer"
 
 
 def has_masked_lm(checkpoint: "Checkpoint", folder: str) -> bool:

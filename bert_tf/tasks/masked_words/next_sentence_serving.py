@@ -15,7 +15,7 @@ class NextSentenceServing(Serving):
     kind = "next_sentence"
 
     def from_ids(self, batch: Batch) -> Outputs:
-        # No masked word is asked for; the first place of each row stands for them.
-        nowhere = tf.zeros([tf.shape(batch["input_mask"])[0], 1], tf.int32)
-        outputs = self.call_model({**batch, "masked_lm_positions": nowhere})
+        # No masked word is asked for; the first position of each row stands in for them.
+        positions = tf.zeros([tf.shape(batch["input_mask"])[0], 1], tf.int32)
+        outputs = self.call_model({**batch, "masked_lm_positions": positions})
         return {"is_next": tf.nn.softmax(outputs["next_sentence_logits"])[:, 0]}  # 0: it is next

@@ -3,13 +3,12 @@
 import typing
 
 from bert_tf.checkpoints.start import read_start, starts_of_names
-from bert_tf.objectives.mask_filling import fill_mask as fill_mask
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 
 
 def read_model(
-    path: str, config_file: str = "", vocab_file: str = "", may_ignore: str = ""
+    path: str, config_file: str = "", vocab_file: str = "", allow_unexpected: str = ""
 ) -> tuple[BertPretrainer, Tokenizer]:
     """Reads a checkpoint with its MLM head; the arguments are those of `read_start`, as flags."""
     checkpoint = read_start(
@@ -18,8 +17,8 @@ def read_model(
         heads=["masked_lm"],
         config_file=config_file,
         vocab_file=vocab_file,
-        may_miss=None,
-        may_ignore=starts_of_names(may_ignore),
+        allow_missing=None,
+        allow_unexpected=starts_of_names(allow_unexpected),
     )
     model = BertPretrainer.from_checkpoint(checkpoint)
     vocab = typing.cast(AnyVocab, checkpoint.vocab)

@@ -1,6 +1,6 @@
-"""Scores the words of texts in the graph, as `tasks.text_scores` does a text at a time.
+"""Scores the words of texts in the graph, as `scores.score_words` scores one text in Python.
 
-Each piece has a row of its own, in which it and what follows it in its word are masked.
+Each token has a row in which it and the tokens that follow it in its word are masked.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from bert_tf.text.kinds import piece_texts
 from bert_tf.text.tensor_packing import pack_rows
 from bert_tf.text.tokenization import AnyVocab
 
-# Rows of a batch and places int32 [R, 1] -> log-probabilities float32 [R, 1, V], -inf at specials.
+# Rows of a batch, positions int32 [R, 1] -> log-probabilities float32 [R, 1, V], -inf at specials.
 Scores = Callable[[Batch, tf.Tensor], tf.Tensor]
 
 
@@ -23,40 +23,41 @@ def score_words(
 ) -> Outputs:
     """Scores the words of texts, string [B].
 
-    Differs from `tasks.text_scores`, as one text must not fail a batch: a text loses what is above
-    its room; special tokens written in it are ordinary text, of byte-level BPE unknown words.
+    Differs from `scores.score_words`, because one text must not fail a batch: a text that is too
+    long is cut; special tokens in it are ordinary text, with byte-level BPE unknown words.
 
     Args:
-      tokenizer: of the graph, with offsets that are trimmed.
-      vocab: its pieces.
-      room: most pieces of a text.
-      call_scores: asks the model.
+      tokenizer: graph tokenizer, with trimmed offsets.
+      vocab: its vocabulary.
+      room: maximum number of tokens of a text.
+      call_scores: computes the model's log-probabilities.
       texts: UTF-8.
 
     Returns:
       Padded to the most words W of a text: `words` string and `starts`, `ends` int32 [B, W], the
-      characters of the text; "" and -1 behind the last. `log_probabilities` float32 and
-      `alternatives` string [B, W], the likeliest first piece; 0 and "" of unknown words and behind
+      characters of the text; "" and -1 after the last. `log_probabilities` float32 and
+      `alternatives` string [B, W], the likeliest first token; 0 and "" for unknown words and after
       the last. `log_probability` float32 [B], the sum.
     """
-    pieces = find_tokens(tokenizer, texts)
-    pieces = pieces.cut(tf.minimum(pieces.lengths(), room))
-    ids, splits = pieces.ids.values, pieces.ids.row_splits  # [N], [B + 1]
-    rows, places = pieces.ids.value_rowids(), tf.range(tf.size(ids, tf.int64))
+    tokens = find_tokens(tokenizer, texts)
+    tokens = tokens.cut(tf.minimum(tokens.lengths(), room))
+    ids, splits = tokens.ids.values, tokens.ids.row_splits  # [N], [B + 1]
+    rows = tokens.ids.value_rowids()  # [N], the text of each token
+    positions = tf.range(tf.size(ids, tf.int64))  # [N]
     firsts_of_texts = tf.gather(splits, rows)  # [N]
     continues = tf.gather(tf.constant(vocab.is_continuation), ids)
-    begins = ~continues | (places == firsts_of_texts)
-    owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # [N], the word of each piece
+    begins = ~continues | (positions == firsts_of_texts)
+    owners = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # [N], the word of each token
     firsts = tf.where(begins)[:, 0]  # [W], of all texts
     ends = tf.concat([firsts, tf.shape(ids, tf.int64)], axis=0)[1:]
 
-    seen = tf.ragged.range(firsts_of_texts, tf.gather(splits, rows + 1))  # [N, (pieces)]
-    here = tf.gather(places, seen.value_rowids())
+    seen = tf.ragged.range(firsts_of_texts, tf.gather(splits, rows + 1))  # [N, (tokens)]
+    here = tf.gather(positions, seen.value_rowids())
     word_ends = tf.gather(tf.gather(ends, owners), seen.value_rowids())
     is_hidden = (seen.values >= here) & (seen.values < word_ends)
     masked = tf.where(is_hidden, vocab.mask_id, tf.gather(ids, seen.values))
     batch = pack_rows(vocab, seen.with_values(masked))
-    columns = tf.cast(places - firsts_of_texts + 1, tf.int32)  # [CLS] stands at 0.
+    columns = tf.cast(positions - firsts_of_texts + 1, tf.int32)  # [CLS] is at 0.
     values, others = _ask(call_scores, vocab, batch, columns, ids, ~continues)
 
     words = tf.RaggedTensor.from_row_splits(firsts, tf.gather(_before(begins), splits))  # [B, (W)]
@@ -70,8 +71,8 @@ def score_words(
     named = tf.where(is_known, tf.gather(names, tf.gather(others, firsts)), "")
 
     characters = Characters(texts)
-    starts = words.with_values(tf.gather(pieces.starts.values, firsts))
-    stops = words.with_values(tf.gather(pieces.ends.values, ends - 1))
+    starts = words.with_values(tf.gather(tokens.starts.values, firsts))
+    stops = words.with_values(tf.gather(tokens.ends.values, ends - 1))
     starts, stops = characters.before(starts), characters.after_marks(characters.before(stops))
     return {
         "words": characters.texts(starts, stops).to_tensor(""),
@@ -84,7 +85,7 @@ def score_words(
 
 
 def _before(begins: tf.Tensor) -> tf.Tensor:
-    """Returns how many words begin before each of N pieces, and at their end, int64 [N + 1]."""
+    """Returns how many words begin before each of N tokens, and after the last, int64 [N + 1]."""
     return tf.pad(tf.cumsum(tf.cast(begins, tf.int64)), [[1, 0]])
 
 
@@ -96,17 +97,17 @@ def _ask(
     ids: tf.Tensor,
     begins_word: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Asks the model for a piece a row, at most `MAX_ROWS` rows at once.
+    """Computes one token of each row, at most `MAX_ROWS` rows at once.
 
     Args:
       call_scores, vocab: see `score_words`.
       batch: rows, int32 [N, T].
-      columns: place of the piece in its row, int32 [N].
-      ids: the piece that stands there, int32 [N].
-      begins_word: whether it begins a word, as another in its place must then, bool [N].
+      columns: position of the token in its row, int32 [N].
+      ids: the token at this position, int32 [N].
+      begins_word: whether it begins a word, as an alternative must then too, bool [N].
 
     Returns:
-      Its log-probability, float32 [N], and the likeliest piece in its place, int32 [N].
+      Its log-probability, float32 [N], and the likeliest token in its place, int32 [N].
     """
     num_rows, width = tf.unstack(tf.shape(batch["input_mask"]))
     count = tf.maximum(1, -(-num_rows // MAX_ROWS))

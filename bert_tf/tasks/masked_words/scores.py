@@ -1,9 +1,9 @@
 """Scores a text word by word with a masked language model, and rewrites unlikely words.
 
-Each piece is masked and predicted; of a word of several pieces those that follow in the word are
-masked with it, so that a rare word is not given away by its own end (Kauf and Ivanova 2023). The
-sum is the pseudo-log-likelihood of Salazar et al. 2020, but for these masks. Words that the
-vocabulary does not know have no score, and no part in the sum.
+Each token is masked and predicted. The tokens that follow in the same word are masked with it, so
+that the end of a rare word does not reveal its beginning (Kauf and Ivanova 2023). Except for these
+masks, the sum is the pseudo-log-likelihood of Salazar et al. 2020. Unknown words have no score and
+are left out of the sum.
 """
 
 import math
@@ -20,23 +20,24 @@ class Word(NamedTuple):
     """A word of a text.
 
     Attributes:
-      text: as it stands there.
-      start, end: its characters.
-      num_pieces: how many pieces it has where it stands.
-      log_probability: natural logarithm, of all its pieces together; NaN of an unknown word.
-      alternative: the likeliest first piece in its place, as text.
+      text: the word as it is written.
+      start, end: its first character, and the one after its last.
+      num_tokens: number of its tokens.
+      log_probability: natural logarithm of the probability of all its tokens; NaN for an unknown
+        word.
+      alternative: the likeliest first token in its place, as text.
     """
 
     text: str
     start: int
     end: int
-    num_pieces: int
+    num_tokens: int
     log_probability: float
     alternative: str
 
     @property
     def is_known(self) -> bool:
-        """Whether the vocabulary has its pieces, so that it has a score."""
+        """Whether the vocabulary has its tokens, so that it has a score."""
         return not math.isnan(self.log_probability)
 
 
@@ -58,23 +59,25 @@ def score_words(model: MaskedModel, text: str) -> list[Word]:
     words = list(zip(first, [*first[1:], len(ids)], strict=True))
     rows, positions = [], []
     for begin, end in words:
-        for place in range(begin, end):
+        for position in range(begin, end):
             row = list(ids)
-            row[place:end] = [vocab.mask_id] * (end - place)
+            row[position:end] = [vocab.mask_id] * (end - position)
             rows.append([vocab.cls_id, *row, vocab.sep_id])
-            positions.append([place + 1])
+            positions.append([position + 1])  # [CLS] is at 0.
     tables = [table[0] for table in model.log_probabilities(rows, positions)]
-    names, scored = piece_texts(vocab), []
+    names = piece_texts(vocab)
+    scored = []
     for begin, end in words:
-        values = [tables[place][ids[place]] for place in range(begin, end)]
+        values = [tables[position][ids[position]] for position in range(begin, end)]
         is_known = vocab.unk_id not in ids[begin:end]
-        # The first word of byte-level BPE may begin as those do that continue one.
+        # The first word of byte-level BPE may begin with a token that otherwise continues a word.
         others = np.where(vocab.is_continuation & ~continues[begin], -np.inf, tables[begin])
-        stop, limit = ends[end - 1], starts[end] if end < len(ids) else len(text)
+        stop = ends[end - 1]
+        limit = starts[end] if end < len(ids) else len(text)
         while stop < limit and unicodedata.category(text[stop]) == "Mn":
             stop += 1  # A mark that the uncased rules drop belongs to the letter before it.
         span = text[starts[begin] : stop]
-        word = span.lstrip()  # Where offsets are not trimmed, the space before it stands there.
+        word = span.lstrip()  # Offsets that are not trimmed include the space before it.
         scored.append(
             Word(
                 word,
@@ -96,14 +99,14 @@ def pseudo_log_likelihood(words: list[Word]) -> float:
 def rewrite(model: MaskedModel, text: str, rounds: int, share: float = 0.15) -> list[str]:
     """Replaces the least likely words by likelier ones, round after round.
 
-    Each takes as many pieces as it had; unknown words stay. Stops when a round makes the text no
-    likelier.
+    Each is replaced by as many tokens as it had; unknown words stay. Stops when a round does not
+    make the text likelier.
 
     Args:
       model: see `score_words`.
-      text: to begin with.
-      rounds: at most so many.
-      share: of the known words that a round masks, one at least.
+      text: the text to rewrite.
+      rounds: maximum number of rounds.
+      share: share of the known words that a round masks, at least one word.
 
     Returns:
       The text after each round that changed it.
@@ -118,7 +121,7 @@ def rewrite(model: MaskedModel, text: str, rounds: int, share: float = 0.15) -> 
         worst = sorted(known, key=lambda word: word.log_probability)[:count]
         masked = text
         for word in sorted(worst, key=lambda word: word.start, reverse=True):
-            masks = " ".join([MASK] * word.num_pieces)
+            masks = " ".join([MASK] * word.num_tokens)
             masked = masked[: word.start] + masks + masked[word.end :]
         filled = fill_text(model, masked, count=1)[0].text
         again = score_words(model, filled)

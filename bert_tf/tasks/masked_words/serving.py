@@ -1,4 +1,4 @@
-"""What fills masks."""
+"""Serving functions for masked language models."""
 
 import re
 from typing import Any, NamedTuple
@@ -13,36 +13,36 @@ from bert_tf.text.tensor_packing import cut, pack_rows
 from bert_tf.text.vocab import MASK, Vocab
 
 MASK_PREDICT, SCORE = "mask_predict", "score"
-# What `str.rstrip` takes away.
+# The characters that `str.rstrip` removes.
 WHITE_SPACE = r"[\s\v\x1c-\x1f\x{85}\pZ]+$"
 
 
 class Masks(NamedTuple):
-    """Where the masks of rows stand, up to M in a row.
+    """The positions of the masks in rows, up to M in a row.
 
     Attributes:
-      places: int32 [B, M], ascending; anything behind a row's last mask.
-      counts: int32 [B].
-      is_real: bool [B, M].
+      positions: int32 [B, M], ascending; any values after a row's last mask.
+      counts: masks of each row, int32 [B].
+      is_real: false after a row's last mask, bool [B, M].
     """
 
-    places: tf.Tensor
+    positions: tf.Tensor
     counts: tf.Tensor
     is_real: tf.Tensor
 
 
 class FillMaskServing(Serving):
-    """A `BertPretrainer` that fills in [MASK], which stands in the text as it is written here.
+    """A `BertPretrainer` that fills in [MASK], written so in the text.
 
     Args:
       arguments: of `Serving`.
-      top_k: K, pieces a mask.
-      rounds: of mask-predict, which fills in all masks of a text so that they fit each other: a
-        signature of its own, see `predict_texts`.
+      top_k: K, the number of tokens for each mask.
+      rounds: rounds of mask-predict, which fills in all masks of a text so that they fit each
+        other; it has its own signature, see `predict_texts`.
 
-    Outputs, padded to the most masks M of a text in the batch:
-      pieces: string [B, M, K], the likeliest first, no special tokens; "" behind the last mask.
-      probabilities: float32 [B, M, K]; 0 behind the last mask.
+    Outputs, padded to M, the largest number of masks in a text of the batch:
+      pieces: string [B, M, K], the likeliest first, no special tokens; "" after the last mask.
+      probabilities: float32 [B, M, K]; 0 after the last mask.
     """
 
     kind = "fill_mask"
@@ -60,25 +60,25 @@ class FillMaskServing(Serving):
         counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
         most = tf.reduce_max(tf.concat([counts, [0]], axis=0))  # 0 in an empty batch
         # A stable sort brings the masks to the front.
-        places = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :most]  # [B, M]
-        return Masks(places, counts, tf.sequence_mask(counts, most))
+        positions = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :most]
+        return Masks(positions, counts, tf.sequence_mask(counts, most))
 
-    def call_scores(self, batch: Batch, places: tf.Tensor) -> tf.Tensor:
-        """Returns log-probabilities at places int32 [B, M] of rows, special tokens left out.
+    def call_scores(self, batch: Batch, positions: tf.Tensor) -> tf.Tensor:
+        """Returns log-probabilities at positions int32 [B, M] of rows, special tokens left out.
 
         Returns:
           float32 [B, M, V], -inf at special tokens.
         """
-        outputs = self.call_model({**batch, "masked_lm_positions": places})
+        outputs = self.call_model({**batch, "masked_lm_positions": positions})
         specials = tf.one_hot(sorted(self.vocab.special_ids), len(self.vocab))  # [specials, V]
         banned = tf.reduce_any(specials > 0, axis=0)
         logits = tf.cast(outputs["masked_lm_logits"], tf.float32)
         return tf.nn.log_softmax(tf.where(banned, -float("inf"), logits))
 
     def from_ids(self, batch: Batch) -> Outputs:
-        places, _, is_real = self._find_masks(batch["input_word_ids"])
+        positions, _, is_real = self._find_masks(batch["input_word_ids"])
         is_real = is_real[:, :, tf.newaxis]
-        scores = self.call_scores(batch, places)
+        scores = self.call_scores(batch, positions)
         top = tf.math.top_k(tf.exp(scores), self.top_k)  # [B, M, K]
         names = tf.gather(tf.constant(piece_texts(self.vocab)), top.indices)
         return {
@@ -87,12 +87,12 @@ class FillMaskServing(Serving):
         }
 
     def predict_ids(self, batch: Batch) -> Outputs:
-        """Fills in all masks of rows by mask-predict: all, then the least sure of them again.
+        """Fills in all masks of rows by mask-predict: all, then the least certain of them again.
 
         Returns:
-          `input_word_ids` int32 [B, T], without masks; `log_probability` float32 [B], the sum of
-          the pieces' natural logarithms, each of the round that filled it in. Special tokens are
-          not filled in: the probabilities of the others add up to 1.
+          `input_word_ids` int32 [B, T], without masks; `log_probability` float32 [B], the sum
+          of the tokens' log-probabilities, each from the round that filled it in. Special tokens
+          are not filled in: the probabilities of the others add up to 1.
 
         Reference: Ghazvininejad et al. 2019, section 3; see
         `bert_tf.tasks.masked_words.gap_filling.mask_predict`.
@@ -100,28 +100,28 @@ class FillMaskServing(Serving):
         ids = batch["input_word_ids"]
         masks = self._find_masks(ids)
 
-        def fill(done: Any, pieces: Any, values: Any, is_open: Any) -> tuple[Any, ...]:
-            row = put(ids, masks, tf.where(is_open, self.vocab.mask_id, pieces))
-            scores = self.call_scores({**batch, "input_word_ids": row}, masks.places)
+        def fill(done: Any, tokens: Any, values: Any, is_open: Any) -> tuple[Any, ...]:
+            row = put(ids, masks, tf.where(is_open, self.vocab.mask_id, tokens))
+            scores = self.call_scores({**batch, "input_word_ids": row}, masks.positions)
             best = tf.argmax(scores, axis=-1, output_type=tf.int32)
-            pieces = tf.where(is_open, best, pieces)
+            tokens = tf.where(is_open, best, tokens)
             values = tf.where(is_open, tf.reduce_max(scores, axis=-1), values)
             left = masks.counts * (self.rounds - done) // self.rounds
             sure = tf.where(masks.is_real, values, float("inf"))
             ranks = tf.argsort(tf.argsort(sure, axis=1, stable=True), axis=1)
-            return done + 1, pieces, values, ranks < left[:, tf.newaxis]
+            return done + 1, tokens, values, ranks < left[:, tf.newaxis]
 
-        zeros = tf.zeros_like(masks.places)
+        zeros = tf.zeros_like(masks.positions)
         start = (tf.constant(1), zeros, tf.cast(zeros, tf.float32), masks.is_real)
         shapes = (tf.TensorShape([]), *(tf.TensorShape([None, None]) for _ in range(3)))
-        _, pieces, values, _ = tf.while_loop(
+        _, tokens, values, _ = tf.while_loop(
             lambda done, _, __, is_open: (done <= self.rounds) & tf.reduce_any(is_open),
             fill,
             start,
             shapes,
         )
         return {
-            "input_word_ids": put(ids, masks, pieces),
+            "input_word_ids": put(ids, masks, tokens),
             "log_probability": tf.reduce_sum(values, axis=1),
         }
 
@@ -129,13 +129,13 @@ class FillMaskServing(Serving):
         """Fills in all masks of texts, string [B], as `predict_ids` does.
 
         Returns:
-          `text` string [B], whole texts; a mask behind the last piece of a row stays. `pieces`
-          string [B, M], "" behind the last mask. `log_probability` as above.
+          `text` string [B], whole texts; a mask that was cut off stays. `pieces` string [B, M],
+          "" after the last mask. `log_probability` as above.
         """
         batch = self.pack(texts)
         masks = self._find_masks(batch["input_word_ids"])
         found = self.predict_ids(batch)
-        ids = tf.gather(found["input_word_ids"], masks.places, batch_dims=1)  # [B, M]
+        ids = tf.gather(found["input_word_ids"], masks.positions, batch_dims=1)  # [B, M]
         names = tf.gather(tf.constant(piece_texts(self.vocab)), ids)
         return {
             "text": self._put_in(texts, names, masks.counts),
@@ -152,10 +152,10 @@ class FillMaskServing(Serving):
         return score_words(self.tokenizer, self.vocab, room, self.call_scores, texts)
 
     def _put_in(self, texts: tf.Tensor, names: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """Puts pieces [B, M] in the place of texts' masks; `gap_filling.joined` for the spaces."""
+        """Replaces masks of texts by tokens [B, M]; spaces are as in `gap_filling.joined`."""
         is_wordpiece = isinstance(self.vocab, Vocab)
         mask = MASK if is_wordpiece else self.vocab.tokens[self.vocab.mask_id]
-        parts = tf.strings.split(self._own_masks(texts), mask)  # [B, (masks + 1)]
+        parts = tf.strings.split(self._with_named_masks(texts), mask)  # [B, (masks + 1)]
         num_masks = tf.maximum(tf.cast(parts.row_lengths(), tf.int32) - 1, 0)
         most = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
         columns = tf.range(most)[tf.newaxis]
@@ -191,36 +191,36 @@ class FillMaskServing(Serving):
     def id_signatures(self) -> Signatures:
         return {**super().id_signatures(), MASK_PREDICT: function_of_ids(self.predict_ids)}
 
-    def _own_masks(self, texts: tf.Tensor) -> tf.Tensor:
-        """Writes masks as the vocabulary calls them."""
+    def _with_named_masks(self, texts: tf.Tensor) -> tf.Tensor:
+        """Replaces `[MASK]` by the vocabulary's own name of the mask token."""
         if isinstance(self.vocab, Vocab):
             return texts
         own = self.vocab.tokens[self.vocab.mask_id].replace("\\", r"\\")
         return tf.strings.regex_replace(texts, re.escape(MASK), own)
 
     def pack(self, *texts: tf.Tensor) -> Batch:
-        """Tokenizes what stands around the masks, and puts the masks between.
+        """Tokenizes the parts between the masks, and puts the mask tokens between them.
 
-        Byte-level BPE does so itself with its own name of the mask.
+        Byte-level BPE reads its own name of the mask token as that token.
         """
         if not isinstance(self.vocab, Vocab):
-            return super().pack(self._own_masks(texts[0]))
+            return super().pack(self._with_named_masks(texts[0]))
         parts = tf.strings.split(check_utf8(texts[0]), MASK)  # [B, (parts)]
-        pieces = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)
-        # A mask before each part; the one before a text's first part is taken away again.
-        mask = tf.fill([pieces.nrows(), 1], self.vocab.mask_id)
-        masked = tf.concat([mask, pieces], axis=1)
+        tokens = self.tokenizer.tokenize(parts.values).merge_dims(1, 2)
+        # Put a mask before each part, and remove the one before a text's first part.
+        mask = tf.fill([tokens.nrows(), 1], self.vocab.mask_id)
+        masked = tf.concat([mask, tokens], axis=1)
         rows = tf.RaggedTensor.from_row_splits(masked, parts.row_splits).merge_dims(1, 2)[:, 1:]
         kept = tf.minimum(rows.row_lengths(), self.max_seq_length - 2)
         return pack_rows(self.vocab, cut(rows, kept))
 
 
-def put(ids: tf.Tensor, masks: Masks, pieces: tf.Tensor) -> tf.Tensor:
-    """Puts pieces, int32 [B, M], where the masks of rows int32 [B, T] stand."""
+def put(ids: tf.Tensor, masks: Masks, tokens: tf.Tensor) -> tf.Tensor:
+    """Replaces the masks of rows int32 [B, T] by tokens, int32 [B, M]."""
     num_rows, length = tf.unstack(tf.shape(ids))
-    # What is no mask falls into one more column, which is cut off again.
-    columns = tf.where(masks.is_real, masks.places, length)
+    # Entries after the last mask go to an extra column, which is cut off.
+    columns = tf.where(masks.is_real, masks.positions, length)
     rows = tf.broadcast_to(tf.range(num_rows)[:, tf.newaxis], tf.shape(columns))
     widened = tf.pad(ids, [[0, 0], [0, 1]])
-    filled = tf.tensor_scatter_nd_update(widened, tf.stack([rows, columns], axis=-1), pieces)
+    filled = tf.tensor_scatter_nd_update(widened, tf.stack([rows, columns], axis=-1), tokens)
     return filled[:, :-1]

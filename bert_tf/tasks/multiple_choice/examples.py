@@ -16,9 +16,9 @@ class ChoiceExample(NamedTuple):
       context: the first text of every pair.
       start: how the second text of every pair begins, before the choice; "" if with the choice.
       choices: at least two; all rows have as many.
-      label: place of the right choice; None: unlabelled.
+      label: index of the right choice; None: unlabelled.
       id: the number of the row, from 0.
-      source: where it stands, for messages: "val.csv line 7".
+      source: file and line, for messages: "val.csv line 7".
     """
 
     context: str
@@ -50,14 +50,14 @@ def read_swag(
 
     Args:
       path: comma-separated files and globs, see `examples/tables.py`.
-      must_label: whether a label that is not the place of a choice, such as -1, is an error; if
+      must_label: whether a label that is not the index of a choice, such as -1, is an error; if
         not, the row is unlabelled.
       is_needed: whether a row without a label is an error, unless `reading` skips such rows.
       reading: how the user's tables are read; None: the defaults.
 
     Raises:
       ValueError: naming files and lines, if a file cannot be read as a table, a column is missing,
-        a text is no string, the label is not the place of a choice, or a row has fewer than two
+        a text is no string, the label is not the index of a choice, or a row has fewer than two
         choices, or not as many as the first; also if there is no row.
     """
     examples: list[ChoiceExample] = []
@@ -129,7 +129,7 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
 
 
 def _label(value: Any, num_choices: int, where: str) -> int | None:
-    """Returns the place of the right choice."""
+    """Returns the index of the right choice."""
     if is_missing(value) or value == "":
         return None
     label = LabelNames(map(str, range(num_choices))).find(str(value))  # str(True) is no number.

@@ -1,5 +1,6 @@
 """Makes the encoder's rows for texts with several endings, one of which follows."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,9 @@ class ChoiceExamples(NamedTuple):
     examples: list[ChoiceExample]
     rows: TokenizedDataset
     labels: np.ndarray  # int32 [E]
-    num_cut: int  # texts that lost pieces
+    num_cut: int  # texts that lost tokens
     is_labelled: bool = True
-    longest: int = 0  # pieces of the longest text before it was cut, special ones included
+    longest: int = 0  # tokens of the longest text before it was cut, with special ones
 
 
 def make_examples(
@@ -29,7 +30,7 @@ def make_examples(
     for example in examples:
         first = tokenizer.encode(example.context)
         for choice in example.choices:
-            # Byte-level BPE has other pieces behind a space.
+            # Byte-level BPE makes other tokens after a space.
             text = f"{example.start} {choice}" if example.start else choice
             second = tokenizer.encode(text)
             texts.append(pack(vocab, first, second, max_seq_length))
@@ -45,3 +46,16 @@ def make_examples(
     known = {example.label for example in examples}  # Placeholders are all the same.
     is_labelled = None not in known and len(known) > 1
     return ChoiceExamples(examples, rows, labels, num_cut, is_labelled, longest)
+
+
+def pair_rows(
+    contexts: Sequence[str], choices: Sequence[str], tokenizer: Tokenizer, max_seq_length: int
+) -> TokenizedDataset:
+    """Packs pairs of a context and a choice, each as an example with one choice."""
+    vocab = tokenizer.vocab
+    texts = []
+    for context, choice in zip(contexts, choices, strict=True):
+        first = tokenizer.encode(context)
+        second = tokenizer.encode(choice)
+        texts.append(pack(vocab, first, second, max_seq_length))
+    return TokenizedDataset(texts, num_choices=1, pad_id=vocab.pad_id)

@@ -9,18 +9,21 @@ from keras import ops
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
-from bert_tf.examples.columns import is_empty, read_column, read_label_ids, read_numbers, read_texts
+from bert_tf.examples.columns import read_label_ids, read_numbers
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_defaults import cut_texts_message
-from bert_tf.metrics.classification import softmax
 from bert_tf.models.fine_tuned import FineTunedModel
-from bert_tf.models.text_fit import BATCH_SIZE, INPUTS, KerasBatch, checked_ids
-from bert_tf.network.losses import WeightedSum, class_losses, weigh
+from bert_tf.models.label_checks import checked_ids
+from bert_tf.models.text_fit import INPUTS, KerasBatch
+from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
+from bert_tf.tasks.multiple_choice.losses import choice_losses
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertMultipleChoice(FineTunedModel):
+class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
     """The encoder with one score for each choice: the product of a vector and the pooled output.
 
     Each choice is a row, with the question as first text and the choice as second. The scores of
@@ -72,53 +75,15 @@ class BertMultipleChoice(FineTunedModel):
                 f"input_word_ids have shape {tuple(shape)}, expected [B, C, T]: a row for each "
                 "choice of each question."
             )
-        _, num_choices, length = ops.shape(inputs["input_word_ids"])
-        rows = {name: ops.reshape(inputs[name], (-1, length)) for name in INPUTS}
-        if "packed_places" in inputs:  # Of texts already.
-            starts = ops.reshape(inputs["packed_starts"], (-1,))
-            rows |= {"packed_places": inputs["packed_places"], "packed_starts": starts}
-        scores = self.score_texts(rows, training, dropout_seed)  # [B*C, 1]
-        return ops.reshape(scores, (-1, num_choices))
+        return self.score_choices(inputs, training, dropout_seed)
 
-    def choose(
-        self, contexts: Any, choices: Any, batch_size: int = BATCH_SIZE
-    ) -> list[dict[str, Any]]:
-        """Returns the choice that follows each context.
-
-        Args:
-          contexts: texts.
-          choices: for each context a list of texts, of equal length.
-          batch_size: contexts per batch, with all their choices.
-
-        Returns:
-          A dict per context: `choice`, its `index`, and `score`, its probability.
-
-        Raises:
-          ValueError: if the texts are wrong.
-        """
-        if is_empty((contexts, choices)):
-            return []
-        examples = self.read_examples((contexts, choices))
-        answers = []
-        for example, logits in zip(
-            examples.examples, self.predict_rows(examples.rows, batch_size), strict=True
-        ):
-            best, score = int(logits.argmax()), float(softmax(logits).max())
-            answers.append({"choice": example.choices[best], "index": best, "score": score})
-        return answers
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
+        return self.predict_rows(rows, batch_size)
 
     # Raw input ---------------------------------------------------------------------------------
 
     def read_examples(self, x: Any, y: Any = None, weights: Any = None) -> ChoiceExamples:
-        if not isinstance(x, tuple) or len(x) != 2:
-            raise ValueError("Expected (contexts, choices): a list of texts, and a list of lists.")
-        contexts, lists = read_texts(x[0], "contexts"), read_column(x[1], "choices")
-        if len(contexts) != len(lists):
-            raise ValueError(
-                f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected equal "
-                f"numbers."
-            )
-        choices = [tuple(read_texts(row, f"choices[{i}]")) for i, row in enumerate(lists)]
+        contexts, choices = read_choices(x)
         for index, row in enumerate(choices):
             if len(row) != len(choices[0]) or len(row) < 2:
                 raise ValueError(
@@ -128,15 +93,13 @@ class BertMultipleChoice(FineTunedModel):
         labels = [None] * len(contexts)
         if y is not None:
             labels = read_label_ids(y, ("",) * len(choices[0]), len(contexts)).tolist()
-        columns = zip(contexts, choices, labels, strict=True)
-        made = make_examples(
-            [
-                ChoiceExample(a, "", b, y, str(i), f"choices[{i}]")
-                for i, (a, b, y) in enumerate(columns)
-            ],
-            self.tokenizer,
-            self.max_seq_length,
-        )
+        examples = []
+        for index, (context, texts, label) in enumerate(
+            zip(contexts, choices, labels, strict=True)
+        ):
+            where = f"choices[{index}]"
+            examples.append(ChoiceExample(context, "", texts, label, str(index), where))
+        made = make_examples(examples, self.tokenizer, self.max_seq_length)
         if made.num_cut and y is not None:
             message = cut_texts_message(
                 made.num_cut,
@@ -148,8 +111,8 @@ class BertMultipleChoice(FineTunedModel):
             )
             logging.warning("%s", message)
         if weights is not None:
-            own = read_numbers(weights, len(contexts), "sample_weight")
-            made.rows.labels["example_weights"] = own
+            of_examples = read_numbers(weights, len(contexts), "sample_weight")
+            made.rows.labels["example_weights"] = of_examples
         return made
 
     def to_checkpoint(self, tower: str = "") -> Checkpoint:
@@ -164,5 +127,5 @@ class BertMultipleChoice(FineTunedModel):
         if weights is not None:
             weights = ops.reshape(ops.cast(weights, "float32"), (-1,))  # [B]
         ids = checked_ids(ops.reshape(y, (-1,)), weights, ops.shape(outputs)[-1])
-        losses = class_losses(outputs, ids)  # [B]
+        losses = choice_losses(outputs, ids)  # [B]
         return weigh(losses, ops.ones_like(losses) if weights is None else weights)

@@ -7,12 +7,13 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import table_text, write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH, cut_texts_message
-from bert_tf.tasks.inputs import read_inputs
+from bert_tf.tasks.multiple_choice.answers import best_choice
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.multiple_choice.task import ChoiceExamples, MultipleChoiceTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
@@ -107,7 +108,8 @@ class MultipleChoice(Program):
         """Writes predictions.tsv: the number of the chosen ending, all scores, and the texts."""
         rows = []
         for example, logits in zip(examples.examples, outputs["logits"], strict=True):
-            scores, chosen = " ".join(f"{value:.6f}" for value in logits), logits.argmax()
+            scores = " ".join(f"{value:.6f}" for value in logits)
+            chosen, _ = best_choice(logits)
             texts = text_before(example), example.choices[chosen]
             rows.append((example.id, chosen, scores, *texts))
         write_texts(

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics.classification import accuracy
-from bert_tf.network.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.network.losses import WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import soft_class_losses
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples
 from bert_tf.tasks.multiple_choice.features import make_examples as make_examples
+from bert_tf.tasks.multiple_choice.losses import choice_losses
 from bert_tf.training.task import Batch
 
 
@@ -23,7 +24,8 @@ class MultipleChoiceTask(RowsTask):
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss and the right answers."""
-        weights, losses = batch["example_weights"], class_losses(outputs, batch["label_ids"])
+        weights = batch["example_weights"]
+        losses = choice_losses(outputs, batch["label_ids"])
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, weights),
@@ -32,7 +34,7 @@ class MultipleChoiceTask(RowsTask):
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
         """Returns the score of each choice and the loss of each row."""
-        return {"logits": outputs, "loss": class_losses(outputs, batch["label_ids"])}
+        return {"logits": outputs, "loss": choice_losses(outputs, batch["label_ids"])}
 
     def metrics(self, examples: ChoiceExamples, outputs: Any) -> dict[str, float]:
         """Returns the loss and the accuracy."""

@@ -1,20 +1,21 @@
 """SQuAD: from the logits of all windows to predictions, n-best lists and null odds.
 
   windows of a question    start_logits [windows, T], end_logits [windows, T]; position 0 is [CLS]
-  spans, best sum first    (window, start, end): by all rules an answer may be there
+  spans, best sum first    (window, start, end): all that the rules allow as answers
   texts, each once         cut out of the context
   n-best                   with "" for no answer among them (version 2)
 
-The three results have the layout of the original's files:
+The best span becomes an `Answer`, which the Keras model and LiteRT files give. What the program
+writes has the layout of the original's three files:
 
   predictions.json        {id: text}
   nbest_predictions.json  {id: [{"text", "probability", "start_logit", "end_logit"}, ...]}
   null_odds.json          {id: score of no answer - score of the best answer}, version 2 only
 
 Differs from the original in the text of an answer: here it is the characters from the first
-piece's first to the last piece's last, with the white space between them as it stands in the
-context. The original joins the words that the span touches by single spaces and aligns them anew
-with the lower-cased pieces; where that fails (the span has [UNK], or lower-casing changed the
+token's first to the last token's last, with the white space between them that the context has.
+The original joins the words that the span touches by single spaces and aligns them with the
+lower-cased tokens; where that fails (the span has [UNK], or lower-casing changed the
 number of characters of one of the words) its answer is all of those words, punctuation included.
 Over the 8,686 marked answers of train36 (uncased) three texts differ, one of them in white space
 only; in all three the characters of the context are what was marked.
@@ -22,19 +23,142 @@ only; in all three the characters of the context are what was marked.
 Reference: write_predictions in google-research/bert's run_squad.py.
 """
 
+import abc
 import collections
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.examples.columns import is_empty
+from bert_tf.examples.rows import TokenizedDataset
 from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.tasks.question_answering.features import SquadFeature, SquadQuestion
+from bert_tf.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.tasks.question_answering.columns import read_asked
+from bert_tf.tasks.question_answering.features import (
+    SquadExamples,
+    SquadFeature,
+    SquadQuestion,
+    make_examples,
+)
+from bert_tf.text.tokenization import Tokenizer
 
 # Odds of a question without any span: above every threshold. The original's starting value.
 NO_SPAN_ODDS = 1e6
 NO_SPAN_TEXT = "empty"  # of version 1; the original's
+NO_SCORE = -1e4  # of positions after the end of a row, which are never part of an answer
+START, END = "start_logits", "end_logits"
+# Fields of `SquadConfig` that `answer` takes: those that choose an answer, not those of windows.
+CHOOSING = (
+    "n_best_size",
+    "max_answer_length",
+    "null_score_diff_threshold",
+    "version_2_with_negative",
+)
+
+
+class Answer(NamedTuple):
+    """The answer to a question.
+
+    Attributes:
+      answer: a part of the context; "" for no answer.
+      start, end: its characters, answer == context[start:end]; -1 for no answer.
+      score: the sum of the two logits of the best span (of a joint head, of its log-probabilities),
+        also where the answer is ""; 0 if the context has no span that may be an answer.
+      null_odds: the score of no answer minus `score` (of a joint head, the score of no answer
+        alone); there is no answer if the odds are above the threshold.
+      probability: of the answer among the `n_best_size` best, which in version 2 include no answer.
+    """
+
+    answer: str
+    start: int
+    end: int
+    score: float
+    null_odds: float
+    probability: float
+
+
+class QuestionAnswers(abc.ABC):
+    """`answer`, for anything that computes the span scores of tokenized windows.
+
+    Attributes:
+      tokenizer: of the model.
+      max_seq_length: maximum length of a row.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+
+    @property
+    @abc.abstractmethod
+    def reading(self) -> SquadConfig:
+        """How contexts are split into windows, and answers chosen."""
+
+    @abc.abstractmethod
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
+        """Returns the outputs of each row by name, without padding."""
+
+    def answer(
+        self,
+        questions: Any,
+        contexts: Any = None,
+        may_be_none: bool | None = None,
+        batch_size: int = BATCH_SIZE,
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        """Returns the answer to each question.
+
+        Args:
+          questions: texts; or, without contexts, a list of pairs (question, context), or a tuple of
+            the two columns.
+          contexts: one text per question, of any length.
+          may_be_none: whether "no answer" is allowed; None: as in `reading`, by default not.
+          batch_size: windows per batch.
+          options: `n_best_size`, `max_answer_length`, `null_score_diff_threshold` of `SquadConfig`.
+
+        Returns:
+          A dict per question with the fields of `Answer`: `answer`, a part of its context, or "";
+            `start` and `end` in characters of the context; `score`, the sum of the logits of the
+            best span (of a joint head, of its log-probabilities); `null_odds`, the score of no
+            answer minus that (of a joint head, the score of no answer alone); and `probability`, of
+            the answer among the best ones.
+
+        Raises:
+          ValueError: if the texts are wrong, or there is no such option.
+        """
+        if unknown := options.keys() - CHOOSING:
+            raise ValueError(f"answer has no options {sorted(unknown)}; it has {list(CHOOSING)}.")
+        if may_be_none is not None:
+            options["version_2_with_negative"] = may_be_none
+        asked = questions if contexts is None else (questions, contexts)
+        if is_empty(asked):
+            return []
+        config = dataclasses.replace(self.reading, **options)
+        examples = make_examples(
+            read_asked(asked), self.tokenizer, self.max_seq_length, self.reading
+        )
+        outputs = []
+        if len(examples.rows):  # Contexts without a word have no window.
+            outputs = self.compute_rows(examples.rows, batch_size)
+        return [answer._asdict() for answer in self.find_answers(examples, outputs, config)]
+
+    def find_answers(
+        self, examples: SquadExamples, outputs: list[dict[str, np.ndarray]], config: SquadConfig
+    ) -> list[Answer]:
+        """Returns the answer to each question from the outputs of all rows."""
+        starts = pad_scores([row[START] for row in outputs])
+        ends = pad_scores([row[END] for row in outputs])
+        return best_answers(examples.questions, examples.features, starts, ends, config)
+
+
+def pad_scores(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns scores of rows as one array, float32 [R, T], with `NO_SCORE` after a row's end."""
+    padded = np.full([len(rows), max(map(len, rows), default=0)], NO_SCORE, np.float32)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
 
 
 class SquadPredictions(NamedTuple):
@@ -78,7 +202,7 @@ def make_predictions(
       version_2: a question may have no answer.
       n_best_size: starts and ends looked at in each window, and entries of an n-best list; the
         empty text may come on top.
-      max_answer_length: most pieces of an answer.
+      max_answer_length: maximum number of tokens of an answer.
       null_score_diff_threshold: "" is predicted if the null odds are above it.
 
     Raises:
@@ -92,10 +216,10 @@ def make_predictions(
     nbest: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
     sizes = version_2, n_best_size, max_answer_length
-    for question, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
-        nbest[question.id] = to_json(entries)
-        if null is not None:
-            null_odds[question.id] = _null_odds(null, entries)
+    for ranked in _rank(questions, features, start_logits, end_logits, *sizes):
+        nbest[ranked.question.id] = to_json(ranked.entries)
+        if version_2:
+            null_odds[ranked.question.id] = ranked.null_odds
     if version_2:
         predictions = choose_answers(nbest, null_odds, null_score_diff_threshold)
     else:
@@ -103,19 +227,40 @@ def make_predictions(
     return SquadPredictions(predictions, nbest, null_odds)
 
 
-class Answer(NamedTuple):
-    """The best answer to a question.
+class Ranked(NamedTuple):
+    """The candidates of a question.
 
     Attributes:
-      text: as it stands in the context; "" for none.
-      score: its probability among the `n_best_size` best.
-      start, end: characters of the context, text == context[start:end]; -1 of no answer.
+      question: the question.
+      best: the best span; None if there is no span.
+      null_odds: see `Answer`.
+      entries: the n-best list.
     """
 
-    text: str
-    score: float
-    start: int
-    end: int
+    question: SquadQuestion
+    best: Candidate | None
+    null_odds: float
+    entries: list[Candidate]
+
+    def answer(self, config: SquadConfig, null_probability: float | None = None) -> Answer:
+        """Returns the answer.
+
+        Args:
+          config: how it is chosen.
+          null_probability: of no answer, if the n-best list has no entry for it.
+        """
+        shares = {}
+        for entry, probability in zip(self.entries, probabilities(self.entries), strict=True):
+            shares[entry.text] = probability
+        if self.best is None:
+            return Answer("", -1, -1, 0.0, self.null_odds, 1.0)
+        score = self.best.score
+        if config.version_2_with_negative and self.null_odds > config.null_score_diff_threshold:
+            share = shares.get("", 0.0) if null_probability is None else null_probability
+            return Answer("", -1, -1, score, self.null_odds, share)
+        text = self.best.text
+        share = shares.get(text, 0.0)
+        return Answer(text, self.best.start, self.best.end, score, self.null_odds, share)
 
 
 def best_answers(
@@ -125,21 +270,10 @@ def best_answers(
     end_logits: np.ndarray,
     config: SquadConfig,
 ) -> list[Answer]:
-    """Returns the answer to each question that `make_predictions` predicts, with its place."""
+    """Returns the answer to each question that `make_predictions` predicts, with its position."""
     sizes = config.version_2_with_negative, config.n_best_size, config.max_answer_length
-    found = []
-    for _, null, entries in _rank(questions, features, start_logits, end_logits, *sizes):
-        # The word may be an answer, too, which ends behind 0.
-        if entries[0].text == NO_SPAN_TEXT and not entries[0].end:
-            entries = [Candidate("", 0.0, 0.0)]
-        place = next((i for i, entry in enumerate(entries) if entry.text), 0)
-        threshold = config.null_score_diff_threshold
-        if null is not None and _null_odds(null, entries) > threshold:
-            place = next(i for i, entry in enumerate(entries) if not entry.text)
-        best, score = entries[place], probabilities(entries)[place]
-        places = (best.start, best.end) if best.text else (-1, -1)
-        found.append(Answer(best.text, score, *places))
-    return found
+    ranked = _rank(questions, features, start_logits, end_logits, *sizes)
+    return [one.answer(config) for one in ranked]
 
 
 def _rank(
@@ -150,23 +284,27 @@ def _rank(
     version_2: bool,
     n_best_size: int,
     max_answer_length: int,
-) -> Iterator[tuple[SquadQuestion, Candidate | None, list[Candidate]]]:
-    """Yields of each question "no answer", in version 2, and the n-best list."""
-    start_logits, end_logits = np.asarray(start_logits), np.asarray(end_logits)
+) -> Iterator[Ranked]:
+    """Yields the candidates of each question; in version 2 "no answer" is in the n-best list."""
+    start_logits = np.asarray(start_logits)
+    end_logits = np.asarray(end_logits)
     _check_logits(features, start_logits, end_logits)
     for question, rows in with_rows(questions, features):
         # Sums in float64, as of the original's Python floats: [windows of the question, T].
-        starts, ends = start_logits[rows].astype(np.float64), end_logits[rows].astype(np.float64)
+        starts = start_logits[rows].astype(np.float64)
+        ends = end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
-        null = _null_candidate(starts, ends) if version_2 else None
+        null = _null_candidate(starts, ends)
         spans = _find_spans(windows, starts, ends, n_best_size, max_answer_length)
-        yield question, null, n_best(question, windows, spans, null, n_best_size)
+        best = best_candidate(question, windows, spans)
+        entries = n_best(question, windows, spans, null if version_2 else None, n_best_size)
+        yield Ranked(question, best, _null_odds(null, best), entries)
 
 
 def with_rows(
     questions: Iterable[SquadQuestion], features: Sequence[SquadFeature]
 ) -> Iterator[tuple[SquadQuestion, list[int]]]:
-    """Yields each question with the places of its windows in `features`."""
+    """Yields each question with the indices of its windows in `features`."""
     rows = collections.defaultdict(list)
     for row, feature in enumerate(features):
         rows[feature.question_id].append(row)
@@ -241,9 +379,9 @@ def _find_spans(
 ) -> Spans:
     """Joins the best starts and the best ends of each window to the spans that are allowed.
 
-    As in the original the best are taken first, over the whole row with question and padding, and
-    what is no answer is dropped then: a window may yield fewer, or none. Of equal sums the earlier
-    window, then the better start, comes first.
+    As in the original, the best are taken first, over the whole row with question and padding, and
+    spans that cannot be answers are dropped then: a window may yield fewer spans, or no span. If
+    sums are equal, the earlier window, then the better start, comes first.
     """
     found: list[tuple[np.ndarray, ...]] = []
     for number, window in enumerate(windows):
@@ -261,18 +399,21 @@ def may_be_answers(
 ) -> np.ndarray:
     """Returns which spans of a row may be answers.
 
-    They lie in the context, begin where no other window shows more of it, and are no longer than
-    allowed.
+    They lie in the context, begin where no other window shows more of it, have characters, and are
+    no longer than allowed.
 
     Args:
       window: the row.
       first, last: positions in the row, or beyond it, of shapes that broadcast.
-      max_answer_length: most pieces of an answer.
+      max_answer_length: maximum number of tokens of an answer.
     """
     begin, end = first - window.context_start, last - window.context_start
     count = len(window.starts)
     is_span = (begin >= 0) & (begin < count) & (end >= 0) & (end < count)
-    is_span &= window.is_max_context[np.clip(begin, 0, count - 1)]
+    inside = np.clip(begin, 0, count - 1)
+    is_span &= window.is_max_context[inside]
+    # A token of byte-level BPE that is only the space before a word has no characters.
+    is_span &= window.starts[inside] < window.ends[np.clip(end, 0, count - 1)]
     return is_span & (begin <= end) & (end < begin + max_answer_length)
 
 
@@ -283,6 +424,15 @@ def best_first(found: Sequence[tuple[np.ndarray, ...]]) -> Spans:
     spans = Spans(*(np.concatenate(values) for values in zip(*found, strict=True)))
     order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
     return Spans(*(values[order] for values in spans))
+
+
+def best_candidate(
+    question: SquadQuestion, windows: Sequence[SquadFeature], spans: Spans
+) -> Candidate | None:
+    """Returns the best span of a question; None if there is none."""
+    if not len(spans.window):
+        return None
+    return n_best(question, windows, Spans(*(values[:1] for values in spans)), None, 1)[0]
 
 
 def n_best(
@@ -303,10 +453,10 @@ def n_best(
             entries[""] = null
         if len(entries) >= n_best_size:
             break
-        places = windows[window].span_places(question.context, start, end)
-        text = question.context[slice(*places)]
-        found = Candidate(text, float(start_logit), float(end_logit), *places)
-        entries.setdefault(text, found)
+        begin, stop = windows[window].span_offsets(question.context, start, end)
+        text = question.context[begin:stop]
+        candidate = Candidate(text, float(start_logit), float(end_logit), begin, stop)
+        entries.setdefault(text, candidate)
     if null is not None:
         entries.setdefault("", null)
     return list(entries.values()) or [Candidate(NO_SPAN_TEXT, 0.0, 0.0)]
@@ -333,53 +483,11 @@ def probabilities(entries: Sequence[Candidate]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _null_odds(null: Candidate, entries: Sequence[Candidate]) -> float:
-    """Returns the score of no answer minus that of the best answer.
+def _null_odds(null: Candidate, best: Candidate | None) -> float:
+    """Returns the score of no answer minus that of the best span.
 
     Differs from the original: it fails where no span is allowed at all; here "" is predicted then.
     """
-    best = next((entry for entry in entries if entry.text), None)
     if best is None:
         return NO_SPAN_ODDS
     return null.score - best.start_logit - best.end_logit
-
-
-class BestSpan(NamedTuple):
-    """The best answer to a question that is a part of its context.
-
-    Attributes:
-      start, end: characters of the context.
-      score: sum of the logits.
-      null_odds: the score of no answer minus this one.
-    """
-
-    start: int
-    end: int
-    score: float
-    null_odds: float
-
-
-def find_best_span(
-    context: str,
-    windows: Sequence[SquadFeature],
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    n_best_size: int,
-    max_answer_length: int,
-) -> BestSpan | None:
-    """Returns the best answer of all windows of a question; None if there is no span.
-
-    Args:
-      context: of the question.
-      windows: all of it, R of them.
-      start_logits, end_logits: float64 [R, T].
-      n_best_size, max_answer_length: see `make_predictions`.
-    """
-    spans = _find_spans(windows, start_logits, end_logits, n_best_size, max_answer_length)
-    if not len(spans.window):
-        return None
-    window, first, last = windows[spans.window[0]], int(spans.start[0]), int(spans.end[0])
-    start = int(window.starts[first - window.context_start])
-    end = start + len(window.span_text(context, first, last))
-    score = float(spans.start_logit[0] + spans.end_logit[0])
-    return BestSpan(start, end, score, _null_candidate(start_logits, end_logits).score - score)

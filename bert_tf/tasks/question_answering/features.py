@@ -2,15 +2,15 @@
 
 A context that is too long for a row is cut into windows, one row each, that overlap:
 
-  pieces of the context   0 . . . . . . . . . . . . . . . . 17
+  tokens of the context   0 . . . . . . . . . . . . . . . . 17
   window 0                |- - - - - - - - -|
   window 1                   doc_stride ->|- - - - - - - - -|
   row                     [CLS] question [SEP] window [SEP]       ids [T], unpadded
                                                ^ context_start
-  starts, ends, is_max_context                 [W] for the W pieces of the window
+  starts, ends, is_max_context                 [W] for the W tokens of the window
 
 `starts` and `ends` are characters of the context as it stands in the file, so the text of a span
-is cut out of the context. A piece in several windows has its maximum context in one of them.
+is cut out of the context. A token in several windows has its maximum context in one of them.
 
 Reference: google-research/bert's run_squad.py; Rajpurkar et al. 2016 and 2018.
 """
@@ -33,7 +33,7 @@ from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
 from bert_tf.text.kinds import with_trimmed_offsets
 from bert_tf.text.packing import PackedText, num_special_tokens
-from bert_tf.text.tokenization import Tokenizer, make_tokenizer
+from bert_tf.text.tokenization import AnyVocab, Tokenizer, make_tokenizer
 from bert_tf.text.vocab import Vocab
 
 # The white space between words of a context is the original's; U+00A0 does not part words here.
@@ -78,10 +78,10 @@ class SquadFeature:
       window: its number among the windows of the question.
       ids: int32 [T], [CLS] question [SEP] window [SEP].
       type_ids: int32 [T], 0 up to the first [SEP].
-      context_start: position in `ids` of the window's first piece.
-      starts, ends: int32 [W], first character of each piece, and the one after its last.
-      is_max_context: bool [W], true where no other window shows the piece with more context.
-      start_position, end_position: first and last piece of the answer in `ids`; both 0, which is
+      context_start: position in `ids` of the window's first token.
+      starts, ends: int32 [W], first character of each token, and the one after its last.
+      is_max_context: bool [W], true where no other window shows the token with more context.
+      start_position, end_position: first and last token of the answer in `ids`; both 0, which is
         [CLS], if the window does not hold all of it or there is none.
     """
 
@@ -96,8 +96,8 @@ class SquadFeature:
     start_position: int
     end_position: int
 
-    def span_places(self, context: str, start_position: int, end_position: int) -> tuple[int, int]:
-        """Returns the characters of the context from one piece to another, both included.
+    def span_offsets(self, context: str, start_position: int, end_position: int) -> tuple[int, int]:
+        """Returns the characters of the context from one token to another, both included.
 
         Marks after the last letter belong to it, also where the uncased rules dropped them.
         """
@@ -108,8 +108,8 @@ class SquadFeature:
         return start, end
 
     def span_text(self, context: str, start_position: int, end_position: int) -> str:
-        """Returns the text between two pieces, both included, as it stands in the context."""
-        start, end = self.span_places(context, start_position, end_position)
+        """Returns the text between two tokens, both included, as it is in the context."""
+        start, end = self.span_offsets(context, start_position, end_position)
         return context[start:end]
 
 
@@ -128,7 +128,7 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     For training, a question is skipped if its answer is not among the words it is said to be in,
     as in the original; the number is logged.
 
-    An id may also be a whole number, and is a string in what is written.
+    An id may also be a whole number; it is written as a string.
 
     Differs from the original: for training it wants exactly one answer, here the first of several
     is taken; two questions of one id are an error, there the second overwrites the prediction of
@@ -244,36 +244,26 @@ def make_features(
     doc_stride: int = 128,
     max_query_length: int = 64,
 ) -> list[SquadFeature]:
-    """Makes the rows of a question, one a window; none if the context has no piece.
+    """Makes the rows of a question, one a window; none if the context has no token.
 
-    Differs from the original: it goes back to text word by word and aligns characters anew
-    (`get_final_text`), here every piece knows its characters; an answer without a piece, such as a
+    Differs from the original: it goes back to text word by word and aligns characters again
+    (`get_final_text`), here every token knows its characters; an answer without a token, such as a
     zero-width space, gets [CLS] as an answer outside the window does, there an end before its
     start.
 
     Args:
       question: of `read_squad`.
-      tokenizer: makes the pieces.
-      max_seq_length: most pieces of a row.
+      tokenizer: makes the tokens.
+      max_seq_length: maximum length of a row.
       doc_stride: from one window's start to the next; less if the window is shorter.
-      max_query_length: pieces of the question that are kept.
+      max_query_length: tokens of the question that are kept.
 
     Raises:
       ValueError: if the lengths leave no room for a window, or it does not move.
     """
     vocab = tokenizer.vocab
-    num_special = num_special_tokens(True, vocab.num_separators)
-    if max_seq_length <= max_query_length + num_special:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}, expected more than max_query_length + "
-            f"{num_special}, which is {max_query_length + num_special}; change one of them."
-        )
-    if doc_stride < 1 or max_query_length < 0:
-        raise ValueError(
-            f"doc_stride is {doc_stride}, max_query_length {max_query_length}; expected at least "
-            "1 and 0."
-        )
-    ids, starts, ends = _context_pieces(question.context, tokenizer)
+    check_room(vocab, max_seq_length, doc_stride, max_query_length)
+    ids, starts, ends = _context_tokens(question.context, tokenizer)
     query = tokenizer.encode(question.question)[:max_query_length]
     head = [vocab.cls_id, *query, *[vocab.sep_id] * vocab.num_separators]
     span = _answer_span(question, tokenizer)
@@ -302,6 +292,23 @@ def make_features(
             )
         )
     return features
+
+
+def check_room(
+    vocab: AnyVocab, max_seq_length: int, doc_stride: int, max_query_length: int
+) -> None:
+    """Raises ValueError if the lengths leave no room for a window, or it does not move."""
+    num_special = num_special_tokens(True, vocab.num_separators)
+    if max_seq_length <= max_query_length + num_special:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}, expected more than max_query_length + "
+            f"{num_special}, which is {max_query_length + num_special}; change one of them."
+        )
+    if doc_stride < 1 or max_query_length < 0:
+        raise ValueError(
+            f"doc_stride is {doc_stride}, max_query_length {max_query_length}; expected at least "
+            "1 and 0."
+        )
 
 
 def make_examples(
@@ -338,10 +345,10 @@ def make_examples(
 
 
 @functools.lru_cache(maxsize=4)  # The questions about one context follow each other.
-def _context_pieces(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Returns ids, first characters and ends of all pieces.
+def _context_tokens(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Returns ids, first characters and ends of all tokens.
 
-    The original tokenizes word by word. That gives the same pieces, as its tokenizer never looks
+    The original tokenizes word by word. That gives the same tokens, as its tokenizer never looks
     across the white space between words. Those of byte-level BPE have it in front.
     """
     tokens, starts, ends = _trimming(tokenizer).tokenize_with_offsets(context)
@@ -351,31 +358,32 @@ def _context_pieces(context: str, tokenizer: Tokenizer) -> tuple[list[int], np.n
 
 @functools.lru_cache(maxsize=1)
 def _trimming(tokenizer: Tokenizer) -> Tokenizer:
-    """Returns a tokenizer whose pieces stand in a text without the spaces before words."""
+    """Returns a tokenizer whose offsets leave out the spaces before words."""
     vocab = with_trimmed_offsets(tokenizer.vocab)
     return tokenizer if vocab is tokenizer.vocab else make_tokenizer(vocab, False)
 
 
 def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, int] | None:
-    """Returns the first and last piece of the answer in the context; None if there is none.
+    """Returns the first and last token of the answer in the context; None if there is none.
 
-    They are the pieces of the words that the answer touches or, inside them, the first run that
-    is the answer's own pieces: "1895" in "(1895-1943)", but all of "Japanese" for "Japan".
-    Of byte-level BPE, whose pieces depend on what stands before them, they are the fewest that hold
+    They are the tokens of the words that the answer touches or, inside them, the first run that
+    has the answer's tokens: "1895" in "(1895-1943)", but all of "Japanese" for "Japan".
+    With byte-level BPE, whose tokens depend on the text before them, they are the fewest that hold
     the answer's characters.
     """
     answer, context = question.answer, question.context
     if answer is None:
         return None
-    ids, starts, ends = _context_pieces(context, tokenizer)
+    ids, starts, ends = _context_tokens(context, tokenizer)
     first_word, last_word = _answer_words(answer, context)
     word_starts = [*_find_words(context)[1], len(context)]
     if not isinstance(tokenizer.vocab, Vocab):
         begin, end = word_starts[first_word], word_starts[last_word + 1]
         is_there = context.startswith(answer.text, answer.start)
-        place = answer.start if is_there else context.find(answer.text, begin, end)
-        if place >= 0:
-            begin, end = place, place + len(answer.text)
+        found = answer.start if is_there else context.find(answer.text, begin, end)
+        if found >= 0:
+            begin = found
+            end = found + len(answer.text)
         inside = np.flatnonzero((ends > begin) & (starts < end) & (starts < ends))
         return (int(inside[0]), int(inside[-1])) if inside.size else None
     first = int(np.searchsorted(starts, word_starts[first_word]))
@@ -388,40 +396,40 @@ def _answer_span(question: SquadQuestion, tokenizer: Tokenizer) -> tuple[int, in
     return (first, last) if first <= last else None
 
 
-def make_windows(num_pieces: int, max_length: int, doc_stride: int) -> list[tuple[int, int]]:
-    """Returns windows (first piece, one after the last) that cover all pieces.
+def make_windows(num_tokens: int, max_length: int, doc_stride: int) -> list[tuple[int, int]]:
+    """Returns windows (first token, one after the last) that cover all tokens.
 
     Example: make_windows(10, max_length=6, doc_stride=3) == [(0, 6), (3, 9), (6, 10)].
     """
     windows: list[tuple[int, int]] = []
     start = 0
-    while start < num_pieces:
-        end = min(start + max_length, num_pieces)
+    while start < num_tokens:
+        end = min(start + max_length, num_tokens)
         windows.append((start, end))
-        if end == num_pieces:
+        if end == num_tokens:
             break
         start += min(max_length, doc_stride)
     return windows
 
 
 def find_max_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """Returns for each window, bool [W], which of its pieces no other window shows better.
+    """Returns for each window, bool [W], which of its tokens no other window shows better.
 
-    The score of a piece in a window is the smaller of its left and right context, plus a hundredth
+    The score of a token in a window is the smaller of its left and right context, plus a hundredth
     of the window's length, as in the original; of equal ones the first window wins.
     """
     if not windows:
         return []
-    pieces = np.arange(windows[-1][1])  # [all pieces]
-    scores = np.stack(  # [windows, all pieces]
+    tokens = np.arange(windows[-1][1])  # [all tokens]
+    scores = np.stack(  # [windows, all tokens]
         [
             np.where(
-                (start <= pieces) & (pieces < end),
-                np.minimum(pieces - start, end - 1 - pieces) + 0.01 * (end - start),
+                (start <= tokens) & (tokens < end),
+                np.minimum(tokens - start, end - 1 - tokens) + 0.01 * (end - start),
                 -np.inf,
             )
             for start, end in windows
         ]
     )
-    best = scores.argmax(axis=0)  # [all pieces]
+    best = scores.argmax(axis=0)  # [all tokens]
     return [best[start:end] == number for number, (start, end) in enumerate(windows)]

@@ -1,6 +1,6 @@
 """SQuAD with the joint head: from the beams of all windows to predictions, n-best lists, null odds.
 
-What is written has the layout of `squad_answers`, with the numbers of google-research/electra:
+The files have the layout of `answers`, with the numbers of google-research/electra:
 
   start_logit, end_logit  log-probabilities, of the end given the start
   probability             a softmax over the sums in the n-best list, which has no entry for "no
@@ -23,16 +23,16 @@ import numpy as np
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import (
     NO_SPAN_ODDS,
-    NO_SPAN_TEXT,
     Answer,
     Candidate,
+    Ranked,
     Spans,
     SquadPredictions,
+    best_candidate,
     best_first,
     choose_answers,
     may_be_answers,
     n_best,
-    probabilities,
     to_json,
     with_rows,
 )
@@ -76,10 +76,25 @@ class Beams(NamedTuple):
                 if not np.isfinite(arrays[name]).all():
                     raise ValueError(f"{name} are not finite; look at the model that made them.")
         starts, ends = (
-            (arrays[places], arrays[scores])
-            for places, scores in ((STARTS, START_SCORES), (ENDS, END_SCORES))
+            (arrays[positions], arrays[scores])
+            for positions, scores in ((STARTS, START_SCORES), (ENDS, END_SCORES))
         )
         return cls(*starts, *ends, arrays.get(NO_ANSWER))
+
+    @classmethod
+    def without_rows(cls, is_answerable: bool) -> Self:
+        """Returns the beams of contexts without a word, which have no window.
+
+        Args:
+          is_answerable: whether the head has a score for no answer.
+        """
+        return cls(
+            starts=np.zeros([0, 1], np.int32),
+            start_scores=np.zeros([0, 1]),
+            ends=np.zeros([0, 1, 1], np.int32),
+            end_scores=np.zeros([0, 1, 1]),
+            no_answer=np.zeros(0) if is_answerable else None,
+        )
 
 
 def make_beam_predictions(
@@ -99,11 +114,12 @@ def make_beam_predictions(
     Raises:
       ValueError: if questions may have no answer, but there is no score for it.
     """
-    nbest, null_odds = {}, {}
-    for question, odds, entries in _rank(questions, features, beams, config):
-        nbest[question.id] = to_json(entries)
+    nbest: dict[str, list[dict[str, Any]]] = {}
+    null_odds: dict[str, float] = {}
+    for ranked in _rank(questions, features, beams, config):
+        nbest[ranked.question.id] = to_json(ranked.entries)
         if config.version_2_with_negative:
-            null_odds[question.id] = odds
+            null_odds[ranked.question.id] = ranked.null_odds
     predictions = {name: entries[0]["text"] for name, entries in nbest.items()}
     if config.version_2_with_negative:
         predictions = choose_answers(nbest, null_odds, config.null_score_diff_threshold)
@@ -116,21 +132,16 @@ def best_beam_answers(
     beams: Beams,
     config: SquadConfig,
 ) -> list[Answer]:
-    """Returns the answer to each question that `make_beam_predictions` predicts, with its place.
+    """Returns the answer to each question that `make_beam_predictions` predicts, with its position.
 
-    The score of no answer is its probability by the class for it, 1 where there is no span.
+    The probability of no answer is that of the class for it, 1 where there is no span.
     """
-    found = []
-    for _, odds, entries in _rank(questions, features, beams, config):
-        best, score = entries[0], probabilities(entries)[0]
-        is_none = config.version_2_with_negative and odds > config.null_score_diff_threshold
-        if is_none or not best.end:
-            # The logistic function, in a form that does not overflow.
-            score = 0.5 + 0.5 * math.tanh(0.5 * odds) if is_none and best.end else 1.0
-            found.append(Answer("", score, -1, -1))
-        else:
-            found.append(Answer(best.text, score, best.start, best.end))
-    return found
+    answers = []
+    for ranked in _rank(questions, features, beams, config):
+        # The logistic function, in a form that does not overflow.
+        null_probability = 0.5 + 0.5 * math.tanh(0.5 * ranked.null_odds)
+        answers.append(ranked.answer(config, null_probability))
+    return answers
 
 
 def _rank(
@@ -138,8 +149,8 @@ def _rank(
     features: Sequence[SquadFeature],
     beams: Beams,
     config: SquadConfig,
-) -> Iterator[tuple[SquadQuestion, float, list[Candidate]]]:
-    """Yields of each question the null odds, 0 in version 1, and the n-best list."""
+) -> Iterator[Ranked]:
+    """Yields the candidates of each question."""
     if config.version_2_with_negative and beams.no_answer is None:
         raise ValueError(
             "This joint head has no score for no answer: it was made for questions that all have "
@@ -148,12 +159,17 @@ def _rank(
     for question, rows in with_rows(questions, features):
         windows = [features[row] for row in rows]
         spans = _find_spans(windows, rows, beams, config.max_answer_length)
-        entries, odds = n_best(question, windows, spans, None, config.n_best_size), 0.0
-        if config.version_2_with_negative and beams.no_answer is not None:
-            odds = float(beams.no_answer[rows].min()) if len(spans.window) else NO_SPAN_ODDS
-            if entries[0].text == NO_SPAN_TEXT and not len(spans.window):
+        entries = n_best(question, windows, spans, None, config.n_best_size)
+        best = best_candidate(question, windows, spans)
+        if best is None:
+            odds = NO_SPAN_ODDS
+            if config.version_2_with_negative:
                 entries = [Candidate("", 0.0, 0.0)]
-        yield question, odds, entries
+        elif beams.no_answer is None:
+            odds = -NO_SPAN_ODDS
+        else:
+            odds = float(beams.no_answer[rows].min())
+        yield Ranked(question, best, odds, entries)
 
 
 def _find_spans(
@@ -168,7 +184,7 @@ def _find_spans(
         first, last = beams.starts[row], beams.ends[row]  # [K], [K, K]
         is_span = may_be_answers(window, first[:, None], last, max_answer_length)
         by_start, by_end = np.nonzero(is_span)
-        places = np.full(len(by_start), number), first[by_start], last[by_start, by_end]
+        indices = np.full(len(by_start), number), first[by_start], last[by_start, by_end]
         scores = beams.start_scores[row][by_start], beams.end_scores[row][by_start, by_end]
-        found.append((*places, *scores))
+        found.append((*indices, *scores))
     return best_first(found)

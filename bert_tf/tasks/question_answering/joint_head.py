@@ -1,8 +1,8 @@
 """The joint head for questions: the end of an answer given its start, and a class for no answer.
 
     sequence [B, T, D] -> dense -> start_logits [B, T]
-    start's vector beside each piece's [B, K, T, 2D] -> dense 512, GELU -> dense -> ends [B, K, T]
-    [CLS]'s vector beside the expected start's [B, 2D] -> dense 512, GELU -> dense -> no answer [B]
+    start's vector and each token's [B, K, T, 2D] -> dense 512, GELU -> dense -> ends [B, K, T]
+    [CLS]'s vector and the expected start's [B, 2D] -> dense 512, GELU -> dense -> no answer [B]
 
 In training there is one start, the marked one. Otherwise there are the K best ones, and of each the
 K best ends.
@@ -28,11 +28,11 @@ START, END, NO_ANSWER = "start_logits", "end_logits", "no_answer_logit"
 BEAM = ("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index")
 NO_ANSWER_WEIGHT = 0.5  # The original's answerable_weight.
 MASKED = 1000.0  # Subtracted where no answer may begin or end; the original's.
-NO_SCORE = -1e4  # Of places in a beam that is wider than the row.
+NO_SCORE = -1e4  # Of positions in a beam that is wider than the row.
 
 
 def answer_mask(inputs: dict[str, Any]) -> Any:
-    """Returns 1 for [CLS] and the pieces of the second text, its [SEP] included: float32 [B, T]."""
+    """Returns 1 for [CLS] and the tokens of the second text, its [SEP] included: float32 [B, T]."""
     mask = ops.cast(inputs["input_mask"], "float32") * ops.cast(inputs["input_type_ids"], "float32")
     return mask + ops.one_hot(0, ops.shape(mask)[1], dtype="float32")
 
@@ -100,16 +100,16 @@ class JointSpanHead(ConfiguredLayer):
             ends = self._score_ends(inputs, start_positions[:, None])
             outputs[END] = ends[:, 0] + hidden
         if beam_size:
-            scores, places = best(starts, mask, beam_size)
-            # A start beyond the row, which nobody looks at, has a vector of zeros.
-            ends = self._score_ends(inputs, places) + hidden[:, None]
+            scores, positions = best(starts, mask, beam_size)
+            # A start beyond the row, which is never an answer, has a vector of zeros.
+            ends = self._score_ends(inputs, positions) + hidden[:, None]
             may_follow = tf.cast(scores > NO_SCORE, tf.float32)[..., None] * mask[:, None]
             found = best(ends, may_follow, beam_size)
-            outputs |= dict(zip(BEAM, (scores, places, *found), strict=True))
+            outputs |= dict(zip(BEAM, (scores, positions, *found), strict=True))
         return outputs
 
     def _score_ends(self, inputs: Any, starts: Any) -> Any:
-        """Returns scores of all pieces as ends, float32 [B, K, T], given starts, int32 [B, K]."""
+        """Returns scores of all tokens as ends, float32 [B, K, T], given starts, int32 [B, K]."""
         kernel = ops.cast(self.qa_hidden.kernel, inputs.dtype)
         width = self.config.hidden_size
         of_starts = ops.matmul(gather_positions(inputs, starts), kernel[:width])  # [B, K, S]

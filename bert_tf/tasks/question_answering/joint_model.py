@@ -1,4 +1,4 @@
-"""Answers to questions with the joint head of google-research/electra; see `joint_span`."""
+"""Answers to questions with the joint head of google-research/electra; see `joint_head`."""
 
 import dataclasses
 import typing
@@ -10,7 +10,6 @@ from keras import ops
 
 from bert_tf.config import ModelConfig
 from bert_tf.fine_tuning_config import SquadConfig
-from bert_tf.models.summaries import Shape, encoder_shapes, shown_shapes
 from bert_tf.models.text_fit import KerasBatch
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.tasks.question_answering.answers import Answer
@@ -25,7 +24,7 @@ from bert_tf.tasks.question_answering.joint_head import (
     answer_mask,
     joint_losses,
 )
-from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.question_answering.model import CLASSES_OF_HEADS, BertSpanLabeler
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -93,10 +92,12 @@ class BertJointSpanLabeler(BertSpanLabeler):
             outputs[NO_ANSWER] = self.answerable(sequence, outputs[START])
         return outputs
 
-    def choose_answers(
-        self, examples: SquadExamples, rows: list[Any], config: SquadConfig
+    def find_answers(
+        self, examples: SquadExamples, outputs: list[dict[str, Any]], config: SquadConfig
     ) -> list[Answer]:
-        beams = Beams.of_rows({name: [row[name] for row in rows] for name in rows[0]})
+        beams = Beams.without_rows(self.answerable is not None)
+        if outputs:
+            beams = Beams.of_rows({name: [row[name] for row in outputs] for name in outputs[0]})
         return best_beam_answers(examples.questions, examples.features, beams, config)
 
     @property
@@ -135,15 +136,6 @@ class BertJointSpanLabeler(BertSpanLabeler):
             for name, values in outputs.items()
         }
 
-    def summary(self, *arguments: Any, **options: Any) -> None:
-        """Keras' own, with the shapes of the outputs."""
-        shapes: dict[Any, Shape] = {**encoder_shapes(self.bert), self.head: (None, None)}
-        shapes[self.dropout] = (None, None, self.config.hidden_size)
-        if self.answerable is not None:
-            shapes[self.answerable] = (None,)
-        with shown_shapes(shapes):
-            keras.Model.summary(self, *arguments, **options)
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "answerable": self.answerable is not None}
 
@@ -153,3 +145,6 @@ class BertJointSpanLabeler(BertSpanLabeler):
         if cls.head_name in checkpoint.heads:
             arguments["answerable"] = "answerable" in checkpoint.heads
         return arguments
+
+
+CLASSES_OF_HEADS[BertJointSpanLabeler.head_name] = BertJointSpanLabeler

@@ -1,4 +1,4 @@
-"""Question answering with the joint head; see `modeling.joint_span`."""
+"""Question answering with the joint head; see `joint_head`."""
 
 from typing import Any
 
@@ -21,8 +21,12 @@ class JointSquadTask(SquadTask):
     """
 
     def _losses(self, batch: Batch, outputs: Any) -> Any:
-        places = batch["start_positions"], batch["end_positions"]
-        return joint_losses(outputs, *places, batch["is_impossible"])
+        return joint_losses(
+            outputs,
+            batch["start_positions"],
+            batch["end_positions"],
+            batch["is_impossible"],
+        )
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
         """Returns the beam, the score of no answer and the loss of each row."""

@@ -1,14 +1,14 @@
 """The kind of models that answer questions with spans of a context."""
 
 import typing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.serving.kind import Kind
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-NUMBERS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 
 
 def finds_spans(checkpoint: "Checkpoint", folder: str) -> bool:
@@ -16,17 +16,37 @@ def finds_spans(checkpoint: "Checkpoint", folder: str) -> bool:
     return "squad" in checkpoint.heads or "joint_squad" in checkpoint.heads
 
 
+def recorded_reading(
+    settings: Mapping[str, str], without: Sequence[str] = ()
+) -> SquadConfig | None:
+    """Returns how a run split contexts and chose answers; None if it recorded nothing.
+
+    Args:
+      settings: of a checkpoint's run, by name.
+      without: fields of `SquadConfig` that are left out.
+    """
+    types = typing.get_type_hints(SquadConfig)
+    recorded: dict[str, Any] = {}
+    for name in SquadConfig.names():
+        value = settings.get(name, "")
+        if value and name not in without:
+            recorded[name] = value == "true" if types[name] is bool else types[name](value)
+    return SquadConfig(**recorded) if recorded else None
+
+
 def recorded_windows(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
     """Returns how contexts are cut into windows and when a question has no answer."""
-    settings = checkpoint.settings
-    options: dict[str, Any] = {}
-    for name in NUMBERS:
-        if value := settings.get(name):
-            options[name] = int(value)
-    options["version_2"] = settings.get("version_2_with_negative") == "true"
-    threshold = settings.get("null_score_diff_threshold")
-    options["null_score_diff_threshold"] = float(threshold or 0.0)
-    return options
+    reading = recorded_reading(checkpoint.settings)
+    if reading is None:
+        return {}
+    return {
+        "version_2": reading.version_2_with_negative,
+        "null_score_diff_threshold": reading.null_score_diff_threshold,
+        "doc_stride": reading.doc_stride,
+        "max_query_length": reading.max_query_length,
+        "n_best_size": reading.n_best_size,
+        "max_answer_length": reading.max_answer_length,
+    }
 
 
 QUESTION_ANSWERING = Kind(
@@ -39,4 +59,5 @@ QUESTION_ANSWERING = Kind(
     is_default=finds_spans,
     recorded=recorded_windows,
     options=("null_score_diff_threshold",),
+    inputs=("question", "context"),
 )

@@ -7,16 +7,17 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.results import write_texts
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import read_known, teacher_outputs
 from bert_tf.fine_tuning_config import SquadConfig
 from bert_tf.fine_tuning_defaults import SPAN_LENGTH
-from bert_tf.tasks.inputs import read_inputs
-from bert_tf.tasks.models import BertJointSpanLabeler, BertSpanLabeler
 from bert_tf.tasks.question_answering.answers import SquadPredictions
+from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.joint_task import JointSquadTask
+from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.question_answering.report import worst_answers_text
 from bert_tf.tasks.question_answering.task import SquadExamples, SquadTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
@@ -66,7 +67,7 @@ class Squad(Program):
             questions = self.inputs[use]
             made = make_examples(questions, tokenizer, length, given)
             logging.info(
-                "%s: %d questions, %d windows of up to %d pieces.",
+                "%s: %d questions, %d windows of up to %d tokens.",
                 *(use, len(questions), len(made.features), length),
             )
             return made
@@ -76,7 +77,7 @@ class Squad(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each piece, as first and as last one: [num_pieces, 2]."""
+        """Adds `TEACHER_LOGITS` of each token, as first and as last one: [num_tokens, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows

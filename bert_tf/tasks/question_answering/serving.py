@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.fine_tuning_config import reading_of_rows
 from bert_tf.serving.graph_tokens import Characters, GraphTokens, check_utf8, find_tokens
 from bert_tf.serving.model import Batch, Outputs, Serving
 from bert_tf.serving.segments import first_of_largest
@@ -19,7 +20,7 @@ from bert_tf.text.packing import num_special_tokens
 from bert_tf.text.tensor_packing import pack_rows
 
 LOGITS = ("start_logits", "end_logits")
-NO_SPAN = -1e30  # Finite: the largest of minus infinities would be the least number.
+NO_SPAN = -1e30  # Finite, so that a maximum of these scores stays the same number.
 
 
 class Windows(NamedTuple):
@@ -27,8 +28,8 @@ class Windows(NamedTuple):
 
     Attributes:
       questions: int64 [R], whose window it is, in order.
-      firsts, ends: int64 [R], its first piece of the context, and the one after the last.
-      offsets: int64 [R], where the window's first piece stands in its row.
+      firsts, ends: int64 [R], its first token of the context, and the one after the last.
+      offsets: int64 [R], the position of the window's first token in its row.
     """
 
     questions: tf.Tensor
@@ -42,14 +43,15 @@ class QuestionAnsweringServing(Serving):
 
     An answer is what google-research/bert's run_squad finds: in each window of the context the best
     sum of a start and an end among the `n_best_size` best of each, in order, at most
-    `max_answer_length` pieces long, and beginning where no other window shows more context; of all
+    `max_answer_length` tokens long, and beginning where no other window shows more context; of all
     windows the best.
 
     Args:
       arguments: of `Serving`.
       version_2: there may be no answer.
       null_score_diff_threshold: there is no answer if `null_odds` are above it.
-      doc_stride, max_query_length, n_best_size, max_answer_length: see `run_squad`.
+      doc_stride, max_query_length: see `run_squad`; None: as `reading_of_rows`.
+      n_best_size, max_answer_length: see `run_squad`.
 
     Outputs of texts:
       answer: string [B], characters of the context; "" for none.
@@ -67,22 +69,27 @@ class QuestionAnsweringServing(Serving):
         *arguments: Any,
         version_2: bool = False,
         null_score_diff_threshold: float = 0.0,
-        doc_stride: int = 128,
-        max_query_length: int = 64,
+        doc_stride: int | None = None,
+        max_query_length: int | None = None,
         n_best_size: int = 20,
         max_answer_length: int = 30,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **{**options, "texts": ("question", "context")})
         self.version_2, self.threshold = version_2, null_score_diff_threshold
-        self.doc_stride, self.max_query_length = doc_stride, max_query_length
-        self.n_best_size, self.max_answer_length = n_best_size, max_answer_length
+        usual = reading_of_rows(self.max_seq_length)
+        self.doc_stride = usual.doc_stride if doc_stride is None else doc_stride
+        self.max_query_length = usual.max_query_length
+        if max_query_length is not None:
+            self.max_query_length = max_query_length
+        self.n_best_size = n_best_size
+        self.max_answer_length = max_answer_length
         self.num_special = num_special_tokens(True, self.vocab.num_separators)
-        if self.max_seq_length <= max_query_length + self.num_special:
+        if self.max_seq_length <= self.max_query_length + self.num_special:
             raise ValueError(
                 f"max_seq_length is {self.max_seq_length}: with a question of max_query_length, "
-                f"{max_query_length}, no piece of a context fits; expected at least "
-                f"{max_query_length + self.num_special + 1}."
+                f"{self.max_query_length}, no token of a context fits; expected at least "
+                f"{self.max_query_length + self.num_special + 1}."
             )
 
     def card(self) -> dict[str, Any]:
@@ -110,7 +117,7 @@ class QuestionAnsweringServing(Serving):
         outputs = self.call_in_parts(batch, self.dtypes)
         is_first = shows_most_context(windows, context.lengths())
         spans = self.candidates(outputs, batch, windows)
-        first, last, scores = self.best_spans(*spans, windows, is_first)  # [R]
+        first, last, scores = self.best_spans(*spans, windows, rows, is_first)  # [R]
         by_question = (windows.questions, context.ids.nrows())
         best = first_of_largest(scores, *by_question)  # [B], a row
         score = tf.gather(scores, best)
@@ -126,7 +133,7 @@ class QuestionAnsweringServing(Serving):
         }
 
     def make_windows(self, question_lengths: tf.Tensor, context_lengths: tf.Tensor) -> Windows:
-        """Cuts contexts into windows that overlap, as `squad_features.make_windows`."""
+        """Cuts contexts into windows that overlap, as `features.make_windows`."""
         room = self.max_seq_length - self.num_special - question_lengths  # [B]
         stride = tf.minimum(room, self.doc_stride)
         counts = 1 + tf.maximum(-(-(context_lengths - room) // stride), 0)
@@ -155,12 +162,12 @@ class QuestionAnsweringServing(Serving):
           windows: of these rows.
 
         Returns:
-          First pieces in the window, int64 [R, N]; last ones, int64 [R, N, N]; scores, float64
+          First tokens in the window, int64 [R, N]; last ones, int64 [R, N, N]; scores, float64
           [R, N, N], the better start first, then the better end.
         """
         # Padding is among the best of no row, whatever the model says of it.
-        is_piece = batch["input_mask"] > 0
-        logits = {name: tf.where(is_piece, outputs[name], NO_SPAN) for name in LOGITS}
+        is_token = batch["input_mask"] > 0
+        logits = {name: tf.where(is_token, outputs[name], NO_SPAN) for name in LOGITS}
         count = tf.minimum(self.n_best_size, tf.shape(logits[LOGITS[0]])[1])
         starts, ends = (tf.math.top_k(logits[name], count) for name in LOGITS)
         offsets = windows.offsets[:, tf.newaxis]
@@ -186,6 +193,7 @@ class QuestionAnsweringServing(Serving):
         last: tf.Tensor,
         sums: tf.Tensor,
         windows: Windows,
+        rows: GraphTokens,
         is_first: tf.RaggedTensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Finds the best span of each window.
@@ -193,10 +201,11 @@ class QuestionAnsweringServing(Serving):
         Args:
           first, last, sums: see `candidates`.
           windows: of these rows.
-          is_first: bool ragged [R, (pieces)], whether a span may begin there.
+          rows: the tokens of the windows.
+          is_first: bool ragged [R, (tokens)], whether a span may begin there.
 
         Returns:
-          The first and the last piece of the span in the context, int64 [R], and its score, float64
+          The first and the last token of the span in the context, int64 [R], and its score, float64
           [R], `NO_SPAN` where there is none.
         """
         count = tf.shape(first)[1]
@@ -208,6 +217,14 @@ class QuestionAnsweringServing(Serving):
         is_span = begins[:, :, tf.newaxis] & stops  # [R, N, N]
         length = last - first[:, :, tf.newaxis] + 1
         is_span &= (length > 0) & (length <= self.max_answer_length)
+        # A token of byte-level BPE that is only the space before a word has no characters.
+        starts = tf.pad(rows.starts.to_tensor(), [[0, 0], [0, 1]])
+        ends = tf.pad(rows.ends.to_tensor(), [[0, 0], [0, 1]])
+        first_bytes = tf.gather(starts, inside, batch_dims=1)  # [R, N]
+        end_bytes = tf.gather(
+            ends, tf.clip_by_value(last, 0, sizes[:, :, tf.newaxis]), batch_dims=1
+        )
+        is_span &= first_bytes[:, :, tf.newaxis] < end_bytes
         flat = tf.reshape(tf.where(is_span, sums, NO_SPAN), [-1, count * count])
         best = tf.argmax(flat, axis=1, output_type=tf.int32)  # The first of equal ones.
         return (
@@ -218,7 +235,7 @@ class QuestionAnsweringServing(Serving):
 
 
 class JointQuestionAnsweringServing(QuestionAnsweringServing):
-    """A `BertJointSpanLabeler`; `squad_beams` says how it answers.
+    """A `BertJointSpanLabeler`; `joint_answers` says how it answers.
 
     Args:
       arguments, options: of `QuestionAnsweringServing`; `n_best_size` has no effect.
@@ -259,53 +276,53 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
 
 
 def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Returns which pieces no other window shows better: `squad_features.find_max_context`.
+    """Returns which tokens no other window shows better: `features.find_max_context`.
 
     Args:
       windows: of the contexts.
       context_lengths: int64 [B].
 
     Returns:
-      bool, ragged [R, (pieces)].
+      bool, ragged [R, (tokens)].
     """
-    pieces = tf.ragged.range(windows.firsts, windows.ends)  # [R, (pieces)]
-    rows = pieces.value_rowids()
-    left = pieces.values - tf.gather(windows.firsts, rows)
-    right = tf.gather(windows.ends, rows) - 1 - pieces.values
+    tokens = tf.ragged.range(windows.firsts, windows.ends)  # [R, (tokens)]
+    rows = tokens.value_rowids()
+    left = tokens.values - tf.gather(windows.firsts, rows)
+    right = tf.gather(windows.ends, rows) - 1 - tokens.values
     size = tf.cast(left + right + 1, tf.float64)
     scores = tf.cast(tf.minimum(left, right), tf.float64) + 0.01 * size
     before = tf.cumsum(context_lengths, exclusive=True)  # [B]
-    keys = pieces.values + tf.gather(before, tf.gather(windows.questions, rows))
+    keys = tokens.values + tf.gather(before, tf.gather(windows.questions, rows))
     total = tf.reduce_sum(context_lengths)
-    best = tf.gather(rows, first_of_largest(scores, keys, total))  # a window for each piece
-    return pieces.with_values(tf.gather(best, keys) == rows)
+    best = tf.gather(rows, first_of_largest(scores, keys, total))  # a window for each token
+    return tokens.with_values(tf.gather(best, keys) == rows)
 
 
 def cut_out(
     contexts: tf.Tensor,
-    pieces: GraphTokens,
+    tokens: GraphTokens,
     first: tf.Tensor,
     last: tf.Tensor,
     is_answer: tf.Tensor,
 ) -> Outputs:
-    """Returns `answer`, `start` and `end` of spans of pieces, as `SquadFeature.span_text` cuts.
+    """Returns `answer`, `start` and `end` of spans of tokens, as `SquadFeature.span_text` cuts.
 
     Args:
       contexts: string [B].
-      pieces: of the contexts.
-      first, last: int64 [B], pieces of the context.
+      tokens: of the contexts.
+      first, last: int64 [B], tokens of the context.
       is_answer: bool [B]; without an answer they are "", -1, -1.
     """
     asked = tf.where(is_answer)[:, 0]  # [A]
-    before = tf.gather(pieces.ids.row_splits, asked)
+    before = tf.gather(tokens.ids.row_splits, asked)
 
-    def places(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
+    def gather_offsets(column: tf.RaggedTensor, index: tf.Tensor) -> tf.RaggedTensor:
         chosen = tf.gather(column.values, before + tf.gather(index, asked))
         return tf.RaggedTensor.from_row_lengths(chosen, tf.cast(is_answer, tf.int64))
 
     characters = Characters(contexts)
-    start = characters.before(places(pieces.starts, first))
-    end = characters.after_marks(characters.before(places(pieces.ends, last)))
+    start = characters.before(gather_offsets(tokens.starts, first))
+    end = characters.after_marks(characters.before(gather_offsets(tokens.ends, last)))
     texts = characters.texts(start, end)
 
     def dense(column: tf.RaggedTensor, default: Any) -> tf.Tensor:

@@ -1,19 +1,19 @@
 """Makes the encoder's rows for tagged sentences, and collects the tags of their words.
 
-A word is predicted at its first piece, as in section 5.3 of Devlin et al. 2019. A sentence that is
+A word is predicted at its first token, as in section 5.3 of Devlin et al. 2019. A sentence that is
 too long for a row becomes windows of whole words, one row each, that overlap by about half:
 
   words of the sentence   0 . . . . . . . . . . . . 13
   window 0                |- - - - - - - -|
   window 1                        |- - - - - - - - -|
-  row                     [CLS] pieces of the window's words [SEP]        ids [T], unpadded
+  row                     [CLS] tokens of the window's words [SEP]        ids [T], unpadded
   words                   [W] those that this row predicts, of the sentence
-  positions               [W] where their first pieces stand in the row
+  positions               [W] positions of their first tokens in the row
 
 Every word is predicted in exactly one row, so no word is dropped, whatever its length.
 
-Reference: the section "Tokenization" of google-research/bert's README, which makes the pieces word
-by word. Its rows lose what is too long, here nothing is lost.
+Reference: the section "Tokenization" of google-research/bert's README, which makes the tokens word
+by word. Its rows are cut where a sentence is too long; here no word is lost.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from bert_tf.tasks.tagging.files import TaggedSentence, tag_ids
 from bert_tf.text.packing import PackedText, pack
 from bert_tf.text.tokenization import Tokenizer
 
-NOT_PREDICTED = -1  # the label of pieces that are no predicted word's first
+NOT_PREDICTED = -1  # the label of all tokens but the first ones of predicted words
 
 
 class TagRow(NamedTuple):
@@ -36,9 +36,9 @@ class TagRow(NamedTuple):
 
     Attributes:
       sentence: its number.
-      text: [CLS] pieces [SEP], type ids all 0.
+      text: [CLS] tokens [SEP], type ids all 0.
       words: int32 [W], which words of the sentence this row predicts, in ascending order.
-      positions: int32 [W], where the first pieces of these words stand in the row.
+      positions: int32 [W], positions of the first tokens of these words in the row.
     """
 
     sentence: int
@@ -57,21 +57,21 @@ class TaggedExamples(NamedTuple):
 
 
 class Truncations(NamedTuple):
-    """What did not fit, for the log.
+    """Counts of sentences and words that do not fit, for the log.
 
     Attributes:
       sentences_windowed: sentences that are longer than a row.
-      words_cut: words that alone are longer than a row, and so lose their last pieces.
-      words_without_pieces: words of nothing but, say, control characters, which become [UNK].
+      words_cut: words that alone are longer than a row, and so lose their last tokens.
+      words_without_tokens: words of control characters alone, for example, which become [UNK].
     """
 
     sentences_windowed: int
     words_cut: int
-    words_without_pieces: int
+    words_without_tokens: int
 
 
 class _WordIds(dict[str, list[int]]):
-    """The pieces of each word met, at least one and no more than fit in a row."""
+    """Caches the tokens of words: at least one for each, and no more than fit in a row."""
 
     def __init__(self, tokenizer: Tokenizer, room: int):
         super().__init__()
@@ -79,8 +79,8 @@ class _WordIds(dict[str, list[int]]):
         self._room = room
 
     def __missing__(self, word: str) -> list[int]:
-        pieces = self._tokenizer.encode_word(word) or [self._tokenizer.vocab.unk_id]
-        self[word] = pieces[: self._room]
+        tokens = self._tokenizer.encode_word(word) or [self._tokenizer.vocab.unk_id]
+        self[word] = tokens[: self._room]
         return self[word]
 
 
@@ -90,16 +90,16 @@ def make_tag_rows(
     """Makes the rows of all sentences, in their order; one of each that fits.
 
     Each word is tokenized on its own, by byte-level BPE with a space before it. One without any
-    piece is one [UNK], so that it keeps its place; one with more pieces than a row takes loses the
-    last of them. A window takes as many whole words as fit. The next begins where half of the row's
-    pieces have gone by, or a word further. A word is predicted where the smaller number of pieces
-    before or behind it in the window is largest, in the first of equal ones; windows that predict
-    no word are left out.
+    token is one [UNK], so that it keeps its position; one with more tokens than a row takes loses
+    the last of them. A window takes as many whole words as fit. The next begins where half of the
+    row's tokens have passed, or a word later. A word is predicted where the smaller number of
+    tokens before or after it in the window is largest, in the first of equal ones; windows that
+    predict no word are left out.
 
     Args:
-      sentences: of `read_tagged`; their tags are not looked at.
-      tokenizer: makes the pieces.
-      max_seq_length: most pieces of a row, [CLS] and [SEP] included.
+      sentences: of `read_tagged`; their tags are ignored.
+      tokenizer: makes the tokens.
+      max_seq_length: maximum length of a row, [CLS] and [SEP] included.
 
     Raises:
       ValueError: if that leaves no room for a word.
@@ -108,13 +108,13 @@ def make_tag_rows(
     word_ids = _WordIds(tokenizer, room)
     rows: list[TagRow] = []
     for number, sentence in enumerate(sentences):
-        pieces = [word_ids[word] for word in sentence.words]
-        starts = np.array([0, *itertools.accumulate(map(len, pieces))], np.int32)
+        tokens = [word_ids[word] for word in sentence.words]
+        starts = np.array([0, *itertools.accumulate(map(len, tokens))], np.int32)
         windows = _make_windows(starts, room)
         for (first, end), words in zip(windows, _share_words(starts, windows), strict=True):
             if not words.size:
                 continue
-            ids = list(itertools.chain.from_iterable(pieces[first:end]))
+            ids = list(itertools.chain.from_iterable(tokens[first:end]))
             text = pack(tokenizer.vocab, ids, (), max_seq_length)
             rows.append(TagRow(number, text, words, starts[words] - starts[first] + 1))
     return rows
@@ -140,14 +140,14 @@ def truncation_report(
 
 
 def row_labels(row: TagRow, tag_ids: np.ndarray) -> np.ndarray:
-    """Returns the label of each piece of a row.
+    """Returns the label of each token of a row.
 
     Args:
       row: of `make_tag_rows`.
       tag_ids: int [words], the tags of the row's sentence.
 
     Returns:
-      int32 [T]: the tag at the first piece of each word that the row predicts, -1 elsewhere.
+      int32 [T]: the tag at the first token of each word that the row predicts, -1 elsewhere.
     """
     labels = np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
     labels[row.positions] = tag_ids[row.words]
@@ -161,69 +161,29 @@ def make_examples(
     max_seq_length: int,
     is_labelled: bool,
 ) -> TaggedExamples:
-    """Tokenizes sentences, with labels at the first pieces of words.
+    """Tokenizes sentences, with labels at the first tokens of words.
 
     Raises:
       ValueError: if a tag is none of `labels`.
     """
     tag_rows = make_tag_rows(sentences, tokenizer, max_seq_length)
     ids = tag_ids(sentences, labels) if is_labelled else None
-    pieces = [
+    tokens = [
         row_labels(row, ids[row.sentence])
         if ids
         else np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
         for row in tag_rows
     ]
     texts, pad_id = [row.text for row in tag_rows], tokenizer.vocab.pad_id
-    rows = TokenizedDataset(texts, token_labels={"tag_ids": pieces}, pad_id=pad_id)
+    rows = TokenizedDataset(texts, token_labels={"tag_ids": tokens}, pad_id=pad_id)
     return TaggedExamples(sentences, tag_rows, rows, is_labelled)
 
 
-def gather_tags(
-    rows: Sequence[TagRow],
-    predictions: Sequence[np.ndarray],
-    sentences: Sequence[TaggedSentence],
-) -> list[list[int]]:
-    """Returns the predicted tag of each word of each sentence.
-
-    Args:
-      rows: all of `make_tag_rows`, in any order.
-      predictions: for each row int [at least T], a tag for each piece; padding is not looked at.
-      sentences: of which the rows were made.
-
-    Raises:
-      ValueError: if predictions are missing, or rows and sentences do not belong together.
-    """
-    if len(rows) != len(predictions):
-        raise ValueError(
-            f"{len(predictions)} predictions for {len(rows)} rows; expected equal numbers."
-        )
-    tags = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
-    times = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
-    for row, prediction in zip(rows, predictions, strict=True):
-        if len(prediction) < len(row.text.ids):
-            raise ValueError(
-                f"Sentence {row.sentence}: {len(prediction)} predictions for a row of "
-                f"{len(row.text.ids)} pieces; expected one or more for each piece."
-            )
-        tags[row.sentence][row.words] = prediction[row.positions]
-        times[row.sentence][row.words] += 1
-    for number, (sentence, count) in enumerate(zip(sentences, times, strict=True)):
-        if (count != 1).any():
-            word = int(np.flatnonzero(count != 1)[0])
-            raise ValueError(
-                f"{sentence.source}: word {word} of sentence {number} is predicted {count[word]} "
-                "times, expected once; give all rows of these sentences."
-            )
-    return [row.tolist() for row in tags]
-
-
 def _room(max_seq_length: int) -> int:
-    """Returns how many pieces of words a row takes."""
+    """Returns how many tokens of words a row takes."""
     if max_seq_length < 3:
         raise ValueError(
-            f"max_seq_length is {max_seq_length}; 2 pieces are special tokens, so expected at "
-            "least 3."
+            f"max_seq_length is {max_seq_length}; 2 tokens are special, so expected at least 3."
         )
     return max_seq_length - 2
 
@@ -232,8 +192,8 @@ def _make_windows(starts: np.ndarray, room: int) -> list[tuple[int, int]]:
     """Returns windows (first word, one after the last) that cover all words.
 
     Args:
-      starts: int [words + 1], pieces before each word, and all.
-      room: most pieces of a window; no word has more.
+      starts: int [words + 1], tokens before each word, and all.
+      room: maximum number of tokens of a window; no word has more.
     """
     num_words = len(starts) - 1
     windows = []

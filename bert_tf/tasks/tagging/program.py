@@ -6,15 +6,16 @@ from typing import Any
 from absl import logging
 
 from bert_tf.config import ModelConfig
+from bert_tf.fine_tuning.inputs import read_inputs
 from bert_tf.fine_tuning.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.fine_tuning.rows_task import TEACHER_LOGITS
 from bert_tf.fine_tuning.teacher import check_labels, read_known, teacher_outputs
 from bert_tf.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
-from bert_tf.tasks.inputs import TaggedInputs, read_inputs
-from bert_tf.tasks.models import BertTokenClassifier
 from bert_tf.tasks.tagging.features import truncation_report
 from bert_tf.tasks.tagging.files import predictions_name, with_known_tags, write_tagged
+from bert_tf.tasks.tagging.inputs import TaggedInputs
+from bert_tf.tasks.tagging.model import BertTokenClassifier
 from bert_tf.tasks.tagging.report import tag_report_text, worst_sentences_text
 from bert_tf.tasks.tagging.task import TaggedExamples, TaggingTask, make_examples
 from bert_tf.text.tokenization import Tokenizer
@@ -54,9 +55,9 @@ class Tagger(Program):
             cut = truncation_report(sentences, tokenizer, length)
             logging.info(
                 "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
-                "without a piece.",
+                "without a token.",
                 *(use, len(sentences), sum(len(s.words) for s in sentences)),
-                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_pieces),
+                *(cut.sentences_windowed, length, cut.words_cut, cut.words_without_tokens),
             )
             return make_examples(sentences, labels, tokenizer, length, is_labelled)
 
@@ -65,7 +66,7 @@ class Tagger(Program):
     def compute_teacher_outputs(
         self, examples: Examples, tokenizer: Tokenizer, strategy: Any
     ) -> None:
-        """Adds `TEACHER_LOGITS` of each piece, float32 [num_pieces, C]."""
+        """Adds `TEACHER_LOGITS` of each token, float32 [num_tokens, C]."""
         teacher = read_known(self.configs, tokenizer, self.head)
         order = check_labels(teacher, examples.labels)
         model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")

@@ -13,17 +13,17 @@ MAX_SENTENCES = 50
 def tag_report_text(
     sentences: Sequence[TaggedSentence], tags: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> str:
-    """Returns scores of each tag over all words, and what is taken for what."""
-    places = {label: index for index, label in enumerate(labels)}
-    true = [places[tag] for sentence in sentences for tag in sentence.tags or ()]
-    predicted = [places[tag] for row in tags for tag in row]
+    """Returns scores of each tag over all words, and a table of confusions."""
+    indices = {label: index for index, label in enumerate(labels)}
+    true = [indices[tag] for sentence in sentences for tag in sentence.tags or ()]
+    predicted = [indices[tag] for row in tags for tag in row]
     return class_report_text(np.array(true), np.array(predicted), labels)
 
 
 def worst_sentences_text(sentences: Sequence[TaggedSentence], tags: Sequence[Sequence[str]]) -> str:
     """Returns a table of the sentences with most wrong words, tab-separated with a header.
 
-    Wrong words stand as word[true>predicted].
+    Wrong words are written as word[true>predicted].
     """
     wrong = [
         sum(guess != tag for guess, tag in zip(row, sentence.tags or (), strict=True))

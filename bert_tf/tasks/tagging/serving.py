@@ -20,7 +20,7 @@ class TaggingServing(Serving):
     """A `BertTokenClassifier` with words.
 
     A word of a text is what the tokenizer parts at white space and punctuation; given words are
-    taken as they are. A word's tag is that of its first piece, as in training. A text of any length
+    taken as they are. A word's tag is that of its first token, as in training. A text of any length
     is tagged whole, in windows that overlap.
 
     Args:
@@ -28,11 +28,12 @@ class TaggingServing(Serving):
       labels: names of the tags, C of them.
 
     Outputs of texts, padded to the most words W of a text in the batch:
-      words, tags: string [B, W]; "" behind the last.
-      starts, ends: int32 [B, W], characters of the text: text[start:end] is the word; -1 behind.
-      scores: float32 [B, W], probability of the tag; 0 behind the last.
+      words, tags: string [B, W]; "" after the last.
+      starts, ends: int32 [B, W], characters of the text: text[start:end] is the word; -1 after
+        the last.
+      scores: float32 [B, W], probability of the tag; 0 after the last.
 
-    Outputs of words, string [B, W] with "" behind the last: `tags` and `scores`, [B, W].
+    Outputs of words, string [B, W] with "" after the last: `tags` and `scores`, [B, W].
 
     Outputs of ids: `tags` string and `scores` float32, [B, T].
     """
@@ -46,12 +47,12 @@ class TaggingServing(Serving):
         """Tags the words of texts, `bert_tf.text.words.word_places`, as those of split sentences.
 
         That is what the tagger was trained on. With byte-level BPE every word has a space before
-        it, also "." behind another; with cased WordPiece marks behind punctuation are pieces.
+        it, also "." after another word; with cased WordPiece, marks after punctuation are tokens.
         """
         _, first_bytes, end_bytes = self.tokenizer.tokenize_with_offsets(check_utf8(texts[0]))
-        rows, pieces = first_bytes.row_splits, first_bytes.values.row_splits
-        firsts = tf.gather(first_bytes.flat_values, pieces[:-1])  # [W]
-        lasts = tf.gather(end_bytes.flat_values, pieces[1:] - 1)
+        rows, tokens = first_bytes.row_splits, first_bytes.values.row_splits
+        firsts = tf.gather(first_bytes.flat_values, tokens[:-1])  # [W]
+        lasts = tf.gather(end_bytes.flat_values, tokens[1:] - 1)
         characters = Characters(texts[0])
         starts = characters.before(tf.RaggedTensor.from_row_splits(firsts, rows))  # [B, (W)]
         ends = characters.before(tf.RaggedTensor.from_row_splits(lasts, rows))
@@ -61,56 +62,56 @@ class TaggingServing(Serving):
         )
         ends = characters.after_marks(ends)
         words = characters.texts(starts, ends)
-        tags = self.tag_words(self._word_pieces(words.values), words.row_splits)
+        tags = self.tag_words(self._word_tokens(words.values), words.row_splits)
         return _outputs(words, tags, starts, ends)
 
-    def _word_pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the pieces of words of split sentences, as `Tokenizer.encode_word` does.
+    def _word_tokens(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the tokens of words of split sentences, as `Tokenizer.encode_word` does.
 
-        A word of nothing, or of control characters alone, is the unknown piece.
+        A word of nothing, or of control characters alone, is the unknown token.
         """
         if not isinstance(self.vocab, Vocab):
             has_space = tf.strings.regex_full_match(words, "(?s) .*")
             words = tf.where(has_space, words, tf.strings.join([" ", words]))
-        pieces = self.tokenizer.tokenize(words).merge_dims(1, 2)
-        is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        tokens = self.tokenizer.tokenize(words).merge_dims(1, 2)
+        is_empty = tf.cast(tokens.row_lengths() == 0, tf.int64)
         unknown = tf.fill([tf.reduce_sum(is_empty)], self.vocab.unk_id)
-        return tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
+        return tf.concat([tokens, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
 
     def from_words(self, words: tf.Tensor) -> Outputs:
-        """Returns the tags of words, string [B, W] with "" behind the last of a row."""
-        places = tf.range(1, 1 + tf.shape(words)[1])
-        counts = tf.reduce_max(tf.where(words != "", places, 0), axis=1)  # [B]
+        """Returns the tags of words, string [B, W] with "" after the last of a row."""
+        positions = tf.range(1, 1 + tf.shape(words)[1])
+        counts = tf.reduce_max(tf.where(words != "", positions, 0), axis=1)  # [B]
         given = tf.RaggedTensor.from_tensor(words, lengths=tf.maximum(counts, 0))
-        pieces = self._word_pieces(check_utf8(given.values))
-        tags = self.tag_words(pieces, given.row_splits)
+        tokens = self._word_tokens(check_utf8(given.values))
+        tags = self.tag_words(tokens, given.row_splits)
         shape = tf.shape(words, tf.int64)
         return {
             "tags": given.with_values(tags["tags"]).to_tensor("", shape=shape),
             "scores": given.with_values(tags["scores"]).to_tensor(0.0, shape=shape),
         }
 
-    def tag_words(self, pieces: tf.RaggedTensor, row_splits: tf.Tensor) -> Outputs:
+    def tag_words(self, tokens: tf.RaggedTensor, row_splits: tf.Tensor) -> Outputs:
         """Tags the words of all texts.
 
         Args:
-          pieces: int32 ragged [N, (pieces)] of all words, one at least for each.
+          tokens: int32 ragged [N, (tokens)] of all words, one at least for each.
           row_splits: int64 [B + 1], where each text begins among the words.
 
         Returns:
           `tags` string and `scores` float32, [N].
         """
         room = self.max_seq_length - 2
-        pieces = cut(pieces, tf.minimum(pieces.row_lengths(), room))
-        lengths = tf.RaggedTensor.from_row_splits(pieces.row_lengths(), row_splits)
+        tokens = cut(tokens, tf.minimum(tokens.row_lengths(), room))
+        lengths = tf.RaggedTensor.from_row_splits(tokens.row_lengths(), row_splits)
         windows = make_windows(lengths, room)
-        splits = pieces.row_splits  # [N + 1], pieces before each word
+        splits = tokens.row_splits  # [N + 1], tokens before each word
         starts = tf.gather(splits, windows.firsts)
-        places = tf.ragged.range(starts, tf.gather(splits, windows.ends))
-        batch = pack_rows(self.vocab, tf.gather(pieces.values, places))
+        indices = tf.ragged.range(starts, tf.gather(splits, windows.ends))
+        batch = pack_rows(self.vocab, tf.gather(tokens.values, indices))
         answers = self._best_tags(self.call_in_parts(batch, tf.float32))  # [R, T]
         rows = choose_windows(windows, splits)  # [N]
-        positions = splits[:-1] - tf.gather(starts, rows) + 1  # [CLS] stands at 0
+        positions = splits[:-1] - tf.gather(starts, rows) + 1  # [CLS] is at 0
         chosen = tf.stack([rows, positions], axis=1)
         return {name: tf.gather_nd(column, chosen) for name, column in answers.items()}
 
@@ -148,18 +149,18 @@ class WordWindows(NamedTuple):
 
 
 def make_windows(lengths: tf.RaggedTensor, room: int) -> WordWindows:
-    """Cuts texts into windows of as many words as fit: `tagging_features.make_tag_rows`.
+    """Cuts texts into windows of as many words as fit: `features.make_tag_rows`.
 
     Args:
-      lengths: int64 ragged [B, (W)], pieces of each word, at most `room`.
-      room: most pieces of a window.
+      lengths: int64 ragged [B, (W)], tokens of each word, at most `room`.
+      room: maximum number of tokens of a window.
     """
     # Pieces before each word, [B, W + 1]; the same behind the last word.
     starts = tf.pad(tf.cumsum(lengths.to_tensor(), axis=1), [[0, 0], [1, 0]])
     num_words = lengths.row_lengths()
 
-    def word_at(places: tf.Tensor) -> tf.Tensor:
-        found = tf.searchsorted(starts, places[:, tf.newaxis], "right", tf.int64)[:, 0] - 1
+    def word_at(offsets: tf.Tensor) -> tf.Tensor:
+        found = tf.searchsorted(starts, offsets[:, tf.newaxis], "right", tf.int64)[:, 0] - 1
         return tf.minimum(found, num_words)
 
     def add_window(first: Any, end: Any, firsts: Any, ends: Any) -> tuple[Any, ...]:
@@ -194,7 +195,7 @@ def choose_windows(windows: WordWindows, splits: tf.Tensor) -> tf.Tensor:
 
     Args:
       windows: of R rows.
-      splits: int64 [N + 1], pieces before each word.
+      splits: int64 [N + 1], tokens before each word.
 
     Returns:
       int64 [N], rows.

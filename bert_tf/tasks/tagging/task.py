@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from bert_tf.fine_tuning.rows_task import RowsTask
 from bert_tf.metrics.entities import EntityReport, evaluate_entities
-from bert_tf.network.losses import WeightedSum, class_losses, right_labels, weigh
+from bert_tf.network.losses import WeightedSum, right_labels, weigh
 from bert_tf.objectives.distillation import soft_class_losses
-from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples, gather_tags
+from bert_tf.tasks.tagging.answers import gather_words
+from bert_tf.tasks.tagging.features import NOT_PREDICTED, TaggedExamples
 from bert_tf.tasks.tagging.features import make_examples as make_examples
+from bert_tf.tasks.tagging.losses import word_losses
 from bert_tf.training.task import Batch
 
 ENTITY_PARTS = ("B-", "I-", "S-", "E-", "U-", "L-")
@@ -43,7 +45,8 @@ class TaggingTask(RowsTask):
 
     def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the loss of all words, and the right tags."""
-        is_word, losses = _is_word(batch), class_losses(outputs, batch["tag_ids"])
+        is_word = _is_word(batch)
+        losses = word_losses(outputs, batch["tag_ids"])
         soft = functools.partial(soft_class_losses, outputs)
         return {
             **self.losses_with_teacher(batch, losses, soft, is_word),
@@ -51,9 +54,9 @@ class TaggingTask(RowsTask):
         }
 
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the tag of each piece, and of each row the summed loss of its words."""
+        """Returns the tag of each token, and for each row the summed loss of its words."""
         is_word = _is_word(batch)
-        losses = class_losses(outputs, batch["tag_ids"]) * is_word  # [B, T]
+        losses = word_losses(outputs, batch["tag_ids"]) * is_word  # [B, T]
         return {
             "tag_ids": tf.argmax(outputs, axis=-1, output_type=tf.int32),
             "loss": tf.reduce_sum(losses, axis=-1),
@@ -88,7 +91,7 @@ class TaggingTask(RowsTask):
 
     def answers(self, examples: TaggedExamples, outputs: Any) -> list[list[str]]:
         """Returns the tag of each word of each sentence."""
-        ids = gather_tags(examples.tag_rows, outputs["tag_ids"], examples.sentences)
+        ids = gather_words(examples.tag_rows, outputs["tag_ids"], examples.sentences)
         return [[self.labels[index] for index in row] for row in ids]
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.examples.rows import length_buckets
 from bert_tf.tasks.classification.examples import TextExample
+from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.classification.task import (
     METRICS,
     ClassificationTask,
@@ -17,7 +18,6 @@ from bert_tf.tasks.classification.task import (
     label_array,
     make_examples,
 )
-from bert_tf.tasks.models import BertClassifier
 from bert_tf.text.wordpiece import WordPiece
 
 LABELS = ("neg", "pos")

@@ -11,7 +11,6 @@ import pytest
 from bert_tf.config import ModelConfig
 from bert_tf.tasks.masked_words import scores as text_scores
 from bert_tf.tasks.masked_words.gap_filling import MaskedModel, Sampling, fill_text, joined
-from bert_tf.tasks.masked_words.reading import fill_mask
 from bert_tf.tasks.masked_words.scores import pseudo_log_likelihood, rewrite, score_words
 from bert_tf.tasks.models import BertPretrainer
 from bert_tf.text.byte_bpe import ByteBpe
@@ -142,9 +141,11 @@ def test_a_gap_takes_the_length_that_fits_best(model):
 class Told(MaskedModel):
     """Knows nothing of the other pieces: tells at each of n masks the probabilities of n masks."""
 
+    max_seq_length = 24
+
     def __init__(self, vocab, by_masks):
-        self.vocab, self.tokenizer = vocab, WordPiece(vocab, True)
-        self.longest, self._by_masks = 24, by_masks
+        self.vocab, self._tokenizer = vocab, WordPiece(vocab, True)
+        self._by_masks = by_masks
 
     def log_probabilities(self, rows, positions):
         tables = []
@@ -210,12 +211,14 @@ def test_what_is_drawn_has_the_models_distribution(model):
 def test_special_tokens_are_no_candidates_of_a_mask(model):
     _, network = model
     tokenizer = WordPiece(VOCAB, do_lower_case=True)
-    (row,) = fill_mask(network, tokenizer, "the [MASK] sat.", top_k=99)
+    ((row,),) = MaskedModel(network, tokenizer).fill_mask(["the [MASK] sat."], top_k=99)
     values = np.exp(table(network, row_of("the [MASK] sat ."), 2))
-    assert [one.piece for one in row] == [
+    assert [one["piece"] for one in row] == [
         VOCAB.tokens[piece] for piece in np.argsort(-values)[: len(WORDS)]
     ]
-    assert [one.probability for one in row] == pytest.approx(sorted(values, reverse=True)[:-FIRST])
+    assert [one["score"] for one in row] == pytest.approx(
+        sorted(values, reverse=True)[:-FIRST], rel=1e-5
+    )
 
 
 def test_pieces_join_their_words():
@@ -235,7 +238,7 @@ def test_words_are_scored_within_from_left_to_right(model):
     assert words[1].log_probability == pytest.approx(begin[ids[2]] + end[ids[3]], abs=1e-4)
     begin[[VOCAB.ids["##s"], VOCAB.ids["##ing"]]] = -math.inf  # They begin no word.
     assert words[1].alternative == VOCAB.tokens[int(begin.argmax())]
-    assert [word.num_pieces for word in words] == [1, 2, 1, 1]
+    assert [word.num_tokens for word in words] == [1, 2, 1, 1]
     alone = table(network, row_of("the cat ##s [MASK] ."), 4)
     assert words[2].log_probability == pytest.approx(alone[ids[4]], abs=1e-4)
     total = sum(word.log_probability for word in words)
@@ -289,7 +292,7 @@ def test_words_of_byte_level_bpe(of_bytes, monkeypatch, trim):
     assert [word.text for word in words] == text.split()
     parts = text.replace(" ", "| ").split("|")
     sizes = [len(masked.tokenizer.encode(part)) for part in parts]
-    assert [word.num_pieces for word in words] == sizes
+    assert [word.num_tokens for word in words] == sizes
     # The space is lost in `text`: alone a word has other pieces.
     assert sizes != [len(masked.tokenizer.encode(word.text)) for word in words]
     names = piece_texts(vocab)

@@ -76,7 +76,7 @@ def test_an_encoder_starts_a_new_head(tmp_path):
     write_checkpoint(made, tmp_path / "model", "huggingface")
     with pytest.raises(ValueError, match="missing .*cls/classifier/output_bias"):
         BertMultipleChoice.from_pretrained(tmp_path / "model")
-    model = BertMultipleChoice.from_pretrained(tmp_path / "model", may_miss=["cls/"])
+    model = BertMultipleChoice.from_pretrained(tmp_path / "model", allow_missing=["cls/"])
     kernel = made.weights["bert/pooler/dense/kernel"]
     np.testing.assert_array_equal(model.bert.pooler.dense.kernel, kernel)
 

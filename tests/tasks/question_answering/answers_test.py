@@ -1,5 +1,6 @@
 """SQuAD's n-best rules: logits made by hand, and the rules written out as loops."""
 
+import dataclasses
 import json
 import math
 
@@ -170,11 +171,38 @@ def test_the_answer_empty_is_a_span(tokenizer):
     last = feature.context_start + len(feature.starts) - 2  # The word is in pieces.
     rows = logits(20, {first: 3.0}), logits(20, {last: 2.0})
     (found,) = best_answers([question], features, *rows, SquadConfig())
-    assert (found.text, found.start, found.end) == ("empty", 2, 7)
+    assert (found.answer, found.start, found.end) == ("empty", 2, 7)
     (none,) = best_answers(
         [question], features, *[logits(20, {19: 1.0})] * 2, SquadConfig(n_best_size=1)
     )
-    assert (none.text, none.start, none.end) == ("", -1, -1)
+    assert (none.answer, none.start, none.end) == ("", -1, -1)
+
+
+def test_a_span_without_characters_is_no_answer(tokenizer):
+    """Byte-level BPE has tokens that are only the space before a word."""
+    question = ask(context="a b")
+    (feature,) = make_features(question, tokenizer)
+    bare = dataclasses.replace(feature, ends=np.array([0, 3], np.int32))
+    starts, ends = logits(7, {4: 3.0, 5: 2.0}), logits(7, {4: 3.0, 5: 2.0})
+    config = SquadConfig(version_2_with_negative=True)
+    (whole,) = best_answers([question], [feature], starts, ends, config)
+    (found,) = best_answers([question], [bare], starts, ends, config)
+    assert (whole.answer, whole.score) == ("a", 6.0)
+    assert (found.answer, found.score, found.null_odds) == ("a b", 5.0, 2 * LOW - 5.0)
+
+
+def test_score_and_odds_are_those_of_the_best_span_also_without_an_answer(tokenizer):
+    question = ask(context="a b")
+    (feature,) = make_features(question, tokenizer)
+    starts, ends = logits(7, {0: 4.0, 4: 3.0}), logits(7, {0: 4.0, 4: 3.0})
+    config = SquadConfig(version_2_with_negative=True)
+    (found,) = best_answers([question], [feature], starts, ends, config)
+    assert (found.answer, found.score, found.null_odds) == ("", 6.0, 2.0)
+    # The probability is that of the answer: no answer has 8, the span 6, others almost nothing.
+    assert found.probability == pytest.approx(1 / (1 + math.exp(-2)), abs=1e-4)
+    (found,) = best_answers([question], [feature], starts, ends, SquadConfig())
+    assert (found.answer, found.score, found.null_odds) == ("a", 6.0, 2.0)
+    assert found.probability == pytest.approx(1.0, abs=1e-4)
 
 
 def test_white_space_marks_and_unknown_words_of_the_context_are_kept(tokenizer):

@@ -111,11 +111,14 @@ def test_predictions_are_the_twins(examples, seed):
         assert chances == pytest.approx([value / sum(sums) for value in sums])
         if odds > -0.8:
             assert found.predictions[question.id] == ""
-            assert answer == ("", pytest.approx(1 / (1 + math.exp(-odds))), -1, -1)
+            assert answer[:3] == ("", -1, -1)
+            assert answer.probability == pytest.approx(1 / (1 + math.exp(-odds)))
         else:
-            assert found.predictions[question.id] == entries[0][0] == answer.text
-            assert question.context[answer.start : answer.end] == answer.text
-            assert answer.score == pytest.approx(chances[0])
+            assert found.predictions[question.id] == entries[0][0] == answer.answer
+            assert question.context[answer.start : answer.end] == answer.answer
+            assert answer.probability == pytest.approx(chances[0])
+        assert answer.score == pytest.approx(entries[0][1] + entries[0][2])
+        assert answer.null_odds == pytest.approx(odds)
     always = choose_answers(found.nbest, found.null_odds, float("inf"))
     assert always == {name: entries[0]["text"] for name, entries in found.nbest.items()}
 
@@ -127,7 +130,7 @@ def test_without_any_span_there_is_no_answer(examples):
     found = make_beam_predictions(*of)
     assert set(found.predictions.values()) == {""} and set(found.null_odds.values()) == {1e6}
     assert [len(entries) for entries in found.nbest.values()] == [1] * 4
-    assert best_beam_answers(*of) == [("", 1.0, -1, -1)] * 4
+    assert best_beam_answers(*of) == [("", -1, -1, 0.0, 1e6, 1.0)] * 4
 
 
 def test_version_1_has_no_odds_and_needs_no_class(examples):

@@ -6,10 +6,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import (
     TagRow,
     Truncations,
-    gather_tags,
     make_tag_rows,
     row_labels,
     truncation_report,
@@ -144,6 +144,10 @@ def test_no_room_is_an_error(tokenizer, function):
         function([sentence("a")], tokenizer, 2)
 
 
+def as_lists(arrays):
+    return [array.tolist() for array in arrays]
+
+
 def test_tags_are_gathered(tokenizer):
     sentences = [sentence("mill"), sentence(*"abcdefgh")]
     rows = make_tag_rows(sentences, tokenizer, 6)
@@ -151,17 +155,17 @@ def test_tags_are_gathered(tokenizer):
     for row, prediction in zip(rows, predictions, strict=True):
         prediction[row.positions] = 10 * row.sentence + row.words
     expected = [[0], [10, 11, 12, 13, 14, 15, 16, 17]]
-    assert gather_tags(rows, predictions, sentences) == expected
-    assert gather_tags(rows[::-1], predictions[::-1], sentences) == expected
+    assert as_lists(gather_words(rows, predictions, sentences)) == expected
+    assert as_lists(gather_words(rows[::-1], predictions[::-1], sentences)) == expected
     with pytest.raises(ValueError, match="3 predictions for 4 rows"):
-        gather_tags(rows, predictions[1:], sentences)
+        gather_words(rows, predictions[1:], sentences)
     with pytest.raises(ValueError, match="f line 1: word 3 of sentence 1 is predicted 0 times"):
-        gather_tags(rows[:2] + rows[3:], predictions[1:], sentences)
+        gather_words(rows[:2] + rows[3:], predictions[1:], sentences)
     with pytest.raises(ValueError, match="word 0 of sentence 0 is predicted 2 times"):
-        gather_tags([*rows, rows[0]], [*predictions, predictions[0]], sentences)
+        gather_words([*rows, rows[0]], [*predictions, predictions[0]], sentences)
     predictions[2] = predictions[2][:5]
-    with pytest.raises(ValueError, match="Sentence 1: 5 predictions for a row of 6 pieces"):
-        gather_tags(rows, predictions, sentences)
+    with pytest.raises(ValueError, match="Sentence 1: 5 predictions for a row of 6 tokens"):
+        gather_words(rows, predictions, sentences)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -197,7 +201,7 @@ def test_random_sentences_against_a_slow_computation(tokenizer, seed):
         ids = [np.array([draw.randrange(9) for _ in range(size)], np.int32) for size in sizes]
         labels = [row_labels(row, ids[row.sentence]) for row in rows]
         assert sum((row >= 0).sum() for row in labels) == sum(sizes)
-        assert gather_tags(rows, labels, sentences) == [row.tolist() for row in ids]
+        assert as_lists(gather_words(rows, labels, sentences)) == as_lists(ids)
 
 
 def test_memory_grows_with_the_words_of_a_sentence_only(tokenizer):
@@ -236,4 +240,4 @@ def test_real_files(parts, length, expected):
         assert len(row.text.ids) <= length
     ids = tag_ids(sentences, tag_names(sentences))
     labels = [row_labels(row, ids[row.sentence]) for row in rows]
-    assert gather_tags(rows, labels, sentences) == [row.tolist() for row in ids]
+    assert as_lists(gather_words(rows, labels, sentences)) == as_lists(ids)

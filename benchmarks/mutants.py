@@ -1,6 +1,6 @@
 """Breaks lines of the source, one at a time, and tells whether the tests notice.
 
-    python -m tests.mutants --seed=17 --count=40 --jobs=2 --results=/tmp/mutants.json
+    python -m benchmarks.mutants --seed=17 --count=40 --jobs=2 --results=/tmp/mutants.json
 
 The lines are chosen by the seed, in each package about as many as it has lines. A mutant lives in a
 copy of the tree. The tests that are likeliest to notice it run first: those of its module, those

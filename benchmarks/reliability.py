@@ -1,6 +1,6 @@
 """Faults at random moments of small trainings, and what they leave: the table of reliability.md.
 
-    python -m tests.reliability --faults=200 --seed=1 --lanes=6
+    python -m benchmarks.reliability --faults=200 --seed=1 --lanes=6
 
 Every fault meets a training of its own (`tests/tiny_training.py`), in a process that is killed for
 good, on a file system that is full, and so on. The command is then given again, after what an

@@ -1,0 +1,62 @@
+"""Earlier names of flags and arguments, which are accepted with one warning each."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from absl import logging
+
+# Earlier name -> name, of flags and of the arguments of Python's methods alike.
+RENAMED = {
+    "may_miss": "allow_missing",
+    "may_ignore": "allow_unexpected",
+}
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@functools.cache
+def warn_of_earlier_name(earlier: str, name: str) -> None:
+    """Logs once per process that an earlier name was used."""
+    logging.warning("%s is now called %s; the earlier name still works.", earlier, name)
+
+
+def accepts_earlier_names(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Lets a function take keyword arguments by the earlier names of `RENAMED`.
+
+    Raises:
+      ValueError: if an argument is given by both names.
+    """
+
+    @functools.wraps(function)
+    def accepting(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        for earlier in RENAMED.keys() & options.keys():
+            name = RENAMED[earlier]
+            if name in options:
+                raise ValueError(f"{earlier} is the earlier name of {name}: give one of them.")
+            warn_of_earlier_name(earlier, name)
+            options[name] = options.pop(earlier)
+        return function(*arguments, **options)
+
+    return accepting
+
+
+def with_new_names(arguments: list[str], defined: Callable[[str], bool]) -> list[str]:
+    """Returns a command line with earlier names of flags replaced by their names.
+
+    Args:
+      arguments: command line without flagfiles. `--` ends the flags.
+      defined: whether the program has a flag.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    renamed = []
+    for argument in arguments[:end]:
+        flag, equals, value = argument.partition("=")
+        earlier = flag.lstrip("-")
+        if flag.startswith("-") and earlier in RENAMED and defined(RENAMED[earlier]):
+            name = RENAMED[earlier]
+            warn_of_earlier_name(f"--{earlier}", f"--{name}")
+            argument = f"--{name}{equals}{value}"
+        renamed.append(argument)
+    return renamed + arguments[end:]

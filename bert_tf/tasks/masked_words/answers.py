@@ -1,0 +1,207 @@
+"""Answers of masked language models: the likeliest tokens of masks, and next sentences.
+
+Every road decodes with these functions: the Keras model, `bert_tf.load`, and the programs.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.examples.columns import is_empty, read_pairs, read_texts
+from bert_tf.metrics.classification import softmax
+from bert_tf.text.kinds import encode_with_masks, piece_texts
+from bert_tf.text.packing import PackedText, pack, text_room
+from bert_tf.text.tokenization import AnyVocab, Tokenizer
+from bert_tf.text.vocab import MASK
+
+TokenAnswer = dict[str, Any]  # `piece`: the token as text; `score`: its probability
+
+
+class MaskedRow(NamedTuple):
+    """A tokenized text with special tokens, and the positions of its masks."""
+
+    ids: list[int]
+    positions: list[int]
+
+
+class FillMaskAnswers(abc.ABC):
+    """Gives `fill_mask` to a class that computes the logits of masks."""
+
+    @property
+    @abc.abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+
+    @property
+    @abc.abstractmethod
+    def max_seq_length(self) -> int:
+        """Maximum length of a row; the end of a longer text is cut off."""
+
+    @abc.abstractmethod
+    def compute_mask_logits(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
+    ) -> list[np.ndarray]:
+        """Returns the logits at the P positions of each row of ids, float32 [P, V]."""
+
+    def fill_mask(
+        self, texts: Any, top_k: int = 5, batch_size: int = 32
+    ) -> list[list[list[TokenAnswer]]]:
+        """Returns the likeliest tokens for each [MASK] of each text, best first.
+
+        Args:
+          texts: texts, each with at least one `[MASK]`; the mask token of byte-level BPE works too.
+          top_k: tokens for each mask; special tokens are left out.
+          batch_size: maximum number of texts per batch.
+
+        Returns:
+          For each text and each of its masks, dicts of `piece` and `score`: the token as text, and
+          its probability among all tokens that are not special.
+
+        Raises:
+          ValueError: if top_k is below 1, or a text has no mask among the first `max_seq_length`
+            tokens, or has more masks than those.
+        """
+        check_top_k(top_k)
+        if is_empty(texts):
+            return []
+        vocab = self.tokenizer.vocab
+        rows = []
+        for index, text in enumerate(read_texts(texts)):
+            row = read_masked_text(text, self.tokenizer, self.max_seq_length)
+            num_written = count_masks(text, vocab.mask)
+            check_masks_are_read(index, num_written, len(row.positions), self.max_seq_length)
+            rows.append(row)
+        logits = self.compute_mask_logits(
+            [row.ids for row in rows], [row.positions for row in rows], batch_size
+        )
+        names = piece_texts(vocab)
+        special = special_tokens(vocab)
+        answers = []
+        for text_logits in logits:  # [P, V]
+            log_probabilities = token_log_probabilities(text_logits, special)
+            answers.append(
+                [_likeliest(values, names, special, top_k) for values in log_probabilities]
+            )
+        return answers
+
+
+class NextSentenceAnswers(abc.ABC):
+    """Gives `score` to a class that computes the logits of the next-sentence head."""
+
+    @property
+    @abc.abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+
+    @property
+    @abc.abstractmethod
+    def max_seq_length(self) -> int:
+        """Maximum length of a row; the longer text of a longer pair is cut."""
+
+    @abc.abstractmethod
+    def compute_next_sentence_logits(
+        self, rows: Sequence[PackedText], batch_size: int
+    ) -> np.ndarray:
+        """Returns the logits of rows, float32 [B, 2]; class 0: the second text follows."""
+
+    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+        """Returns for each pair the probability that the second text follows the first.
+
+        Args:
+          texts: a list of pairs, or a tuple of two columns: (first texts, second texts).
+          batch_size: maximum number of pairs per batch.
+
+        Raises:
+          ValueError: if the model has no next-sentence head, or the texts are not pairs.
+        """
+        if is_empty(texts):
+            return []
+        firsts, seconds = read_pairs(texts)
+        if seconds is None:
+            raise ValueError(
+                "texts are single texts; expected pairs: a list of ('A text.', 'Another.'), or a "
+                "tuple of two columns."
+            )
+        rows = []
+        for first, second in zip(firsts, seconds, strict=True):
+            ids_a = self.tokenizer.encode(first)
+            ids_b = self.tokenizer.encode(second)
+            rows.append(pack(self.tokenizer.vocab, ids_a, ids_b, self.max_seq_length))
+        logits = self.compute_next_sentence_logits(rows, batch_size)
+        return [float(value) for value in softmax(logits.astype(np.float64))[:, 0]]
+
+
+def read_masked_text(text: str, tokenizer: Tokenizer, max_seq_length: int) -> MaskedRow:
+    """Tokenizes a text in which `[MASK]` means the mask token; its end is cut if it is too long."""
+    vocab = tokenizer.vocab
+    tokens = encode_with_masks(tokenizer, text)[: text_room(max_seq_length, is_pair=False)]
+    ids = [vocab.cls_id, *tokens, vocab.sep_id]
+    positions = [index for index, token in enumerate(ids) if token == vocab.mask_id]
+    return MaskedRow(ids, positions)
+
+
+def count_masks(text: str, mask: str) -> int:
+    """Returns how often a text has `[MASK]`, or the vocabulary's own name of the mask token."""
+    return sum(text.count(name) for name in {MASK, mask})
+
+
+def check_top_k(top_k: int, most: int = 0) -> None:
+    """Raises ValueError unless top_k is at least 1, and at most `most` if that is not 0."""
+    if top_k < 1 or (most and top_k > most):
+        bounds = f"1 .. {most}, with which the model was exported" if most else "1 or more"
+        raise ValueError(f"top_k is {top_k}, expected {bounds}.")
+
+
+def check_masks_are_read(index: int, num_written: int, num_read: int, max_seq_length: int) -> None:
+    """Raises ValueError if a text has no mask, or one was cut off.
+
+    Args:
+      index: index of the text.
+      num_written: masks in the text.
+      num_read: masks among the tokens that the model reads.
+      max_seq_length: maximum length of a row.
+    """
+    if num_read == 0 or num_read < num_written:
+        raise ValueError(
+            f"texts[{index}] has {num_written} {MASK}, {num_read} of them among the "
+            f"{max_seq_length} tokens that are read; write {MASK} where a word should be filled in."
+        )
+
+
+def special_tokens(vocab: AnyVocab) -> np.ndarray:
+    """Returns which tokens of a vocabulary are special and never filled in, bool [V]."""
+    is_special = np.zeros(len(vocab), bool)
+    is_special[sorted(vocab.special_ids)] = True
+    return is_special
+
+
+def token_log_probabilities(logits: np.ndarray, is_special: np.ndarray) -> np.ndarray:
+    """Returns log-probabilities among the tokens that are not special.
+
+    Args:
+      logits: float [..., V].
+      is_special: bool [V].
+
+    Returns:
+      float64 [..., V], -inf at special tokens.
+    """
+    scores = np.where(is_special, -np.inf, logits.astype(np.float64))
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def token_answer(token: str, probability: float) -> TokenAnswer:
+    """Returns a token with its probability as `fill_mask` shows it."""
+    return {"piece": token, "score": float(probability)}
+
+
+def _likeliest(
+    log_probabilities: np.ndarray, names: Sequence[str], is_special: np.ndarray, top_k: int
+) -> list[TokenAnswer]:
+    """Returns the likeliest tokens of a mask, from float64 [V]."""
+    count = min(top_k, int((~is_special).sum()))
+    # Of equally likely tokens the one with the lower id is first.
+    order = np.argsort(-log_probabilities, kind="stable")[:count]
+    return [token_answer(names[token], np.exp(log_probabilities[token])) for token in order]

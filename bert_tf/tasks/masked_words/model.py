@@ -1,0 +1,64 @@
+"""The pre-trained model with its answers: masked words and next sentences."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.objectives.pretrainer import PretrainingModel
+from bert_tf.tasks.masked_words.answers import FillMaskAnswers, NextSentenceAnswers
+from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(PretrainingModel, FillMaskAnswers, NextSentenceAnswers):
+    __doc__ = PretrainingModel.__doc__
+
+    _compute_outputs: Any = None
+
+    def compute_mask_logits(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], batch_size: int
+    ) -> list[np.ndarray]:
+        def compute(chosen: list[int]) -> list[np.ndarray]:
+            packed = [PackedText(list(rows[row]), [0] * len(rows[row])) for row in chosen]
+            longest = max(len(positions[row]) for row in chosen)
+            padded = np.zeros([len(chosen), longest], np.int32)  # [B, P]
+            for index, row in enumerate(chosen):
+                padded[index, : len(positions[row])] = positions[row]
+            logits = self._outputs(packed, padded)["masked_lm_logits"]  # [B, P, V]
+            return [logits[index, : len(positions[row])] for index, row in enumerate(chosen)]
+
+        return by_length([len(row) for row in rows], batch_size, compute)
+
+    def compute_next_sentence_logits(
+        self, rows: Sequence[PackedText], batch_size: int
+    ) -> np.ndarray:
+        if not self.use_next_sentence:
+            raise ValueError(
+                "The model has no next-sentence head: score needs a checkpoint that has one, read "
+                "with use_next_sentence=True."
+            )
+
+        def compute(chosen: list[int]) -> np.ndarray:
+            # No masked word is asked for; the first position of each row stands for them.
+            positions = np.zeros([len(chosen), 1], np.int32)
+            return self._outputs([rows[row] for row in chosen], positions)["next_sentence_logits"]
+
+        return np.stack(by_length([len(row.ids) for row in rows], batch_size, compute))
+
+    def _outputs(self, rows: Sequence[PackedText], positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the model's outputs of rows, and at positions int32 [B, P] of them."""
+        if self._compute_outputs is None:
+            names = (*INPUTS, "masked_lm_positions")
+            specs = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
+            call = tf.autograph.experimental.do_not_convert(
+                lambda batch: self(batch, training=False)
+            )
+            self._compute_outputs = tf.function(call, input_signature=[specs])
+        batch = pad_batch(list(rows), self.config.pad_token_id)
+        inputs = {name: batch[name] for name in INPUTS}
+        inputs["masked_lm_positions"] = positions
+        outputs = self._compute_outputs(inputs)
+        return {name: value.numpy().astype(np.float32) for name, value in outputs.items()}

@@ -1,0 +1,135 @@
+"""The answers of multiple choice: scores of pairs, and the choice with the highest score.
+
+contexts, choices --read_choices--> pairs --pair_rows--> rows --compute_rows--> scores of pairs
+    --best_choice--> choice, index, probability
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.examples.columns import is_empty, read_column, read_pairs, read_texts
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.metrics.classification import softmax
+from bert_tf.tasks.multiple_choice.features import pair_rows
+from bert_tf.text.tokenization import Tokenizer
+
+
+class ChoiceAnswers(abc.ABC):
+    """`choose` and `score`, for anything that computes the scores of tokenized pairs.
+
+    Attributes:
+      tokenizer: of the model.
+      max_seq_length: maximum length of a row.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+
+    @abc.abstractmethod
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
+        """Returns the scores of the choices of each row, float32 [C]."""
+
+    def score(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[float]:
+        """Returns the unnormalised score of each pair of texts: a context and one choice.
+
+        Args:
+          texts: a list of pairs, or a tuple of two columns.
+          batch_size: pairs per batch.
+
+        Raises:
+          ValueError: if the texts are wrong.
+        """
+        if is_empty(texts):
+            return []
+        contexts, choices = read_pairs(texts)
+        if choices is None:
+            raise ValueError("score needs pairs (context, choice), but received single texts.")
+        rows = pair_rows(contexts, choices, self.tokenizer, self.max_seq_length)
+        return [float(scores[0]) for scores in self.compute_rows(rows, batch_size)]
+
+    def choose(
+        self, contexts: Any, choices: Any = None, batch_size: int = BATCH_SIZE
+    ) -> list[dict[str, Any]]:
+        """Returns the choice that follows each context.
+
+        Args:
+          contexts: texts; or, without choices, a list of pairs (context, list of choices), or a
+            tuple of the two columns.
+          choices: for each context a list of texts; the lists may have different lengths.
+          batch_size: pairs of a context and a choice per batch.
+
+        Returns:
+          A dict per context: `choice`, its `index`, and `score`, its probability among the choices
+            of the context.
+
+        Raises:
+          ValueError: if the texts are wrong.
+        """
+        return choose_by_scores(contexts, choices, lambda pairs: self.score(pairs, batch_size))
+
+
+def choose_by_scores(
+    contexts: Any, choices: Any, score: Callable[[list[tuple[str, str]]], list[float]]
+) -> list[dict[str, Any]]:
+    """Returns the choice for each context, see `ChoiceAnswers.choose`.
+
+    Args:
+      contexts, choices: see there.
+      score: returns the scores of pairs (context, choice).
+    """
+    asked = contexts if choices is None else (contexts, choices)
+    if is_empty(asked):
+        return []
+    read_contexts, lists = read_choices(asked)
+    pairs = []
+    for context, texts in zip(read_contexts, lists, strict=True):
+        pairs += [(context, text) for text in texts]
+    scores = score(pairs)
+    answers = []
+    first = 0
+    for texts in lists:
+        index, probability = best_choice(np.array(scores[first : first + len(texts)]))
+        answers.append({"choice": texts[index], "index": index, "score": probability})
+        first += len(texts)
+    return answers
+
+
+def best_choice(scores: np.ndarray) -> tuple[int, float]:
+    """Returns the index of the highest score, the first of equal ones, and its probability."""
+    return int(scores.argmax()), float(softmax(scores).max())
+
+
+def read_choices(x: Any) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Returns contexts and the choices of each.
+
+    Args:
+      x: a tuple of two columns, texts and lists of texts; or a list of pairs of them.
+
+    Raises:
+      ValueError: if it is neither, the columns have different lengths, or a value is not a text.
+    """
+    if isinstance(x, list) and x and all(map(_is_pair, x)):
+        x = tuple(zip(*x, strict=True))
+    if not isinstance(x, tuple) or len(x) != 2:
+        raise ValueError(
+            "Expected (contexts, choices), a list of texts and a list of lists, or a list of pairs "
+            "(context, list of choices)."
+        )
+    contexts = read_texts(x[0], "contexts")
+    lists = read_column(x[1], "choices")
+    if len(contexts) != len(lists):
+        raise ValueError(
+            f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected equal "
+            "numbers."
+        )
+    choices = [tuple(read_texts(row, f"choices[{index}]")) for index, row in enumerate(lists)]
+    return contexts, choices
+
+
+def _is_pair(value: Any) -> bool:
+    is_row = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return is_row and len(value) == 2 and isinstance(value[0], str)

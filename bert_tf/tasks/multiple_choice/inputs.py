@@ -1,0 +1,15 @@
+"""Reads and checks the examples of `run_multiple_choice`, before TensorFlow is loaded."""
+
+from bert_tf.fine_tuning.inputs import read_inputs
+from bert_tf.fine_tuning.program import Configs
+from bert_tf.tasks.multiple_choice.examples import ChoiceExample, read_swag
+
+
+def read_choices(configs: Configs, files: dict[str, str]) -> dict[str, list[ChoiceExample]]:
+    """Reads the examples of `run_multiple_choice`."""
+
+    def read(use: str, file: str) -> list[ChoiceExample]:
+        is_needed = use != "predict"
+        return read_swag(file, is_needed, is_needed=is_needed, reading=configs.task)
+
+    return read_inputs(files, read)

@@ -1,0 +1,84 @@
+"""Reads questions, contexts and answers that are given in Python."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf.examples.columns import is_missing, read_texts
+from bert_tf.tasks.question_answering.features import SquadAnswer, SquadQuestion
+
+
+def read_asked(x: Any, name: str = "questions") -> list[SquadQuestion]:
+    """Returns questions without answers; their ids are their numbers.
+
+    Args:
+      x: a tuple of two columns, questions and contexts; or a list of pairs (question, context).
+      name: what messages call the first column.
+
+    Raises:
+      ValueError: if it is neither, the columns have different lengths, or a value is not a text.
+    """
+    if isinstance(x, list) and x and all(map(_is_pair, x)):
+        x = tuple(zip(*x, strict=True))
+    if not isinstance(x, tuple) or len(x) != 2:
+        raise ValueError(
+            "Expected (questions, contexts), a tuple of two lists of texts, or a list of pairs "
+            "(question, context)."
+        )
+    questions = read_texts(x[0], name)
+    contexts = read_texts(x[1], "contexts")
+    if len(questions) != len(contexts):
+        raise ValueError(
+            f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal numbers."
+        )
+    pairs = zip(questions, contexts, strict=True)
+    return [
+        SquadQuestion(str(index), question, context, None, (), is_impossible=False)
+        for index, (question, context) in enumerate(pairs)
+    ]
+
+
+def _is_pair(value: Any) -> bool:
+    is_row = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return is_row and len(value) == 2
+
+
+def read_answer(value: Any, context: str, where: str) -> SquadAnswer | None:
+    """Returns an answer with its offset in the context; None for no answer.
+
+    Raises:
+      ValueError: if it does not occur there.
+    """
+    if isinstance(value, Mapping) and {"text", "answer_start"} <= set(value):
+        text, start = value["text"], value["answer_start"]
+        if not isinstance(text, str):
+            if not len(text):
+                return None
+            text, start = text[0], start[0]
+        start = int(start)
+    elif isinstance(value, str):
+        text, start = value, context.find(value)
+    else:
+        what = "missing" if is_missing(value) else f"{value!r:.80}"
+        raise ValueError(
+            f"{where} is {what}, expected a part of the context or a dict of text and "
+            'answer_start; "" for no answer.'
+        )
+    if not text:
+        return None
+    if start < 0 or context[start : start + len(text)] != text:
+        position = f" at character {start}" if start >= 0 else ""
+        raise ValueError(f"{where}: {text!r:.80} does not occur{position} in its context.")
+    return SquadAnswer(text, start)
+
+
+def with_answer(question: SquadQuestion, value: Any, where: str) -> SquadQuestion:
+    """Returns a question with its answer, in any form that `read_answer` takes."""
+    answer = read_answer(value, question.context, where)
+    answers = (answer,) if answer else ()
+    return dataclasses.replace(
+        question,
+        answer=answer,
+        answers=answers,
+        is_impossible=answer is None,
+    )

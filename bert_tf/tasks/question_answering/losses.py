@@ -1,0 +1,44 @@
+"""The loss of start and end positions, for Keras' `fit` and for the trainer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.network.losses import mask_scores, span_losses
+from bert_tf.objectives.distillation import soft_class_losses
+from bert_tf.tasks.question_answering.answers import END, START
+
+
+def position_losses(
+    outputs: Mapping[str, Any], input_mask: Any, positions: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the cross-entropies of start and end, float32 [B] each, by the name of the output.
+
+    Args:
+      outputs: of `BertSpanLabeler`.
+      input_mask: int32 [B, T].
+      positions: int32 [B] by the name of the output.
+    """
+    losses = {}
+    for name in (START, END):
+        losses[name] = span_losses(outputs[name], input_mask, positions[name])
+    return losses
+
+
+def soft_span_losses(outputs: Any, teacher: Any, input_mask: Any, temperature: float) -> Any:
+    """Returns the mean over start and end of the losses to the teacher's positions, float32 [B].
+
+    Args:
+      outputs: of `BertSpanLabeler`.
+      teacher: both of its scores, float32 [B, T, 2].
+      input_mask: int32 [B, T].
+      temperature: see `soft_class_losses`.
+    """
+    losses = [
+        soft_class_losses(
+            mask_scores(outputs[name], input_mask),
+            mask_scores(teacher[..., index], input_mask),
+            temperature,
+        )
+        for index, name in enumerate((START, END))
+    ]
+    return sum(losses) / 2.0

@@ -1,0 +1,60 @@
+"""Reads and checks the files of `run_reranker`, without TensorFlow."""
+
+from bert_tf.fine_tuning.inputs import read_inputs
+from bert_tf.fine_tuning.program import Configs
+from bert_tf.fine_tuning_config import POINTWISE_LOSSES, RerankerConfig
+from bert_tf.metrics.trec import read_run
+from bert_tf.tasks.reranking.examples import (
+    RankingExample,
+    is_folder,
+    read_beir_ranking,
+    read_ranking,
+)
+
+# Flags without effect where all files of these uses are tables.
+OF_FOLDERS = {
+    ("train",): ("train_run_file",),
+    ("eval", "predict"): ("eval_run_file", "beir_split", "rerank_k"),
+}
+
+
+def read_rankings(configs: Configs, files: dict[str, str]) -> dict[str, list[RankingExample]]:
+    """Reads the queries with documents of `run_reranker`.
+
+    Raises:
+      ValueError: if a flag has no effect, or a file is not as it should be.
+    """
+    given: RerankerConfig = configs.task
+    usual = RerankerConfig()
+    for uses, names in OF_FOLDERS.items():
+        tables = [files[use] for use in uses if use in files]
+        for name in names if tables and not any(map(is_folder, tables)) else ():
+            value = getattr(given, name)
+            if value != getattr(usual, name):
+                raise ValueError(
+                    f"--{name}={value} has no effect: {tables[0]} is a table, which holds the "
+                    f"documents of each query; leave it out, or give a BEIR folder."
+                )
+    return read_inputs(files, lambda use, file: _read_ranking(given, use, file))
+
+
+def _read_ranking(given: RerankerConfig, use: str, file: str) -> list[RankingExample]:
+    is_training = use == "train"
+    if not is_folder(file):
+        usual = given.list_size == RerankerConfig().list_size
+        if is_training and given.ranking_loss in POINTWISE_LOSSES and not usual:
+            raise ValueError(
+                f"--list_size={given.list_size} has no effect: --ranking_loss="
+                f"{given.ranking_loss} trains on every document of {file}; leave it out."
+            )
+        return read_ranking(file, must_label=use != "predict", reading=given)
+    flag = "train_run_file" if is_training else "eval_run_file"
+    split = "train" if is_training else given.beir_split
+    if not (path := getattr(given, flag)):
+        raise ValueError(
+            f"{file} is a BEIR folder, and its {split} queries need candidates: give a TREC run "
+            f"as --{flag}, which python -m bert_tf.search --data_dir={file} --split={split} "
+            "--output_file=... writes."
+        )
+    k = given.list_size if is_training else given.rerank_k
+    return read_beir_ranking(file, split, read_run(path), k, adds_relevant=is_training)

@@ -1,0 +1,218 @@
+"""From the outputs of a tagger's rows to the tags of words and to entities, without TensorFlow.
+
+outputs of rows [T, C] --gather_words--> scores of the words of each sentence [W, C]
+    --best_tags--> label and probability of each word --join_words--> entities
+"""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.examples.columns import is_empty, read_column, read_texts
+from bert_tf.examples.rows import TokenizedDataset
+from bert_tf.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.metrics.classification import softmax
+from bert_tf.metrics.entities import join_words
+from bert_tf.tasks.tagging.features import TagRow, make_examples
+from bert_tf.tasks.tagging.files import TaggedSentence
+from bert_tf.tasks.tagging.sentences import read_words
+from bert_tf.text.tokenization import Tokenizer
+from bert_tf.text.words import word_places
+
+Word = dict[str, Any]  # word, label, score; of a raw text also start and end
+
+
+class TaggerAnswers(abc.ABC):
+    """`tag` and `find_entities`, for anything that computes the scores of tokenized rows.
+
+    Attributes:
+      tokenizer: of the model.
+      max_seq_length: maximum length of a row.
+      known_labels: names of the C tags.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+    known_labels: tuple[str, ...]
+
+    @abc.abstractmethod
+    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
+        """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
+
+    def tag(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
+        """Returns the label of each word.
+
+        Args:
+          texts: raw texts of any length, which the tokenizer splits into words at white space and
+            punctuation; or lists of words, which are used unchanged.
+          batch_size: rows per batch.
+
+        Returns:
+          For each text, a dict per word: `word`, `label`, `score` (the label's probability), and
+            for raw texts `start` and `end` in characters.
+
+        Raises:
+          ValueError: if a value is not a text or a list of words.
+        """
+        if is_empty(texts):
+            return []
+        column = read_column(texts, "texts")
+        offsets: list[list[tuple[int, int]]] = []
+        if isinstance(column[0], str):
+            raw_texts = read_texts(column)
+            offsets = [word_places(text, self.tokenizer) for text in raw_texts]
+            sentences = []
+            for text, places in zip(raw_texts, offsets, strict=True):
+                sentences.append([text[start:end] for start, end in places])
+        else:
+            sentences = read_words(column)
+        answers = []
+        for words, scores in zip(sentences, self._word_scores(sentences, batch_size), strict=True):
+            tags = best_tags(scores, self.known_labels)
+            row = []
+            for word, (label, score) in zip(words, tags, strict=True):
+                row.append({"word": word, "label": label, "score": score})
+            answers.append(row)
+        for row, places in zip(answers, offsets, strict=bool(offsets)):
+            for answer, (start, end) in zip(row, places, strict=True):
+                answer["start"] = start
+                answer["end"] = end
+        return answers
+
+    def find_entities(self, texts: Any, batch_size: int = BATCH_SIZE) -> list[list[dict[str, Any]]]:
+        """Returns the entities of raw texts: the words of `tag`, joined by their labels.
+
+        Labels of BIO, IOB1, BIOES and BILOU mark entities of several words. With other labels, each
+        word with a label other than O is an entity.
+
+        Returns:
+          For each text, a dict per entity: `type`, `text`, `start` and `end` in characters, and
+            `score`, the lowest of its words'.
+
+        Raises:
+          ValueError: if a value is not a text.
+        """
+        texts = [] if is_empty(texts) else read_texts(texts)
+        tagged = zip(texts, self.tag(texts, batch_size), strict=True)
+        return [join_words(self.known_labels, text, words) for text, words in tagged]
+
+    def _word_scores(
+        self, sentences: Sequence[Sequence[str]], batch_size: int
+    ) -> Sequence[np.ndarray]:
+        """Returns the scores of the words of each sentence, float32 [W, C]."""
+        tagged = [
+            TaggedSentence(tuple(words), None, f"texts[{index}]")
+            for index, words in enumerate(sentences)
+        ]
+        examples = make_examples(
+            tagged,
+            self.known_labels,
+            self.tokenizer,
+            self.max_seq_length,
+            is_labelled=False,
+        )
+        if not len(examples.rows):  # No sentence has a word.
+            return [np.zeros([0, len(self.known_labels)], np.float32)] * len(tagged)
+        outputs = self.compute_rows(examples.rows, batch_size)
+        return gather_words(examples.tag_rows, outputs, tagged)
+
+
+def best_tags(scores: np.ndarray, labels: Sequence[str]) -> list[tuple[str, float]]:
+    """Returns the label of each word and its probability.
+
+    Args:
+      scores: float [W, C], logits or log-probabilities.
+      labels: names of the C tags.
+    """
+    if not len(scores):
+        return []
+    best = scores.argmax(axis=-1)
+    probabilities = softmax(scores).max(axis=-1)
+    return [
+        (labels[index], float(probability))
+        for index, probability in zip(best, probabilities, strict=True)
+    ]
+
+
+def gather_words(
+    rows: Sequence[TagRow], outputs: Sequence[np.ndarray], sentences: Sequence[TaggedSentence]
+) -> list[np.ndarray]:
+    """Returns the outputs of the words of each sentence, which each row has for its tokens.
+
+    Args:
+      rows: all of `make_tag_rows`, in any order.
+      outputs: for each row [at least T, ...], a value for each token; padding is ignored.
+      sentences: those that the rows were made of.
+
+    Returns:
+      For each sentence [W, ...], with the type of the outputs.
+
+    Raises:
+      ValueError: if outputs are missing, or rows and sentences do not belong together.
+    """
+    if len(rows) != len(outputs):
+        raise ValueError(
+            f"{len(outputs)} predictions for {len(rows)} rows; expected equal numbers."
+        )
+    first = np.asarray(outputs[0]) if rows else np.zeros([0], np.int64)
+    shape = first.shape[1:]
+    gathered = [np.zeros((len(one.words), *shape), first.dtype) for one in sentences]
+    times = [np.zeros(len(sentence.words), np.int64) for sentence in sentences]
+    for row, values in zip(rows, outputs, strict=True):
+        if len(values) < len(row.text.ids):
+            raise ValueError(
+                f"Sentence {row.sentence}: {len(values)} predictions for a row of "
+                f"{len(row.text.ids)} tokens; expected one or more for each token."
+            )
+        gathered[row.sentence][row.words] = values[row.positions]
+        times[row.sentence][row.words] += 1
+    for number, (sentence, count) in enumerate(zip(sentences, times, strict=True)):
+        if (count != 1).any():
+            word = int(np.flatnonzero(count != 1)[0])
+            raise ValueError(
+                f"{sentence.source}: word {word} of sentence {number} is predicted {count[word]} "
+                "times, expected once; give all rows of these sentences."
+            )
+    return gathered
+
+
+def words_of_outputs(text: str, outputs: Mapping[str, Any]) -> list[Word]:
+    """Returns the words of a text from the outputs of an exported tagger, as `tag` has them.
+
+    Args:
+      text: the text.
+      outputs: `tags`, `scores`, `starts` and `ends` of its words, [W]; after the last word the
+        tags are "".
+    """
+    words = []
+    columns = [outputs[name] for name in ("tags", "scores", "starts", "ends")]
+    for tag, score, start, end in zip(*columns, strict=True):
+        if not tag:
+            break
+        word = {"word": text[start:end], "label": as_text(tag), "score": float(score)}
+        words.append({**word, "start": int(start), "end": int(end)})
+    return words
+
+
+def entities_of_outputs(
+    labels: Sequence[str], outputs: Mapping[str, Any], texts: Sequence[str]
+) -> list[list[dict[str, Any]]]:
+    """Returns the entities of texts from the outputs of an exported tagger, as `find_entities`.
+
+    Args:
+      labels: of the tagger.
+      outputs: of all texts, [B, W].
+      texts: B of them.
+    """
+    entities = []
+    for index, text in enumerate(texts):
+        words = words_of_outputs(text, {name: values[index] for name, values in outputs.items()})
+        entities.append(join_words(labels, text, words))
+    return entities
+
+
+def as_text(value: Any) -> str:
+    """Returns a string output, which TensorFlow gives as bytes."""
+    return value.decode("utf8") if isinstance(value, bytes) else str(value)

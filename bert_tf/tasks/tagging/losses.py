@@ -1,0 +1,16 @@
+"""The loss of a tagger, for Keras' `fit` and for the trainer."""
+
+from typing import Any
+
+from bert_tf.network.losses import class_losses
+
+
+def word_losses(logits: Any, tag_ids: Any) -> Any:
+    """Returns the cross-entropy of the tag at each position, float32 [B, T].
+
+    Args:
+      logits: float [B, T, C], unnormalised.
+      tag_ids: int32 [B, T]; where an id is not in [0, C), no word is predicted, and the loss must
+        get the weight 0.
+    """
+    return class_losses(logits, tag_ids)

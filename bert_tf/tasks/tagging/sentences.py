@@ -1,0 +1,41 @@
+"""Reads sentences that are given in Python: lists of words, or texts."""
+
+from typing import Any
+
+import numpy as np
+
+from bert_tf.examples.columns import read_column, read_texts
+
+
+def read_sentences(x: Any) -> list[list[str]]:
+    """Returns the words of sentences to train on, given as lists of words or as texts.
+
+    Texts are split at white space.
+
+    Raises:
+      ValueError: naming the first sentence that is neither, or has no words.
+    """
+    column = read_column(x, "texts")
+    if isinstance(column[0], str):
+        words = [text.split() for text in read_texts(column)]
+    else:
+        words = read_words(column)
+    for index, row in enumerate(words):
+        if not row:
+            raise ValueError(f"texts[{index}] has no words; leave it out.")
+    return words
+
+
+def read_words(column: list[Any]) -> list[list[str]]:
+    """Returns the words of sentences that are lists of words, which may be empty.
+
+    Raises:
+      ValueError: naming the first sentence that is not a list, or the first word that is not text.
+    """
+    sentences = []
+    for index, row in enumerate(column):
+        if not isinstance(row, list | tuple | np.ndarray):
+            expected = "a list of words, like texts[0]" if index else "a text or a list of words"
+            raise ValueError(f"texts[{index}] is {row!r:.80}, expected {expected}.")
+        sentences.append(read_texts(row, f"texts[{index}]") if len(row) else [])
+    return sentences
